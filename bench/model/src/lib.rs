@@ -1,0 +1,18 @@
+//! The ground floor of Serval: what a key, a record, an operation and an
+//! outcome are, how properties are read, and what a store must do.
+//!
+//! Nothing here knows how operations are chosen (`serval-workload`), who
+//! answers them (`serval-stores`) or how they are timed (`serval-measure`).
+
+pub mod metric;
+pub mod operation;
+pub mod outcome;
+pub mod properties;
+pub mod record;
+pub mod store;
+
+pub use metric::Metric;
+pub use operation::{FieldSelection, Operation, OperationKind, OperationKinds};
+pub use outcome::{Outcome, Status};
+pub use record::{Record, Reply};
+pub use store::{Client, Execution, Store, StoreError};

@@ -1,0 +1,176 @@
+//! Records in flight: what an insert carries and what a read brings back.
+//!
+//! Both are buffers that a client reuses for every operation, so that the
+//! measured path allocates nothing once they have grown to size.
+
+use std::ops::Range;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cell {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+/// Field names with their values, in the order in which they were pushed.
+///
+/// All bytes live in one buffer; [`clear`](Record::clear) keeps its capacity.
+#[derive(Debug, Default, Clone)]
+pub struct Record {
+    bytes: Vec<u8>,
+    cells: Vec<Cell>,
+}
+
+impl Record {
+    /// An empty record.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all fields and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.cells.clear();
+    }
+
+    /// Adds a field.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        self.push_with(name, |bytes| bytes.extend_from_slice(value));
+    }
+
+    /// Adds a field whose value `write` appends to the buffer it is given.
+    ///
+    /// `write` must only append; what stands in the buffer before belongs to
+    /// other fields.
+    pub fn push_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(name.as_bytes());
+        let middle = self.bytes.len();
+        write(&mut self.bytes);
+        self.cells.push(Cell { name: start..middle, value: middle..self.bytes.len() });
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// Bytes of all names and values together.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The fields in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> + '_ {
+        self.cells.iter().map(|cell| {
+            // Names enter as `&str` only, so they are UTF-8.
+            let name = std::str::from_utf8(&self.bytes[cell.name.clone()]).unwrap_or_default();
+            (name, &self.bytes[cell.value.clone()])
+        })
+    }
+
+    /// The value of a field, by linear search: records have few fields.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let cell = self.cells.iter().find(|c| &self.bytes[c.name.clone()] == name.as_bytes())?;
+        Some(&self.bytes[cell.value.clone()])
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Record {}
+
+impl<'a> FromIterator<(&'a str, &'a [u8])> for Record {
+    fn from_iter<T: IntoIterator<Item = (&'a str, &'a [u8])>>(fields: T) -> Self {
+        let mut record = Record::new();
+        for (name, value) in fields {
+            record.push(name, value);
+        }
+        record
+    }
+}
+
+/// The records that a read or scan brought back.
+///
+/// A store calls [`begin_record`](Reply::begin_record) once a record and
+/// [`push`](Reply::push) once a field. Memory is reused from one operation to
+/// the next.
+#[derive(Debug, Default)]
+pub struct Reply {
+    records: Vec<Record>,
+    used: usize,
+}
+
+impl Reply {
+    /// An empty reply.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Starts the next record and returns it, empty.
+    pub fn begin_record(&mut self) -> &mut Record {
+        if self.used == self.records.len() {
+            self.records.push(Record::new());
+        }
+        let record = &mut self.records[self.used];
+        record.clear();
+        self.used += 1;
+        record
+    }
+
+    /// Adds a field to the record begun last; begins one if there is none.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        if self.used == 0 {
+            self.begin_record();
+        }
+        self.records[self.used - 1].push(name, value);
+    }
+
+    /// The records, in the store's order.
+    pub fn records(&self) -> &[Record] {
+        &self.records[..self.used]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_order_and_finds_by_name() {
+        let mut record = Record::new();
+        record.push("b", b"2");
+        record.push("a", b"");
+        record.push_with("c", |bytes| bytes.extend_from_slice(b"xyz"));
+        let all: Vec<_> = record.iter().collect();
+        assert_eq!(all, [("b", &b"2"[..]), ("a", b""), ("c", b"xyz")]);
+        assert_eq!(record.get("c"), Some(&b"xyz"[..]));
+        assert_eq!(record.get("d"), None);
+        assert_eq!((record.len(), record.size()), (3, 7));
+    }
+
+    #[test]
+    fn a_reply_reuses_records_without_showing_old_fields() {
+        let mut reply = Reply::new();
+        reply.push("f", b"1");
+        reply.begin_record().push("g", b"2");
+        assert_eq!(reply.records().len(), 2);
+        reply.clear();
+        assert!(reply.records().is_empty());
+        reply.begin_record();
+        assert!(reply.records()[0].is_empty());
+    }
+}

@@ -1,0 +1,7 @@
+//! What is asked of a store: which operations, on which keys, with which values.
+//!
+//! Everything here is deterministic for a seed and knows neither stores nor
+//! clocks.
+
+pub mod distribution;
+pub mod random;
