@@ -15,4 +15,4 @@ pub use metric::Metric;
 pub use operation::{FieldSelection, Operation, OperationKind, OperationKinds};
 pub use outcome::{Outcome, Status};
 pub use record::{Record, Reply};
-pub use store::{Client, Execution, Store, StoreError};
+pub use store::{Client, Execution, Purpose, Schema, Store, StoreError};

@@ -42,6 +42,24 @@ impl StoreError {
     }
 }
 
+/// The shape of the records that a workload uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Schema {
+    /// The table.
+    pub table: String,
+    /// The names of the fields that records may have.
+    pub fields: Vec<String>,
+}
+
+/// Why a store is being prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Records will be inserted: make the table if it is not there.
+    Load,
+    /// Records should be there: say so if the table is missing.
+    Run,
+}
+
 /// A serving store, opened from its properties and shared by all clients.
 pub trait Store: Send + Sync + 'static {
     /// What the clients of one event loop share (connections, say); made once
@@ -56,6 +74,13 @@ pub trait Store: Send + Sync + 'static {
     /// The verbs that this store can do.
     fn capabilities(&self) -> OperationKinds {
         OperationKinds::ALL
+    }
+
+    /// Makes ready for, or checks against, the records to come. Runs once,
+    /// before any client connects and on whatever thread; may block.
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let _ = (schema, purpose);
+        Ok(())
     }
 
     /// Facts for the result document: version, address, settings in force.
