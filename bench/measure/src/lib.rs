@@ -1,1 +1,7 @@
-//! placeholder
+//! What is seen: histograms, series and the result document.
+
+pub mod histogram;
+pub mod layout;
+pub mod legacy;
+pub mod raw;
+pub mod recorder;

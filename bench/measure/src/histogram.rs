@@ -1,0 +1,389 @@
+//! Histograms: one that a client's thread writes while others look on, and
+//! one to merge, subtract and ask percentiles of.
+
+use crate::layout::{self, CELLS, SIGNIFICANT_DIGITS, VALUE_MAX};
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts of times, written by one thread and read by any at any moment.
+///
+/// A recording is a handful of plain loads and stores on memory that only
+/// its own thread writes: no lock, no atomic read-modify-write. A reader sees
+/// every recording that happened before some instant close to its own, and
+/// none twice; nothing is lost at the boundaries of intervals, because counts
+/// only ever grow and intervals are differences.
+///
+/// Memory: 264 KiB of address space, of which only touched pages are real.
+#[derive(Debug)]
+pub struct LiveHistogram {
+    cells: Box<[AtomicU64]>,
+    sum: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+}
+
+impl Default for LiveHistogram {
+    fn default() -> Self {
+        LiveHistogram {
+            // Zeroed by the operating system, page by page, when first touched.
+            cells: bytemuck::zeroed_slice_box(CELLS),
+            sum: AtomicU64::new(0),
+            min: AtomicU64::new(u64::MAX),
+            max: AtomicU64::new(0),
+        }
+    }
+}
+
+impl LiveHistogram {
+    /// Counts a time in nanoseconds. Only one thread may call this.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        self.record_n(ns, 1);
+    }
+
+    /// Counts a time `n` times.
+    #[inline]
+    pub fn record_n(&self, ns: u64, n: u64) {
+        let bump = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
+        // Bounds first: a reader scans cells between them.
+        if ns < self.min.load(Relaxed) {
+            self.min.store(ns, Relaxed);
+        }
+        if ns > self.max.load(Relaxed) {
+            self.max.store(ns, Relaxed);
+        }
+        bump(&self.cells[layout::index_of(ns)], n);
+        bump(&self.sum, ns.wrapping_mul(n));
+    }
+
+    /// Adds what has been counted so far to `total`.
+    pub fn add_to(&self, total: &mut Histogram) {
+        let (min, max) = (self.min.load(Relaxed), self.max.load(Relaxed));
+        if min > max {
+            return;
+        }
+        total.ensure_cells();
+        let cells = layout::index_of(min)..=layout::index_of(max);
+        for (cell, sum) in self.cells[cells.clone()].iter().zip(&mut total.cells[cells]) {
+            let count = cell.load(Relaxed);
+            *sum += count;
+            total.count += count;
+        }
+        total.sum += u128::from(self.sum.load(Relaxed));
+        total.min = total.min.min(min);
+        total.max = total.max.max(max);
+    }
+}
+
+/// Counts of times that can be merged, subtracted and asked for percentiles.
+///
+/// Percentiles of several clients come from merged histograms and are never
+/// averaged. Minimum, maximum and mean are exact for what was recorded here
+/// or merged; after a subtraction or decoding they are those of the cells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    /// Empty until something is counted.
+    cells: Vec<u64>,
+    count: u64,
+    sum: u128,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { cells: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0 }
+    }
+}
+
+/// An encoded histogram that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an HdrHistogram in V2 compressed form, base64: {0}")]
+pub struct DecodeError(String);
+
+impl Histogram {
+    /// An empty histogram.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn ensure_cells(&mut self) {
+        if self.cells.is_empty() {
+            self.cells = vec![0; CELLS];
+        }
+    }
+
+    /// Counts a time in nanoseconds.
+    pub fn record(&mut self, ns: u64) {
+        self.record_n(ns, 1);
+    }
+
+    /// Counts a time `n` times.
+    pub fn record_n(&mut self, ns: u64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        self.ensure_cells();
+        self.cells[layout::index_of(ns)] += n;
+        self.count += n;
+        self.sum += u128::from(ns) * u128::from(n);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+    }
+
+    /// Adds all of another's counts.
+    pub fn merge(&mut self, other: &Histogram) {
+        if other.count == 0 {
+            return;
+        }
+        self.ensure_cells();
+        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// What has been counted since `earlier`, a former state of this one.
+    /// Minimum and maximum are those of the cells.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut cells = self.cells.clone();
+        for (mine, theirs) in cells.iter_mut().zip(&earlier.cells) {
+            *mine = mine.saturating_sub(*theirs);
+        }
+        let count = cells.iter().sum();
+        let min = cells.iter().position(|&c| c > 0).map_or(u64::MAX, layout::lowest_of);
+        let max = cells.iter().rposition(|&c| c > 0).map_or(0, layout::highest_of);
+        Histogram {
+            cells,
+            count,
+            sum: self.sum.saturating_sub(earlier.sum),
+            // The exact bounds of the whole hold for a part of it too.
+            min: if count == 0 { u64::MAX } else { min.max(self.min) },
+            max: if count == 0 { 0 } else { max.min(self.max) },
+        }
+    }
+
+    /// Number of times counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Smallest time in ns; 0 when empty, as HdrHistogram says.
+    pub fn min(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.min }
+    }
+
+    /// Largest time in ns; 0 when empty.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Mean in ns; 0 when empty.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// The time in ns that `percentile` (0 to 100) of all are not above: the
+    /// highest value of its cell, as HdrHistogram says, but never above the
+    /// maximum. 0 when empty. At most 0.1 % too high.
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        if self.count == 0 {
+            return 0;
+        }
+        let rank = percentile.clamp(0.0, 100.0) / 100.0 * self.count as f64;
+        // 99.9 % of 1000 is 999, though 0.999 is not a double.
+        let wanted = (rank * (1.0 - 1e-12)).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (index, &count) in self.cells.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return layout::highest_of(index).clamp(self.min(), self.max);
+            }
+        }
+        self.max
+    }
+
+    /// How many times are above `ns`, to the width of a cell.
+    pub fn count_above(&self, ns: u64) -> u64 {
+        let first = layout::index_of(ns) + 1;
+        self.cells.get(first..).map_or(0, |cells| cells.iter().sum())
+    }
+
+    /// Cells that are not empty: a value in the middle, and how many.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let full = self.cells.iter().enumerate().filter(|(_, count)| **count > 0);
+        full.map(|(index, &count)| (layout::middle_of(index), count))
+    }
+
+    /// The same counts as the `hdrhistogram` crate's type, with every time
+    /// divided by `unit_ns` (1 keeps nanoseconds).
+    pub fn to_hdr(&self, unit_ns: u64) -> hdrhistogram::Histogram<u64> {
+        let mut hdr = match hdrhistogram::Histogram::new_with_bounds(1, VALUE_MAX, SIGNIFICANT_DIGITS) {
+            Ok(hdr) => hdr,
+            // The bounds are constants that HdrHistogram accepts; a test says so.
+            Err(_) => unreachable!("constant bounds"),
+        };
+        for (value, count) in self.iter() {
+            hdr.saturating_record_n(value.clamp(self.min(), self.max) / unit_ns, count);
+        }
+        hdr
+    }
+
+    /// HdrHistogram's V2 compressed encoding in base64: what interval logs
+    /// carry and other tools read.
+    pub fn encode(&self) -> String {
+        use base64::Engine as _;
+        let mut bytes = Vec::new();
+        match V2DeflateSerializer::new().serialize(&self.to_hdr(1), &mut bytes) {
+            Ok(_) => base64::engine::general_purpose::STANDARD.encode(bytes),
+            // Writing to memory does not fail, and counts fit 63 bits.
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Reads [`encode`](Self::encode)'s form, from this or another tool.
+    pub fn decode(text: &str) -> Result<Histogram, DecodeError> {
+        use base64::Engine as _;
+        // An encoded histogram of ours is a few KiB; this bounds what a
+        // hostile file can make us decompress.
+        const TEXT_MAX: usize = 4 << 20;
+        if text.len() > TEXT_MAX {
+            return Err(DecodeError(format!("it has {} characters, at most {TEXT_MAX} are read", text.len())));
+        }
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .map_err(|e| DecodeError(e.to_string()))?;
+        let hdr: hdrhistogram::Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|e| DecodeError(e.to_string()))?;
+        let mut histogram = Histogram::new();
+        for step in hdr.iter_recorded() {
+            let value = step.value_iterated_to();
+            let low = hdr.lowest_equivalent(value);
+            histogram.record_n(low + (hdr.highest_equivalent(value) - low).div_ceil(2), step.count_since_last_iteration());
+        }
+        Ok(histogram)
+    }
+
+    /// As [`decode`](Self::decode), with the exact sum and bounds that a
+    /// result document keeps beside the cells.
+    pub fn decode_exact(text: &str, mean: f64, min: u64, max: u64) -> Result<Histogram, DecodeError> {
+        let mut histogram = Histogram::decode(text)?;
+        if histogram.count > 0 {
+            histogram.sum = (mean.max(0.0) * histogram.count as f64) as u128;
+            histogram.min = min;
+            histogram.max = max;
+        }
+        Ok(histogram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        values.iter().for_each(|&v| histogram.record(v));
+        histogram
+    }
+
+    #[test]
+    fn an_empty_histogram_is_all_zero() {
+        let empty = Histogram::new();
+        assert_eq!((empty.count(), empty.min(), empty.max(), empty.percentile(99.0)), (0, 0, 0, 0));
+        assert_eq!(empty.mean(), 0.0);
+        assert_eq!(Histogram::decode(&empty.encode()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn percentiles_of_a_known_sample() {
+        let all: Vec<u64> = (1..=1000).collect();
+        let histogram = of(&all);
+        assert_eq!(histogram.percentile(50.0), 500);
+        assert_eq!(histogram.percentile(99.9), 999);
+        assert_eq!(histogram.percentile(100.0), 1000);
+        assert_eq!(histogram.percentile(0.0), 1);
+        assert_eq!(histogram.mean(), 500.5);
+        assert_eq!(histogram.count_above(990), 10);
+    }
+
+    #[test]
+    fn a_reader_on_another_thread_loses_nothing() {
+        let live = LiveHistogram::default();
+        let mut seen = Histogram::new();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..200_000u64).for_each(|i| live.record(i * 37 % 1_000_003)));
+            let mut before = Histogram::new();
+            while !writer.is_finished() {
+                let mut now = Histogram::new();
+                live.add_to(&mut now);
+                assert!(now.count() >= before.count());
+                seen.merge(&now.since(&before));
+                before = now;
+            }
+            let mut last = Histogram::new();
+            live.add_to(&mut last);
+            seen.merge(&last.since(&before));
+        });
+        assert_eq!(seen.count(), 200_000);
+        let mut total = Histogram::new();
+        live.add_to(&mut total);
+        assert_eq!(seen.iter().collect::<Vec<_>>(), total.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
+            assert!(Histogram::decode(text).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_recording_all(a in prop::collection::vec(0u64..1 << 43, 0..50),
+                                    b in prop::collection::vec(0u64..1 << 43, 0..50)) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let all = of(&a.iter().chain(&b).copied().collect::<Vec<_>>());
+            prop_assert_eq!(&merged, &all);
+            let rest = all.since(&of(&a));
+            prop_assert_eq!(rest.count(), b.len() as u64);
+            prop_assert_eq!(rest.iter().collect::<Vec<_>>(), of(&b).iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn encoding_keeps_every_cell(values in prop::collection::vec(0u64..1 << 42, 0..200)) {
+            let histogram = of(&values);
+            let read = Histogram::decode(&histogram.encode()).unwrap();
+            prop_assert_eq!(read.iter().collect::<Vec<_>>(), histogram.iter().collect::<Vec<_>>());
+            let exact = Histogram::decode_exact(&histogram.encode(), histogram.mean(), histogram.min(), histogram.max()).unwrap();
+            prop_assert_eq!((exact.min(), exact.max()), (histogram.min(), histogram.max()));
+        }
+
+        #[test]
+        fn percentiles_are_within_a_thousandth_of_the_truth(
+            mut values in prop::collection::vec(1u64..1 << 40, 1..300), p in 0.0f64..100.0) {
+            let histogram = of(&values);
+            values.sort_unstable();
+            let rank = ((p / 100.0 * values.len() as f64).ceil().max(1.0) as usize).min(values.len());
+            let truth = values[rank - 1] as f64;
+            let told = histogram.percentile(p) as f64;
+            prop_assert!(told >= truth && told <= truth * 1.001 + 1.0, "{told} for {truth}");
+        }
+
+        #[test]
+        fn no_text_panics(text in "[A-Za-z0-9+/=]{0,200}") {
+            let _ = Histogram::decode(&text);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! YCSB's older measurement types: a histogram of 1 ms buckets, and averages
+//! over time. Kept only when `measurementtype` asks for them.
+
+use crate::recorder::Times;
+use serval_model::{Metric, Status};
+use std::collections::BTreeMap;
+
+/// Which older type is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LegacyKind {
+    /// `measurementtype=histogram`: this many buckets of 1 ms.
+    Buckets(usize),
+    /// `measurementtype=timeseries`: averages over this many ms each.
+    TimeSeries {
+        /// Length of a unit in ms, above zero.
+        granularity_ms: u64,
+    },
+}
+
+/// Which of the two times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimeKind {
+    /// From the actual start.
+    Service,
+    /// From the intended start.
+    Response,
+}
+
+/// What is kept of one metric and status. Microseconds throughout, cut to
+/// whole ones, as YCSB measures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LegacySeries {
+    /// Times a bucket of 1 ms; the last counts all above.
+    pub buckets: Vec<u64>,
+    /// Number of times.
+    pub count: u64,
+    /// Their sum.
+    pub sum_us: u64,
+    /// The sum of their squares.
+    pub sum_squares: f64,
+    /// The smallest.
+    pub min_us: u64,
+    /// The largest.
+    pub max_us: u64,
+    /// Sum and number by unit of time.
+    pub units: BTreeMap<u64, (u64, u64)>,
+}
+
+impl LegacySeries {
+    fn record(&mut self, kind: LegacyKind, us: u64, end_ns: u64) {
+        self.min_us = if self.count == 0 { us } else { self.min_us.min(us) };
+        self.max_us = self.max_us.max(us);
+        self.count += 1;
+        self.sum_us += us;
+        self.sum_squares += us as f64 * us as f64;
+        match kind {
+            LegacyKind::Buckets(buckets) => {
+                self.buckets.resize(buckets + 1, 0);
+                self.buckets[((us / 1000) as usize).min(buckets)] += 1;
+            }
+            LegacyKind::TimeSeries { granularity_ms } => {
+                let unit = end_ns / 1_000_000 / granularity_ms * granularity_ms;
+                let (sum, count) = self.units.entry(unit).or_default();
+                *sum += us;
+                *count += 1;
+            }
+        }
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &LegacySeries) {
+        if other.count == 0 {
+            return;
+        }
+        self.min_us = if self.count == 0 { other.min_us } else { self.min_us.min(other.min_us) };
+        self.max_us = self.max_us.max(other.max_us);
+        self.count += other.count;
+        self.sum_us += other.sum_us;
+        self.sum_squares += other.sum_squares;
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        for (unit, (sum, count)) in &other.units {
+            let mine = self.units.entry(*unit).or_default();
+            mine.0 += sum;
+            mine.1 += count;
+        }
+    }
+}
+
+/// One thread's older measurements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Legacy {
+    kind: LegacyKind,
+    series: BTreeMap<(Metric, Status, TimeKind), LegacySeries>,
+}
+
+impl Legacy {
+    /// Nothing measured yet.
+    pub fn new(kind: LegacyKind) -> Self {
+        Legacy { kind, series: BTreeMap::new() }
+    }
+
+    /// Which type this is.
+    pub fn kind(&self) -> LegacyKind {
+        self.kind
+    }
+
+    pub(crate) fn record(&mut self, metric: Metric, status: Status, times: Times, end_ns: u64) {
+        for (time, ns) in [(TimeKind::Service, times.service), (TimeKind::Response, times.response)] {
+            let series = self.series.entry((metric, status, time)).or_default();
+            series.record(self.kind, ns / 1000, end_ns);
+        }
+    }
+
+    /// What has been kept.
+    pub fn series(&self) -> impl Iterator<Item = (Metric, Status, TimeKind, &LegacySeries)> {
+        self.series.iter().map(|((metric, status, time), series)| (*metric, *status, *time, series))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(us: u64) -> Times {
+        Times { service: us * 1000 + 999, response: us * 1000 }
+    }
+
+    #[test]
+    fn buckets_of_a_millisecond_with_overflow() {
+        let mut legacy = Legacy::new(LegacyKind::Buckets(2));
+        for us in [0, 999, 1000, 1999, 2000, 50_000] {
+            legacy.record(Metric::READ, Status::Ok, times(us), 0);
+        }
+        let (.., series) = legacy.series().next().unwrap();
+        assert_eq!(series.buckets, [2, 2, 2]);
+        assert_eq!((series.count, series.min_us, series.max_us, series.sum_us), (6, 0, 50_000, 55_998));
+    }
+
+    #[test]
+    fn averages_by_unit_merge() {
+        let kind = LegacyKind::TimeSeries { granularity_ms: 500 };
+        let (mut a, mut b) = (Legacy::new(kind), Legacy::new(kind));
+        a.record(Metric::READ, Status::Ok, times(10), 499_999_999);
+        a.record(Metric::READ, Status::Ok, times(20), 500_000_000);
+        b.record(Metric::READ, Status::Ok, times(40), 700_000_000);
+        let mut sum = a.series().next().unwrap().3.clone();
+        sum.merge(b.series().next().unwrap().3);
+        assert_eq!(sum.units.into_iter().collect::<Vec<_>>(), [(0, (10, 1)), (500, (60, 2))]);
+    }
+}

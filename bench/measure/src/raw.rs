@@ -1,0 +1,156 @@
+//! Every single time, for those who want to do their own statistics.
+//!
+//! Threads fill chunks and hand full ones to a collecting thread, so that
+//! the measured path neither writes files nor waits for them.
+
+use crate::recorder::Times;
+use serval_model::{Metric, Status};
+use std::{
+    io::{self, Write},
+    sync::mpsc,
+    thread::JoinHandle,
+};
+
+/// Samples a chunk: 160 KiB, a hand-over every few thousand operations.
+const CHUNK: usize = 4096;
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawSample {
+    /// What was timed.
+    pub metric: Metric,
+    /// How it ended.
+    pub status: Status,
+    /// By which client.
+    pub client: u32,
+    /// When it ended, in ns since the run's start.
+    pub end_ns: u64,
+    /// How long it took.
+    pub times: Times,
+}
+
+/// Where raw samples go: a handle to make writers from.
+#[derive(Debug, Clone)]
+pub struct RawLog {
+    sender: mpsc::Sender<Vec<RawSample>>,
+}
+
+/// One thread's end of a [`RawLog`]. Hands over what it has when dropped.
+#[derive(Debug)]
+pub struct RawWriter {
+    sender: mpsc::Sender<Vec<RawSample>>,
+    chunk: Vec<RawSample>,
+}
+
+impl RawLog {
+    /// A log whose samples are written to `out` as CSV, one a line, by a
+    /// thread of their own that ends when all writers and the log are gone.
+    pub fn to_csv(
+        mut out: impl Write + Send + 'static,
+        custom: Vec<String>,
+    ) -> (RawLog, JoinHandle<io::Result<()>>) {
+        let (sender, receiver) = mpsc::channel::<Vec<RawSample>>();
+        let thread = std::thread::spawn(move || {
+            let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
+            writeln!(out, "operation,status,client,end_ns,service_ns,response_ns")?;
+            for chunk in receiver {
+                for s in chunk {
+                    let (operation, status) = (s.metric.name(&custom), s.status.name());
+                    let Times { service, response } = s.times;
+                    writeln!(out, "{operation},{status},{},{},{service},{response}", s.client, s.end_ns)?;
+                }
+            }
+            out.flush()
+        });
+        (RawLog { sender }, thread)
+    }
+
+    /// A log whose samples are kept in memory until the end, as YCSB's raw
+    /// measurement type does: 40 bytes an operation.
+    pub fn to_memory() -> (RawLog, JoinHandle<Vec<RawSample>>) {
+        let (sender, receiver) = mpsc::channel::<Vec<RawSample>>();
+        let thread = std::thread::spawn(move || receiver.into_iter().flatten().collect());
+        (RawLog { sender }, thread)
+    }
+
+    /// A writer for one thread.
+    pub fn writer(&self) -> RawWriter {
+        RawWriter { sender: self.sender.clone(), chunk: Vec::with_capacity(CHUNK) }
+    }
+}
+
+impl RawWriter {
+    /// Adds a sample.
+    pub fn push(&mut self, sample: RawSample) {
+        self.chunk.push(sample);
+        if self.chunk.len() == CHUNK {
+            let full = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
+            // The collector ends early only when its file fails, which it reports.
+            let _ = self.sender.send(full);
+        }
+    }
+}
+
+impl Drop for RawWriter {
+    fn drop(&mut self) {
+        let _ = self.sender.send(std::mem::take(&mut self.chunk));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn sample(end_ns: u64) -> RawSample {
+        let times = Times { service: 1, response: 2 };
+        RawSample { metric: Metric::READ, status: Status::Ok, client: 3, end_ns, times }
+    }
+
+    #[test]
+    fn nothing_is_lost_between_threads_and_the_file() {
+        let out = Shared::default();
+        let (log, thread) = RawLog::to_csv(out.clone(), Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let mut writer = log.writer();
+                scope.spawn(move || (0..CHUNK as u64 + 7).for_each(|i| writer.push(sample(i))));
+            }
+        });
+        drop(log);
+        thread.join().unwrap().unwrap();
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1 + 3 * (CHUNK + 7));
+        assert!(text.lines().nth(1).unwrap().starts_with("READ,OK,3,"));
+    }
+
+    #[test]
+    fn a_full_disk_is_reported() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::Error::from(io::ErrorKind::StorageFull))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (log, thread) = RawLog::to_csv(Full, Vec::new());
+        let mut writer = log.writer();
+        (0..3 * CHUNK as u64).for_each(|i| writer.push(sample(i)));
+        drop((writer, log));
+        assert_eq!(thread.join().unwrap().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

@@ -1,0 +1,342 @@
+//! Where clients write down what they see.
+
+use crate::{
+    histogram::{Histogram, LiveHistogram},
+    legacy::{Legacy, LegacyKind},
+    raw::{RawLog, RawSample, RawWriter},
+};
+use serval_model::{Metric, Outcome, Status};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+const STATUSES: usize = Status::ALL.len();
+const SLOTS: usize = Metric::COUNT * STATUSES;
+
+/// Different messages kept apart for one thread; a store that puts keys into
+/// its messages must not fill memory. Later ones count as [`OTHER_MESSAGES`].
+pub const MESSAGES_MAX: usize = 64;
+
+/// What messages beyond [`MESSAGES_MAX`] count as.
+pub const OTHER_MESSAGES: &str = "(other messages)";
+
+/// The two times of an operation, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// From the actual start to the outcome: what the store took.
+    pub service: u64,
+    /// From the intended start to the outcome: what a user waited. Equal to
+    /// the service time when nothing is paced.
+    pub response: u64,
+}
+
+/// Histograms of both times.
+#[derive(Debug, Default)]
+pub struct LivePair {
+    service: LiveHistogram,
+    response: LiveHistogram,
+}
+
+/// What one thread has seen, during warm-up and after it. One thread writes
+/// (through its [`RecorderHandle`]); any may read.
+#[derive(Debug)]
+pub struct Recorder {
+    warm_up: Box<[OnceLock<Box<LivePair>>]>,
+    measured: Box<[OnceLock<Box<LivePair>>]>,
+    messages: Mutex<BTreeMap<(Metric, Status, Box<str>), u64>>,
+    legacy: Option<Mutex<Legacy>>,
+    /// Whether there are intended starts, and so response times of their own.
+    paced: bool,
+    lateness: LiveHistogram,
+    units: AtomicU64,
+    units_failed: AtomicU64,
+}
+
+/// Which recordings are wanted beyond the histograms that are always kept.
+#[derive(Debug, Clone, Default)]
+pub struct RecorderOptions {
+    /// Whether operations have intended starts.
+    pub paced: bool,
+    /// Measurement types that YCSB had before HdrHistogram.
+    pub legacy: Option<LegacyKind>,
+    /// Where every single time goes, if asked for.
+    pub raw: Option<RawLog>,
+}
+
+fn slots() -> Box<[OnceLock<Box<LivePair>>]> {
+    (0..SLOTS).map(|_| OnceLock::new()).collect()
+}
+
+fn slot(metric: Metric, status: Status) -> usize {
+    metric.index() * STATUSES + status as usize
+}
+
+impl Recorder {
+    /// A recorder and the handle that writes it.
+    pub fn new(options: &RecorderOptions) -> (Arc<Recorder>, RecorderHandle) {
+        let recorder = Arc::new(Recorder {
+            warm_up: slots(),
+            measured: slots(),
+            messages: Mutex::default(),
+            legacy: options.legacy.map(|kind| Mutex::new(Legacy::new(kind))),
+            paced: options.paced,
+            lateness: LiveHistogram::default(),
+            units: AtomicU64::new(0),
+            units_failed: AtomicU64::new(0),
+        });
+        let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
+        (Arc::clone(&recorder), RecorderHandle { recorder, raw })
+    }
+
+    /// Operations (a workload's units) finished since warm-up, and how many
+    /// of them failed.
+    pub fn units(&self) -> (u64, u64) {
+        (self.units.load(Relaxed), self.units_failed.load(Relaxed))
+    }
+
+    /// Adds everything measured so far to `totals`.
+    pub fn add_to(&self, totals: &mut Totals) {
+        let add = |slots: &[OnceLock<Box<LivePair>>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
+            for (index, pair) in slots.iter().enumerate() {
+                let (Some(pair), Some(metric)) = (pair.get(), Metric::from_index(index / STATUSES)) else {
+                    continue;
+                };
+                let sum = sum.entry((metric, Status::ALL[index % STATUSES])).or_default();
+                pair.service.add_to(&mut sum.service);
+                if self.paced {
+                    pair.response.add_to(&mut sum.response);
+                }
+            }
+        };
+        add(&self.warm_up, &mut totals.warm_up);
+        add(&self.measured, &mut totals.measured);
+        self.lateness.add_to(&mut totals.lateness);
+        let (units, failed) = self.units();
+        totals.units += units;
+        totals.units_failed += failed;
+        totals.paced |= self.paced;
+    }
+
+    /// The store's messages with how often each came.
+    pub fn messages(&self) -> BTreeMap<(Metric, Status, Box<str>), u64> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the older measurement types have kept.
+    pub fn legacy(&self) -> Option<Legacy> {
+        Some(self.legacy.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// The writing end of a [`Recorder`]; stays on its thread.
+#[derive(Debug)]
+pub struct RecorderHandle {
+    recorder: Arc<Recorder>,
+    raw: Option<RefCell<RawWriter>>,
+}
+
+/// When and for whom something was timed, beside the times themselves.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Whether the intended start was in the warm-up, which results leave out.
+    pub warm_up: bool,
+    /// The client.
+    pub client: u32,
+    /// The end, in ns since the run's start.
+    pub end_ns: u64,
+}
+
+impl RecorderHandle {
+    /// Counts an operation's times under its metric and status.
+    #[inline]
+    pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
+        let recorder = &*self.recorder;
+        let slots = if at.warm_up { &recorder.warm_up } else { &recorder.measured };
+        let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
+        pair.service.record(times.service);
+        if recorder.paced {
+            pair.response.record(times.response);
+        }
+        if !outcome.is_ok() && !at.warm_up {
+            self.record_failure(metric, outcome);
+        }
+        if (self.raw.is_some() || recorder.legacy.is_some()) && !at.warm_up {
+            self.record_more(metric, outcome.status, times, at);
+        }
+    }
+
+    /// Counts a unit of the workload: a transaction in YCSB's words.
+    #[inline]
+    pub fn unit(&self, units: u64, ok: bool) {
+        let add = |cell: &AtomicU64| cell.store(cell.load(Relaxed) + units, Relaxed);
+        add(&self.recorder.units);
+        if !ok {
+            add(&self.recorder.units_failed);
+        }
+    }
+
+    /// Counts how late an operation started after its intended start.
+    #[inline]
+    pub fn late(&self, ns: u64) {
+        self.recorder.lateness.record(ns);
+    }
+
+    #[cold]
+    fn record_failure(&self, metric: Metric, outcome: &Outcome) {
+        let Some(message) = &outcome.message else { return };
+        let mut messages = self.recorder.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = messages.len() >= MESSAGES_MAX;
+        let key = (metric, outcome.status, message.clone());
+        if full && !messages.contains_key(&key) {
+            *messages.entry((metric, outcome.status, OTHER_MESSAGES.into())).or_default() += 1;
+        } else {
+            *messages.entry(key).or_default() += 1;
+        }
+    }
+
+    #[cold]
+    fn record_more(&self, metric: Metric, status: Status, times: Times, at: Moment) {
+        if let Some(legacy) = &self.recorder.legacy {
+            legacy.lock().unwrap_or_else(PoisonError::into_inner).record(metric, status, times, at.end_ns);
+        }
+        if let Some(raw) = &self.raw {
+            raw.borrow_mut().push(RawSample { metric, status, client: at.client, end_ns: at.end_ns, times });
+        }
+    }
+}
+
+/// Service and response times of one kind of operation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pair {
+    /// Service times.
+    pub service: Histogram,
+    /// Response times; empty when nothing was paced, for they are then the
+    /// service times.
+    pub response: Histogram,
+}
+
+impl Pair {
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Pair) {
+        self.service.merge(&other.service);
+        self.response.merge(&other.response);
+    }
+
+    fn since(&self, earlier: Option<&Pair>) -> Pair {
+        match earlier {
+            None => self.clone(),
+            Some(earlier) => Pair {
+                service: self.service.since(&earlier.service),
+                response: self.response.since(&earlier.response),
+            },
+        }
+    }
+}
+
+/// What all threads have seen, merged.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// During the warm-up.
+    pub warm_up: BTreeMap<(Metric, Status), Pair>,
+    /// After it.
+    pub measured: BTreeMap<(Metric, Status), Pair>,
+    /// How late operations started after their intended starts.
+    pub lateness: Histogram,
+    /// Units finished after the warm-up.
+    pub units: u64,
+    /// Units that failed after the warm-up.
+    pub units_failed: u64,
+    /// Whether there were intended starts.
+    pub paced: bool,
+}
+
+impl Totals {
+    /// The sum over all recorders, now.
+    pub fn of(recorders: &[Arc<Recorder>]) -> Totals {
+        let mut totals = Totals::default();
+        recorders.iter().for_each(|recorder| recorder.add_to(&mut totals));
+        totals
+    }
+
+    /// What has come since `earlier`, warm-up and measured together.
+    pub fn since(&self, earlier: &Totals) -> BTreeMap<(Metric, Status), Pair> {
+        let mut interval: BTreeMap<(Metric, Status), Pair> = BTreeMap::new();
+        for (now, before) in [(&self.warm_up, &earlier.warm_up), (&self.measured, &earlier.measured)] {
+            for (key, pair) in now {
+                let pair = pair.since(before.get(key));
+                if !pair.service.is_empty() {
+                    interval.entry(*key).or_default().merge(&pair);
+                }
+            }
+        }
+        interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Moment = Moment { warm_up: false, client: 0, end_ns: 5 };
+
+    fn times(ns: u64) -> Times {
+        Times { service: ns, response: ns + 1000 }
+    }
+
+    #[test]
+    fn warm_up_is_kept_apart_and_statuses_too() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions { paced: true, ..Default::default() });
+        handle.record(Metric::READ, &Outcome::OK, times(10), Moment { warm_up: true, ..AT });
+        handle.record(Metric::READ, &Outcome::OK, times(20), AT);
+        handle.record(Metric::READ, &Outcome::NOT_FOUND, times(30), AT);
+        let totals = Totals::of(&[recorder]);
+        assert_eq!(totals.warm_up.len(), 1);
+        let ok = &totals.measured[&(Metric::READ, Status::Ok)];
+        assert_eq!((ok.service.max(), ok.response.max()), (20, 1020));
+        assert_eq!(totals.measured[&(Metric::READ, Status::NotFound)].service.count(), 1);
+    }
+
+    #[test]
+    fn without_pacing_there_are_no_response_times_of_their_own() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        handle.record(Metric::READ, &Outcome::OK, times(10), AT);
+        let totals = Totals::of(&[recorder]);
+        assert!(totals.measured[&(Metric::READ, Status::Ok)].response.is_empty());
+    }
+
+    #[test]
+    fn intervals_add_up_to_the_whole() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        let recorders = [recorder];
+        let mut before = Totals::default();
+        let mut sum = 0;
+        for round in 0..5u64 {
+            (0..=round).for_each(|i| handle.record(Metric::SCAN, &Outcome::OK, times(i * 100), AT));
+            let now = Totals::of(&recorders);
+            let interval = now.since(&before);
+            assert_eq!(interval[&(Metric::SCAN, Status::Ok)].service.count(), round + 1);
+            sum += round + 1;
+            before = now;
+        }
+        assert_eq!(before.measured[&(Metric::SCAN, Status::Ok)].service.count(), sum);
+        assert!(Totals::of(&recorders).since(&before).is_empty());
+    }
+
+    #[test]
+    fn messages_are_counted_and_bounded() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        for i in 0..MESSAGES_MAX + 10 {
+            handle.record(Metric::READ, &Outcome::error(format!("no key {i}")), times(1), AT);
+        }
+        handle.record(Metric::READ, &Outcome::error("no key 0"), times(1), AT);
+        let messages = recorder.messages();
+        assert_eq!(messages.len(), MESSAGES_MAX + 1);
+        assert_eq!(messages[&(Metric::READ, Status::Error, "no key 0".into())], 2);
+        assert_eq!(messages[&(Metric::READ, Status::Error, OTHER_MESSAGES.into())], 10);
+    }
+}
