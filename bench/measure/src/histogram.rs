@@ -240,9 +240,14 @@ impl Histogram {
     /// HdrHistogram's V2 compressed encoding in base64: what interval logs
     /// carry and other tools read.
     pub fn encode(&self) -> String {
+        self.encode_in(1)
+    }
+
+    /// As [`encode`](Self::encode), with every time divided by `unit_ns`.
+    pub fn encode_in(&self, unit_ns: u64) -> String {
         use base64::Engine as _;
         let mut bytes = Vec::new();
-        match V2DeflateSerializer::new().serialize(&self.to_hdr(1), &mut bytes) {
+        match V2DeflateSerializer::new().serialize(&self.to_hdr(unit_ns), &mut bytes) {
             Ok(_) => base64::engine::general_purpose::STANDARD.encode(bytes),
             // Writing to memory does not fail, and counts fit 63 bits.
             Err(_) => String::new(),

@@ -1,5 +1,7 @@
 //! What is seen: histograms, series and the result document.
 
+pub mod document;
+pub mod hdr_log;
 pub mod histogram;
 pub mod layout;
 pub mod legacy;

@@ -1,0 +1,307 @@
+//! The result document: what a run found, what was run, and where.
+//!
+//! Serval writes it as `result.json`. Its schema is made from these types
+//! (`serval schema`) and carries a version: a field is never renamed or
+//! given another unit under the same version. Times are in nanoseconds,
+//! which the names say.
+
+use crate::{
+    histogram::{DecodeError, Histogram},
+    recorder::Pair,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the document's schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// A run's result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResultDocument {
+    /// Version of this schema: 1.
+    pub schema_version: u32,
+    /// What was run.
+    pub run: RunFacts,
+    /// On what machine the client ran.
+    pub environment: Environment,
+    /// Things a reader must know before quoting a number.
+    pub warnings: Vec<String>,
+    /// The numbers as a whole.
+    pub overall: Overall,
+    /// The numbers by operation. Response times lead.
+    pub metrics: Vec<MetricResult>,
+    /// Operations that had not ended when the run did.
+    pub censored: Censored,
+    /// How the client kept to its schedule; absent when nothing was paced.
+    pub pacing: Option<PacingResult>,
+    /// Summary of every interval, in order of time, warm-up included.
+    pub series: Vec<IntervalSummary>,
+}
+
+/// What was run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunFacts {
+    /// Serval's version.
+    pub serval_version: String,
+    /// The label that the user gave, or nothing.
+    pub label: String,
+    /// `load` or `run`.
+    pub phase: String,
+    /// The command line.
+    pub command_line: Vec<String>,
+    /// When the phase began, RFC 3339.
+    pub started: String,
+    /// The store's name.
+    pub store: String,
+    /// What the store says of itself: version, address, settings.
+    pub store_facts: BTreeMap<String, String>,
+    /// The workload's class, as YCSB names it.
+    pub workload: String,
+    /// The seed of all random choices.
+    pub seed: u64,
+    /// Clients, each with one operation in flight at most.
+    pub clients: u64,
+    /// `threads` or `event loops`, and how many.
+    pub execution: String,
+    /// Every property in force that was given, with its value and origin.
+    pub properties: BTreeMap<String, PropertyFact>,
+}
+
+/// A property that was given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PropertyFact {
+    /// Its text.
+    pub value: String,
+    /// The file and line, or flag, that set it.
+    pub origin: String,
+}
+
+/// The machine and system that the client ran on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Environment {
+    /// The processor's name.
+    pub cpu: String,
+    /// Processors that the client may use.
+    pub cores: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Operating system and kernel.
+    pub kernel: String,
+    /// The host's name.
+    pub host: String,
+    /// The processor architecture and build profile of the client.
+    pub build: String,
+}
+
+/// The numbers as a whole.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Overall {
+    /// Seconds from the end of warm-up to the end of the last operation.
+    /// Connection set-up is before it.
+    pub duration_s: f64,
+    /// Seconds of warm-up before that.
+    pub warm_up_s: f64,
+    /// Operations (a read-modify-write is one) finished in that time.
+    pub operations: u64,
+    /// Of these, how many failed.
+    pub failed: u64,
+    /// Operations a second.
+    pub throughput: f64,
+    /// How the run ended: `count`, `time`, `interrupted` or `failed`.
+    pub ended_by: String,
+    /// CPU seconds that the client used, all threads, in the measured time.
+    pub client_cpu_s: f64,
+}
+
+/// One operation's numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MetricResult {
+    /// READ, UPDATE, INSERT, SCAN, DELETE, READ-MODIFY-WRITE, ...
+    pub name: String,
+    /// How many ended with each status.
+    pub statuses: BTreeMap<String, u64>,
+    /// Times of those that succeeded.
+    pub ok: Option<TimesResult>,
+    /// Times of those that failed, by status.
+    pub failed: BTreeMap<String, TimesResult>,
+    /// What the store said of failures, with the number of times it said so.
+    pub messages: Vec<MessageCount>,
+}
+
+/// A store's message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MessageCount {
+    /// The status it came with.
+    pub status: String,
+    /// The words.
+    pub message: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Response and service times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimesResult {
+    /// From the intended start to the outcome: what a user waits. The same
+    /// as the service times when nothing was paced.
+    pub response: Latency,
+    /// From the actual start to the outcome: what the store takes.
+    pub service: Latency,
+}
+
+/// A distribution of times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Latency {
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Smallest.
+    pub min_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+    /// Percentiles asked for, in rising order.
+    pub percentiles: Vec<Percentile>,
+    /// All counts: HdrHistogram V2 compressed, base64, values in ns. Merging
+    /// results merges these.
+    pub histogram: String,
+}
+
+/// One percentile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Percentile {
+    /// From 0 to 100.
+    pub percentile: f64,
+    /// The time that this share of operations did not exceed, at most 0.1 %
+    /// too high.
+    pub ns: u64,
+}
+
+/// Operations without an outcome at the end. Their true times are at least
+/// these ages: percentiles that leave them out are too low.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Censored {
+    /// Sent and not answered.
+    pub in_flight: u64,
+    /// Due by the schedule and not sent.
+    pub not_started: u64,
+    /// Ages since the intended starts of those in flight.
+    pub in_flight_age: Option<Latency>,
+    /// Ages since the intended starts of those not sent.
+    pub not_started_age: Option<Latency>,
+}
+
+/// How the client kept to its schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PacingResult {
+    /// The schedule in words.
+    pub schedule: String,
+    /// Operations a second that it asked for over the measured time.
+    pub target: f64,
+    /// How arrivals are spaced: `client`, `uniform` or `poisson`.
+    pub arrivals: String,
+    /// How long operations due may be held to be sent together.
+    pub slack_ns: u64,
+    /// Actual start after intended start: the client's and the window's part
+    /// of the response time.
+    pub lateness: Latency,
+}
+
+/// One interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IntervalSummary {
+    /// Seconds from the run's start to the interval's.
+    pub start_s: f64,
+    /// Its length in seconds.
+    pub length_s: f64,
+    /// Whether it lies in the warm-up.
+    pub warm_up: bool,
+    /// Operations by metric.
+    pub metrics: BTreeMap<String, IntervalMetric>,
+}
+
+/// One operation in one interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IntervalMetric {
+    /// Succeeded.
+    pub ok: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Response times of those that succeeded.
+    pub response: IntervalTimes,
+    /// Service times of those that succeeded.
+    pub service: IntervalTimes,
+}
+
+/// The shape of an interval's times; the whole histogram is in the HDR log.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct IntervalTimes {
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+}
+
+impl IntervalTimes {
+    /// The shape of a histogram.
+    pub fn of(histogram: &Histogram) -> Self {
+        IntervalTimes {
+            mean_ns: histogram.mean(),
+            p50_ns: histogram.percentile(50.0),
+            p95_ns: histogram.percentile(95.0),
+            p99_ns: histogram.percentile(99.0),
+            p999_ns: histogram.percentile(99.9),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+impl Latency {
+    /// The numbers of a histogram.
+    pub fn of(histogram: &Histogram, percentiles: &[f64]) -> Self {
+        let mut percentiles = percentiles.to_vec();
+        percentiles.sort_by(f64::total_cmp);
+        percentiles.dedup();
+        Latency {
+            count: histogram.count(),
+            mean_ns: histogram.mean(),
+            min_ns: histogram.min(),
+            max_ns: histogram.max(),
+            percentiles: percentiles
+                .iter()
+                .map(|&p| Percentile { percentile: p, ns: histogram.percentile(p) })
+                .collect(),
+            histogram: histogram.encode(),
+        }
+    }
+
+    /// All counts again.
+    pub fn to_histogram(&self) -> Result<Histogram, DecodeError> {
+        Histogram::decode_exact(&self.histogram, self.mean_ns, self.min_ns, self.max_ns)
+    }
+}
+
+impl TimesResult {
+    /// The numbers of a pair; the service times stand for the response times
+    /// when nothing was paced.
+    pub fn of(pair: &Pair, paced: bool, percentiles: &[f64]) -> Self {
+        let service = Latency::of(&pair.service, percentiles);
+        let response = if paced { Latency::of(&pair.response, percentiles) } else { service.clone() };
+        TimesResult { response, service }
+    }
+}
+
+/// The JSON Schema of [`ResultDocument`], pretty-printed.
+pub fn json_schema() -> String {
+    let schema = schemars::schema_for!(ResultDocument);
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
