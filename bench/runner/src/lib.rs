@@ -1,1 +1,4 @@
-//! placeholder
+//! One run: clients, pacing, warm-up and stop.
+
+pub mod clock;
+pub mod pacing;

@@ -5,3 +5,7 @@
 
 pub mod distribution;
 pub mod random;
+pub mod workload;
+
+pub use random::{Random, Rng};
+pub use workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload};

@@ -1,0 +1,213 @@
+//! Intended starts: which operation is due when, and who takes it. The law is
+//! in `docs/pacing.md`.
+
+pub mod rate;
+
+use rate::RateSchedule;
+use serval_workload::{Random, Rng};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// How intended starts are spaced and shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Each client has an even schedule of its own (YCSB's).
+    Client,
+    /// One even schedule; whoever is free takes the next.
+    Uniform,
+    /// One schedule with exponential gaps; whoever is free takes the next.
+    Poisson,
+}
+
+impl Arrivals {
+    /// The name in properties and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arrivals::Client => "client",
+            Arrivals::Uniform => "uniform",
+            Arrivals::Poisson => "poisson",
+        }
+    }
+}
+
+/// A number on a cache line of its own, so that clients do not slow each
+/// other down by writing neighbours.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+#[derive(Debug)]
+enum Source {
+    /// How many operations each client has taken.
+    Client(Box<[Padded]>),
+    /// How many operations have been taken.
+    Uniform(AtomicU64),
+    /// The sum of gaps so far; a lock, since each depends on the last, held
+    /// for one addition and outside of what is timed.
+    Poisson(Mutex<(Rng, f64)>),
+}
+
+/// The intended starts of a run, shared by its clients. Times are ns since
+/// the start of pacing.
+#[derive(Debug)]
+pub struct Schedule {
+    rate: RateSchedule,
+    clients: u64,
+    source: Source,
+}
+
+impl Schedule {
+    /// The schedule of a run.
+    pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, seed: u64) -> Self {
+        let source = match arrivals {
+            Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
+            Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
+            Arrivals::Poisson => Source::Poisson(Mutex::new((Rng::new(seed), 0.0))),
+        };
+        Schedule { rate, clients: clients as u64, source }
+    }
+
+    /// Takes the next intended start for a client; `None` when the schedule
+    /// is over.
+    pub fn take(&self, client: usize) -> Option<u64> {
+        let due = match &self.source {
+            Source::Client(taken) => {
+                let taken = &taken[client].0;
+                let k = taken.load(Relaxed);
+                taken.store(k + 1, Relaxed);
+                (k * self.clients + client as u64) as f64
+            }
+            Source::Uniform(taken) => taken.fetch_add(1, Relaxed) as f64,
+            Source::Poisson(state) => {
+                let (rng, sum) = &mut *state.lock().unwrap_or_else(PoisonError::into_inner);
+                // 1 - u is in (0, 1], so that the logarithm is finite.
+                *sum -= libm::log(1.0 - rng.next_f64());
+                *sum
+            }
+        };
+        self.rate.time_of(due).map(|seconds| (seconds * 1e9) as u64)
+    }
+
+    /// Takes every operation still due before `end` (ns), calling `each` with
+    /// its intended start and how many it stands for. Above a million a
+    /// client's, an evenly spaced sample stands for all.
+    pub fn take_rest(&self, end: u64, mut each: impl FnMut(u64, u64)) {
+        let due_by_end = self.rate.due(end as f64 / 1e9);
+        // First k not taken, distance to the next, for each part.
+        let parts: Vec<(u64, u64)> = match &self.source {
+            Source::Client(taken) => taken
+                .iter()
+                .enumerate()
+                .map(|(i, taken)| (taken.0.load(Relaxed) * self.clients + i as u64, self.clients))
+                .collect(),
+            Source::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
+            Source::Poisson(_) => {
+                while let Some(start) = self.take(0).filter(|start| *start < end) {
+                    each(start, 1);
+                }
+                return;
+            }
+        };
+        const SAMPLES: u64 = 1_000_000;
+        for (first, step) in parts {
+            let left = ((due_by_end - first as f64) / step as f64).ceil().max(0.0) as u64;
+            let stride = left.div_ceil(SAMPLES).max(1);
+            let mut done = 0;
+            while done < left {
+                let stands_for = stride.min(left - done);
+                let Some(seconds) = self.rate.time_of((first + done * step) as f64) else { break };
+                let start = (seconds * 1e9) as u64;
+                if start >= end {
+                    break;
+                }
+                each(start, stands_for);
+                done += stands_for;
+            }
+        }
+    }
+
+    /// Operations due within a span of ns since the start of pacing.
+    pub fn due_between(&self, from: u64, to: u64) -> f64 {
+        self.rate.due(to as f64 / 1e9) - self.rate.due(from as f64 / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn schedule(rate: f64, arrivals: Arrivals, clients: usize) -> Schedule {
+        Schedule::new(RateSchedule::constant(rate), arrivals, clients, 1)
+    }
+
+    #[test]
+    fn clients_share_the_rate_evenly_and_out_of_step() {
+        let schedule = schedule(1000.0, Arrivals::Client, 4);
+        for client in 0..4 {
+            let starts: Vec<_> = (0..3).map(|_| schedule.take(client).unwrap() / MS).collect();
+            let first = client as u64;
+            assert_eq!(starts, [first, first + 4, first + 8]);
+        }
+    }
+
+    #[test]
+    fn whoever_is_free_takes_the_next() {
+        let schedule = schedule(1000.0, Arrivals::Uniform, 4);
+        let starts: Vec<_> = [3, 3, 0, 2].map(|client| schedule.take(client).unwrap() / MS).into();
+        assert_eq!(starts, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        let schedule = schedule(1000.0, Arrivals::Poisson, 1);
+        let starts: Vec<u64> = (0..100_000).map(|_| schedule.take(0).unwrap()).collect();
+        let gaps: Vec<f64> = starts.windows(2).map(|w| (w[1] - w[0]) as f64 / MS as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let above = |limit: f64| gaps.iter().filter(|gap| **gap > limit).count() as f64 / gaps.len() as f64;
+        // Mean 1, P(gap > x) = e^-x; five standard deviations of the estimates.
+        assert!((mean - 1.0).abs() < 5.0 / (gaps.len() as f64).sqrt(), "{mean}");
+        for x in [0.5f64, 1.0, 3.0] {
+            let p = (-x).exp();
+            let sigma = (p * (1.0 - p) / gaps.len() as f64).sqrt();
+            assert!((above(x) - p).abs() < 5.0 * sigma, "P(gap > {x}) = {}", above(x));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_what_was_due_and_not_taken() {
+        for arrivals in [Arrivals::Client, Arrivals::Uniform] {
+            let schedule = schedule(1000.0, arrivals, 3);
+            (0..10).for_each(|i| {
+                schedule.take(i % 3);
+            });
+            let mut rest = Vec::new();
+            schedule.take_rest(20 * MS, |start, n| rest.extend(std::iter::repeat_n(start / MS, n as usize)));
+            rest.sort_unstable();
+            assert_eq!(rest, (10..20).collect::<Vec<_>>(), "{arrivals:?}");
+        }
+        let poisson = schedule(1000.0, Arrivals::Poisson, 1);
+        let mut count = 0;
+        poisson.take_rest(1000 * MS, |start, n| {
+            assert!(start < 1000 * MS);
+            count += n;
+        });
+        // Poisson of mean 1000, five standard deviations.
+        assert!((840..1160).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn a_huge_backlog_is_sampled_and_counted_whole() {
+        let schedule = schedule(1e6, Arrivals::Uniform, 1);
+        let (mut samples, mut total) = (0u64, 0u64);
+        schedule.take_rest(10_000 * MS, |_, n| {
+            samples += 1;
+            total += n;
+        });
+        assert_eq!(total, 10_000_000);
+        assert!(samples <= 1_000_000);
+    }
+}

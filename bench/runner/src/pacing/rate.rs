@@ -1,0 +1,359 @@
+//! Offered load over time: the rate λ(t), its integral Λ(t), and Λ⁻¹. The
+//! law and its symbols are in `docs/pacing.md`.
+
+use serval_model::properties::units::{format_duration, parse_duration};
+use std::fmt;
+
+/// Steps of the bisection that inverts a sine: beyond a double's precision.
+const BISECTIONS: u32 = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Shape {
+    /// λ = rate.
+    Constant { rate: f64 },
+    /// λ rises or falls evenly over the segment's length.
+    Ramp { from: f64, to: f64 },
+    /// λ(t) = mean + amplitude sin(2πt / period).
+    Sine { mean: f64, amplitude: f64, period_s: f64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Segment {
+    shape: Shape,
+    start_s: f64,
+    /// Infinite for the last one, if it has no end.
+    length_s: f64,
+    /// Λ at the segment's start.
+    before: f64,
+}
+
+impl Segment {
+    /// Operations due `t` seconds into the segment.
+    fn due(&self, t: f64) -> f64 {
+        match self.shape {
+            Shape::Constant { rate } => rate * t,
+            Shape::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * self.length_s),
+            Shape::Sine { mean, amplitude, period_s } => {
+                let turn = std::f64::consts::TAU / period_s;
+                mean * t + amplitude / turn * (1.0 - libm::cos(turn * t))
+            }
+        }
+    }
+
+    /// When `due` operations are due, in seconds into the segment.
+    fn time_of(&self, due: f64) -> f64 {
+        match self.shape {
+            Shape::Constant { rate } => due / rate,
+            Shape::Ramp { from, to } => {
+                // The stable form of the quadratic's root; right for from = to.
+                let root = libm::sqrt((from * from + 2.0 * due * (to - from) / self.length_s).max(0.0));
+                if from + root == 0.0 { 0.0 } else { 2.0 * due / (from + root) }
+            }
+            Shape::Sine { mean, amplitude, period_s } => {
+                // |Λ(t) - mean t| <= amplitude * period / π bounds the search.
+                let slack = amplitude * period_s / std::f64::consts::PI;
+                let (mut low, mut high) = (((due - slack) / mean).max(0.0), (due + slack) / mean);
+                for _ in 0..BISECTIONS {
+                    let middle = (low + high) / 2.0;
+                    if self.due(middle) < due { low = middle } else { high = middle }
+                }
+                high
+            }
+        }
+    }
+
+    fn starting_rate(&self) -> f64 {
+        match self.shape {
+            Shape::Constant { rate } => rate,
+            Shape::Ramp { from, .. } => from,
+            Shape::Sine { mean, .. } => mean,
+        }
+    }
+}
+
+/// Offered load as a function of time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateSchedule {
+    segments: Vec<Segment>,
+    words: String,
+}
+
+impl fmt::Display for RateSchedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl RateSchedule {
+    /// The same rate (operations/s, above zero) for ever.
+    pub fn constant(rate: f64) -> Self {
+        Self::of(vec![(Shape::Constant { rate }, f64::INFINITY)], format!("{rate}/s"))
+    }
+
+    fn of(shapes: Vec<(Shape, f64)>, words: String) -> Self {
+        let mut schedule = RateSchedule { segments: Vec::new(), words };
+        let (mut start_s, mut before) = (0.0, 0.0);
+        for (shape, length_s) in shapes {
+            let segment = Segment { shape, start_s, length_s, before };
+            schedule.segments.push(segment);
+            if length_s.is_finite() {
+                start_s += length_s;
+                before += segment.due(length_s);
+            }
+        }
+        schedule
+    }
+
+    /// Reads a schedule: segments separated by `;`, each
+    ///
+    /// * `1000 for 30s` – a constant rate; the last may leave out `for`,
+    /// * `ramp 1000..5000 for 60s`,
+    /// * `steps 1000..5000 by 1000 for 10s` – 1000, 2000, ... for 10 s each,
+    /// * `sine 3000+-1000 every 20s for 2m`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut shapes = Vec::new();
+        let parts: Vec<&str> = text.split(';').map(str::trim).filter(|p| !p.is_empty()).collect();
+        if parts.is_empty() {
+            return Err("is empty: write for example '1000 for 30s; ramp 1000..5000 for 1m'".into());
+        }
+        for (index, part) in parts.iter().enumerate() {
+            let segment = parse_segment(part).map_err(|problem| format!("segment '{part}': {problem}"))?;
+            let last = index + 1 == parts.len();
+            if segment.iter().any(|(_, length)| length.is_infinite()) && !last {
+                return Err(format!("segment '{part}': only the last may go on for ever; add 'for 30s'"));
+            }
+            shapes.extend(segment);
+            if shapes.len() > SEGMENTS_MAX {
+                return Err(format!("has more than {SEGMENTS_MAX} segments"));
+            }
+        }
+        let schedule = Self::of(shapes, parts.join("; "));
+        let total = schedule.length_s().map_or(0.0, |length| schedule.due(length));
+        if total > COUNT_MAX {
+            return Err(format!("asks for {total:.0} operations, more than can be counted exactly"));
+        }
+        Ok(schedule)
+    }
+
+    /// The same schedule after `seconds` at its starting rate, for warming up.
+    #[must_use]
+    pub fn after_warm_up(&self, seconds: f64) -> Self {
+        if seconds <= 0.0 {
+            return self.clone();
+        }
+        let rate = self.segments[0].starting_rate();
+        let mut shapes = vec![(Shape::Constant { rate }, seconds)];
+        shapes.extend(self.segments.iter().map(|s| (s.shape, s.length_s)));
+        Self::of(shapes, self.words.clone())
+    }
+
+    /// How long it lasts; `None` for ever.
+    pub fn length_s(&self) -> Option<f64> {
+        let last = self.segments.last()?;
+        last.length_s.is_finite().then_some(last.start_s + last.length_s)
+    }
+
+    /// Λ(t): operations due within the first `t` seconds.
+    pub fn due(&self, t: f64) -> f64 {
+        let index = self.segments.partition_point(|s| s.start_s <= t).max(1) - 1;
+        let segment = &self.segments[index];
+        segment.before + segment.due((t - segment.start_s).clamp(0.0, segment.length_s))
+    }
+
+    /// Λ⁻¹(due): the second at which so many operations are due; `None` after
+    /// the end.
+    pub fn time_of(&self, due: f64) -> Option<f64> {
+        let index = self.segments.partition_point(|s| s.before <= due).max(1) - 1;
+        let segment = &self.segments[index];
+        let t = segment.time_of(due - segment.before);
+        (t.is_finite() && t < segment.length_s).then_some(segment.start_s + t)
+    }
+
+    /// The highest rate that it reaches, operations/s.
+    pub fn rate_max(&self) -> f64 {
+        let rates = self.segments.iter().map(|s| match s.shape {
+            Shape::Constant { rate } => rate,
+            Shape::Ramp { from, to } => from.max(to),
+            Shape::Sine { mean, amplitude, .. } => mean + amplitude,
+        });
+        rates.fold(0.0, f64::max)
+    }
+}
+
+/// Segments of a schedule at most: a day of one-minute steps.
+const SEGMENTS_MAX: usize = 1440;
+/// Operations of a schedule at most: doubles count exactly up to 2^53.
+const COUNT_MAX: f64 = 9.0e15;
+/// Fastest rate, operations/s: one a nanosecond.
+const RATE_MAX: f64 = 1e9;
+
+fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
+    let (body, length_s) = match text.rsplit_once(" for ") {
+        Some((body, length)) => (body.trim(), parse_span(length)?),
+        None => (text, f64::INFINITY),
+    };
+    let words: Vec<&str> = body.split_whitespace().collect();
+    let need_length = |what: &str| {
+        if length_s.is_finite() { Ok(()) } else { Err(format!("a {what} needs a length: add 'for 60s'")) }
+    };
+    match words.as_slice() {
+        [rate] => Ok(vec![(Shape::Constant { rate: parse_rate(rate)? }, length_s)]),
+        ["ramp", range] => {
+            need_length("ramp")?;
+            let (from, to) = parse_range(range)?;
+            if from + to == 0.0 {
+                return Err("a ramp from 0 to 0 has no operations".into());
+            }
+            Ok(vec![(Shape::Ramp { from, to }, length_s)])
+        }
+        ["steps", range, "by", by] => {
+            need_length("step")?;
+            let ((from, to), by) = (parse_range(range)?, parse_rate(by)?);
+            let count = ((to - from).abs() / by + 1e-9).floor() as usize + 1;
+            if count > SEGMENTS_MAX {
+                return Err(format!("makes {count} steps, at most {SEGMENTS_MAX} are allowed"));
+            }
+            let sign = if to < from { -by } else { by };
+            let rates = (0..count).map(|i| from + sign * i as f64);
+            if rates.clone().any(|rate| rate <= 0.0) {
+                return Err("every step needs a rate above zero".into());
+            }
+            Ok(rates.map(|rate| (Shape::Constant { rate }, length_s)).collect())
+        }
+        ["sine", swing, "every", period] => {
+            let (mean, amplitude) =
+                swing.split_once("+-").ok_or("write the sine as mean+-amplitude, such as 3000+-1000")?;
+            let (mean, amplitude) = (parse_rate(mean)?, parse_nonnegative(amplitude)?);
+            if amplitude > mean {
+                return Err(format!("the amplitude {amplitude} is above the mean {mean}: rates would be negative"));
+            }
+            let period_s = parse_span(period)?;
+            Ok(vec![(Shape::Sine { mean, amplitude, period_s }, length_s)])
+        }
+        _ => Err("write '1000 for 30s', 'ramp 1000..5000 for 60s', 'steps 1000..5000 by 1000 for 10s' \
+                  or 'sine 3000+-1000 every 20s for 2m'"
+            .into()),
+    }
+}
+
+fn parse_span(text: &str) -> Result<f64, String> {
+    let ns = parse_duration(text, 1_000_000_000).map_err(|problem| format!("'{text}' {problem}"))?;
+    if ns == 0 { Err(format!("'{text}' is no time at all")) } else { Ok(ns as f64 / 1e9) }
+}
+
+fn parse_nonnegative(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.trim().parse().map_err(|_| format!("'{text}' is not a rate in operations/s"))?;
+    if (0.0..=RATE_MAX).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err(format!("the rate '{text}' must be from 0 to {RATE_MAX} operations/s"))
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = parse_nonnegative(text)?;
+    // Below one an hour a schedule is a mistake, and 1/rate overflows.
+    if rate >= 1e-4 { Ok(rate) } else { Err(format!("the rate '{text}' must be above zero")) }
+}
+
+fn parse_range(text: &str) -> Result<(f64, f64), String> {
+    let (from, to) = text.split_once("..").ok_or("write the range as 1000..5000")?;
+    Ok((parse_nonnegative(from)?, parse_nonnegative(to)?))
+}
+
+/// A schedule's length in words, for plans.
+pub fn length_in_words(schedule: &RateSchedule) -> String {
+    match schedule.length_s() {
+        Some(seconds) => format_duration((seconds * 1e9) as u64),
+        None => "no end".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn starts(text: &str, count: usize) -> Vec<Option<f64>> {
+        let schedule = RateSchedule::parse(text).unwrap();
+        (0..count).map(|k| schedule.time_of(k as f64).map(|t| (t * 1000.0).round() / 1000.0)).collect()
+    }
+
+    #[test]
+    fn intended_starts_one_schedule_a_line() {
+        for (text, expected) in [
+            ("1", vec![Some(0.0), Some(1.0), Some(2.0)]),
+            ("10 for 200ms", vec![Some(0.0), Some(0.1), None]),
+            ("2 for 1s; 4", vec![Some(0.0), Some(0.5), Some(1.0), Some(1.25)]),
+            // Λ = t²: operations 0, 1, 4 at 0, 1, 2 s.
+            ("ramp 0..20 for 10s", vec![Some(0.0), Some(1.0), Some(1.414), Some(1.732), Some(2.0)]),
+            ("ramp 20..0 for 10s", vec![Some(0.0), Some(0.05), Some(0.101)]),
+            ("steps 1..3 by 1 for 1s", vec![Some(0.0), Some(1.0), Some(1.5), Some(2.0), Some(2.333), Some(2.667), None]),
+        ] {
+            assert_eq!(starts(text, expected.len()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sine_returns_to_its_mean() {
+        let schedule = RateSchedule::parse("sine 100+-50 every 10s for 1m").unwrap();
+        assert!((schedule.due(10.0) - 1000.0).abs() < 1e-6);
+        assert!((schedule.due(60.0) - 6000.0).abs() < 1e-6);
+        // The first half period has the amplitude's surplus: A T / π.
+        assert!((schedule.due(5.0) - (500.0 + 50.0 * 10.0 / std::f64::consts::PI)).abs() < 1e-6);
+        assert_eq!(schedule.rate_max(), 150.0);
+    }
+
+    #[test]
+    fn warm_up_holds_the_starting_rate() {
+        let schedule = RateSchedule::parse("ramp 10..20 for 10s").unwrap().after_warm_up(2.0);
+        assert_eq!(schedule.due(2.0), 20.0);
+        assert!((schedule.due(12.0) - 170.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (text, word) in [
+            ("", "empty"),
+            ("1000; 2000", "for"),
+            ("ramp 1..2", "length"),
+            ("ramp 0..0 for 1s", "no operations"),
+            ("sine 10+-20 every 1s", "negative"),
+            ("-5", "rate"),
+            ("0", "above zero"),
+            ("fast", "rate"),
+            ("steps 1..1000000 by 1 for 1s", "at most"),
+            ("10 for 0s", "no time"),
+            ("wobble 1 2 3", "write"),
+        ] {
+            let problem = RateSchedule::parse(text).unwrap_err();
+            assert!(problem.contains(word), "{text}: {problem}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_inverse_inverts(a in 0.0f64..1e5, b in 1.0f64..1e5, c in 1.0f64..1e5, x in 0.0f64..1.0) {
+            let text = format!("{b} for 3s; ramp {a}..{b} for 7s; sine {c}+-{} every 2s for 9s; {c} for 1s", c / 2.0);
+            let schedule = RateSchedule::parse(&text).unwrap();
+            let t = x * 19.99;
+            let due = schedule.due(t);
+            let back = schedule.time_of(due).unwrap();
+            // Time resolution: where the rate is near zero, time is ill-determined.
+            prop_assert!((schedule.due(back) - due).abs() < 1e-6 * due.max(1.0), "{t} -> {due} -> {back}");
+        }
+
+        #[test]
+        fn starts_never_go_back(b in 1.0f64..1000.0, k in 0u64..2000) {
+            let schedule = RateSchedule::parse(&format!("ramp 0..{b} for 5s; sine {b}+-{b} every 1s")).unwrap();
+            if let (Some(first), Some(second)) = (schedule.time_of(k as f64), schedule.time_of(k as f64 + 1.0)) {
+                prop_assert!(first <= second);
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = RateSchedule::parse(&text);
+        }
+    }
+}
