@@ -1,1 +1,149 @@
-fn main(){}
+//! What a developer of Serval runs: `cargo xtask test`, `cargo xtask redis`
+//! and `cargo xtask bench`.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use crate::children::Children;
+use crate::servers::redis::{Options, RedisServer};
+
+mod bench;
+mod children;
+mod servers;
+mod setup;
+mod steps;
+mod ycsb;
+
+/// A failure of a developer's tool is read by a developer and never matched
+/// on, so it is its message: what was wrong, where, what to do.
+type Result<T> = std::result::Result<T, String>;
+
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo xtask",
+    about = "What a developer of Serval runs",
+    after_help = "Examples:\n  \
+        cargo xtask test                  everything a change must pass\n  \
+        cargo xtask test --quick          the same, but installing and fetching nothing, without the docs\n  \
+        cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
+        cargo xtask redis --port 7001     a Redis to try serval on, gone after Ctrl-C\n  \
+        cargo xtask bench --list          what can be measured"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, tests with real servers, documentation: what a change must pass
+    Test(steps::Arguments),
+    /// Start a Redis on loopback and keep it until Ctrl-C
+    Redis {
+        /// Port to listen on [default: a free one]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        port: Option<u16>,
+        /// Ask clients for this password
+        #[arg(long, value_name = "P")]
+        password: Option<String>,
+    },
+    /// Run benchmarks by name, all of them when none is named
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = Children::stopped_by_signals().and_then(|children| {
+        let outcome = run(arguments.task, &children);
+        // Ctrl-C is how the `redis` task ends well; elsewhere it is a failure
+        // whose error would only be that of the child it stopped.
+        match children.interrupted() {
+            Some(signal) if outcome != Ok(true) => Ok(ExitCode::from(signal_code(signal))),
+            _ => outcome.map(|passed| if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+        }
+    });
+    outcome.unwrap_or_else(|message| {
+        eprintln!("xtask: {message}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(task: Task, children: &Children) -> Result<bool> {
+    match task {
+        Task::Test(arguments) => steps::test(&arguments, children),
+        Task::Redis { port, password } => redis(&Options { port, password }, children).map(|()| true),
+        Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
+    }
+}
+
+fn redis(options: &Options, children: &Children) -> Result<()> {
+    let server = RedisServer::start(children, options)?;
+    let mut properties = format!("-p redis.host=127.0.0.1 -p redis.port={}", server.port());
+    if let Some(password) = server.password() {
+        properties += &format!(" -p redis.password={}", shell_quoted(password));
+    }
+    println!("redis-server listens on {}", server.address());
+    println!("  serval load redis -P workloads/workloada {properties}");
+    println!("  serval run redis -P workloads/workloada {properties}");
+    println!("Ctrl-C stops it and removes what it wrote.");
+    server.wait_for_interrupt()
+}
+
+/// Quotes a word so that the printed command line can be pasted into a shell.
+fn shell_quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The exit code shells give to a process that a signal ended.
+fn signal_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// The workspace's root folder.
+fn root() -> PathBuf {
+    // Cargo sets the variable for `cargo run`, which the alias is; the value
+    // of compile time serves a direct start of the program.
+    let manifest_dir =
+        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
+    PathBuf::from(manifest_dir).join("..")
+}
+
+/// The Cargo that runs us, working in the workspace's root.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_word_is_quoted_only_when_a_shell_would_read_it_otherwise() {
+        for (word, quoted) in [
+            ("abc123", "abc123"),
+            ("", "''"),
+            ("two words", "'two words'"),
+            ("$HOME", "'$HOME'"),
+            ("it's", r"'it'\''s'"),
+        ] {
+            assert_eq!(shell_quoted(word), quoted);
+        }
+    }
+}

@@ -46,7 +46,8 @@ impl<W: Write> HdrLog<W> {
     ) -> io::Result<()> {
         if let Some(tag) = tag {
             // Commas and white space separate fields and lines.
-            let tag: String = tag.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect();
+            let tag: String =
+                tag.chars().map(|c| if c == ',' || c.is_whitespace() { '_' } else { c }).collect();
             write!(self.out, "Tag={tag},")?;
         }
         let max = (histogram.max() / self.unit_ns) as f64 / MAX_UNIT;
@@ -72,7 +73,8 @@ mod tests {
         [1_500, 2_500_000, 2_500_000].iter().for_each(|&v| histogram.record(v));
         let start = UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
         let mut log = HdrLog::new(Vec::new(), start, "test", 1).unwrap();
-        log.interval(Some("READ, all"), Duration::from_secs(1), Duration::from_millis(1001), &histogram).unwrap();
+        log.interval(Some("READ, all"), Duration::from_secs(1), Duration::from_millis(1001), &histogram)
+            .unwrap();
         log.interval(None, Duration::from_secs(2), Duration::from_secs(1), &Histogram::new()).unwrap();
         let bytes = log.finish().unwrap();
         let entries: Vec<_> = IntervalLogIterator::new(&bytes).map(|e| e.unwrap()).collect();

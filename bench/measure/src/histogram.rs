@@ -261,19 +261,23 @@ impl Histogram {
         // hostile file can make us decompress.
         const TEXT_MAX: usize = 4 << 20;
         if text.len() > TEXT_MAX {
-            return Err(DecodeError(format!("it has {} characters, at most {TEXT_MAX} are read", text.len())));
+            return Err(DecodeError(format!(
+                "it has {} characters, at most {TEXT_MAX} are read",
+                text.len()
+            )));
         }
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map_err(|e| DecodeError(e.to_string()))?;
-        let hdr: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes.as_slice())
-            .map_err(|e| DecodeError(e.to_string()))?;
+        let bytes =
+            base64::engine::general_purpose::STANDARD.decode(text).map_err(|e| DecodeError(e.to_string()))?;
+        let hdr: hdrhistogram::Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| DecodeError(e.to_string()))?;
         let mut histogram = Histogram::new();
         for step in hdr.iter_recorded() {
             let value = step.value_iterated_to();
             let low = hdr.lowest_equivalent(value);
-            histogram.record_n(low + (hdr.highest_equivalent(value) - low).div_ceil(2), step.count_since_last_iteration());
+            histogram.record_n(
+                low + (hdr.highest_equivalent(value) - low).div_ceil(2),
+                step.count_since_last_iteration(),
+            );
         }
         Ok(histogram)
     }

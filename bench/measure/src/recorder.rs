@@ -25,6 +25,9 @@ pub const MESSAGES_MAX: usize = 64;
 /// What messages beyond [`MESSAGES_MAX`] count as.
 pub const OTHER_MESSAGES: &str = "(other messages)";
 
+/// A store's words for failures, with the number of times it used them.
+pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
+
 /// The two times of an operation, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
@@ -48,7 +51,7 @@ pub struct LivePair {
 pub struct Recorder {
     warm_up: Box<[OnceLock<Box<LivePair>>]>,
     measured: Box<[OnceLock<Box<LivePair>>]>,
-    messages: Mutex<BTreeMap<(Metric, Status, Box<str>), u64>>,
+    messages: Mutex<Messages>,
     legacy: Option<Mutex<Legacy>>,
     /// Whether there are intended starts, and so response times of their own.
     paced: bool,
@@ -123,7 +126,7 @@ impl Recorder {
     }
 
     /// The store's messages with how often each came.
-    pub fn messages(&self) -> BTreeMap<(Metric, Status, Box<str>), u64> {
+    pub fn messages(&self) -> Messages {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -21,8 +21,7 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// All verbs.
-    pub const ALL: [OperationKind; 5] =
-        [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::Delete];
+    pub const ALL: [OperationKind; 5] = [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::Delete];
 
     /// The verb's name in results, as YCSB prints it.
     pub fn name(self) -> &'static str {

@@ -139,11 +139,7 @@ pub trait Client {
     /// Writes several new records in one go, if the store has a faster way
     /// than one by one. Returns the first failure; the records before it may
     /// have been written.
-    fn insert_batch(
-        &mut self,
-        table: &str,
-        records: &[(String, Record)],
-    ) -> impl Future<Output = Outcome> {
+    fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> impl Future<Output = Outcome> {
         async move {
             for (key, record) in records {
                 let outcome = self.insert(table, key, record).await;

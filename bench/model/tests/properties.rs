@@ -4,8 +4,7 @@ use serval_model::properties::{Catalog, Kind, Origin, Properties, Property, Read
 use std::{path::Path, time::Duration};
 
 const RECORDS: Property = Property::ycsb("recordcount", Kind::COUNT, "records").default("0");
-const PROPORTION: Property =
-    Property::ycsb("readproportion", Kind::FRACTION, "reads").default("0.95");
+const PROPORTION: Property = Property::ycsb("readproportion", Kind::FRACTION, "reads").default("0.95");
 const TIME: Property = Property::ycsb("maxexecutiontime", Kind::SECONDS, "time").default("0");
 const ORDER: Property =
     Property::ycsb("insertorder", Kind::Choice(&["hashed", "ordered"]), "order").default("hashed");

@@ -1,4 +1,16 @@
-//! One run: clients, pacing, warm-up and stop.
+//! One run: clients, pacing, warm-up and stop. Turns a workload into
+//! operations on a store and writes down the times.
 
+mod client;
 pub mod clock;
+mod crew;
 pub mod pacing;
+mod run;
+mod slot;
+mod stage;
+mod timers;
+
+pub use run::{
+    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Observer, Progress, RunError, RunOptions,
+    RunRecord, run,
+};

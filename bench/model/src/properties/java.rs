@@ -100,9 +100,8 @@ fn split(line: &str) -> Result<(String, String), String> {
         }
     }
     let after_key = line[key_end..].trim_start_matches(is_blank);
-    let value = after_key
-        .strip_prefix(['=', ':'])
-        .map_or(after_key, |rest| rest.trim_start_matches(is_blank));
+    let value =
+        after_key.strip_prefix(['=', ':']).map_or(after_key, |rest| rest.trim_start_matches(is_blank));
     Ok((unescape(&line[..key_end])?, unescape(value)?))
 }
 
@@ -131,7 +130,11 @@ fn unescape(text: &str) -> Result<String, String> {
                 let valid = digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
                 match u16::from_str_radix(&digits, 16) {
                     Ok(unit) if valid => units.push(unit),
-                    _ => return Err(format!("malformed escape '\\u{digits}': \\u takes four hexadecimal digits")),
+                    _ => {
+                        return Err(format!(
+                            "malformed escape '\\u{digits}': \\u takes four hexadecimal digits"
+                        ));
+                    }
                 }
             }
             Some(other) => units.extend_from_slice(other.encode_utf16(&mut buffer)),
@@ -146,11 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pairs(text: &str) -> Vec<(usize, String, String)> {
-        parse(text.as_bytes())
-            .expect("valid")
-            .into_iter()
-            .map(|e| (e.line, e.key, e.value))
-            .collect()
+        parse(text.as_bytes()).expect("valid").into_iter().map(|e| (e.line, e.key, e.value)).collect()
     }
 
     fn one(text: &str) -> (String, String) {

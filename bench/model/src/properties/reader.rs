@@ -80,11 +80,7 @@ impl<'a> Reader<'a> {
         self.optional_text(property).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
-    fn parse<T>(
-        &mut self,
-        property: &Property,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<T> {
+    fn parse<T>(&mut self, property: &Property, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.optional_text(property)?;
         match parse(text.trim()) {
             Ok(value) => Some(value),

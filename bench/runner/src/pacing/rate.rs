@@ -225,7 +225,9 @@ fn parse_segment(text: &str) -> Result<Vec<(Shape, f64)>, String> {
                 swing.split_once("+-").ok_or("write the sine as mean+-amplitude, such as 3000+-1000")?;
             let (mean, amplitude) = (parse_rate(mean)?, parse_nonnegative(amplitude)?);
             if amplitude > mean {
-                return Err(format!("the amplitude {amplitude} is above the mean {mean}: rates would be negative"));
+                return Err(format!(
+                    "the amplitude {amplitude} is above the mean {mean}: rates would be negative"
+                ));
             }
             let period_s = parse_span(period)?;
             Ok(vec![(Shape::Sine { mean, amplitude, period_s }, length_s)])
@@ -288,7 +290,10 @@ mod tests {
             // Λ = t²: operations 0, 1, 4 at 0, 1, 2 s.
             ("ramp 0..20 for 10s", vec![Some(0.0), Some(1.0), Some(1.414), Some(1.732), Some(2.0)]),
             ("ramp 20..0 for 10s", vec![Some(0.0), Some(0.05), Some(0.101)]),
-            ("steps 1..3 by 1 for 1s", vec![Some(0.0), Some(1.0), Some(1.5), Some(2.0), Some(2.333), Some(2.667), None]),
+            (
+                "steps 1..3 by 1 for 1s",
+                vec![Some(0.0), Some(1.0), Some(1.5), Some(2.0), Some(2.333), Some(2.667), None],
+            ),
         ] {
             assert_eq!(starts(text, expected.len()), expected, "{text}");
         }

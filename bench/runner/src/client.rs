@@ -1,0 +1,205 @@
+//! The loop of one client: take a ticket, ask the workload, call the store,
+//! write down the times. The measured path, the same for every store.
+
+use crate::{clock, pacing::Schedule, slot::Slot, timers::Sleeper};
+use serval_measure::recorder::{Moment, RecorderHandle, Times};
+use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
+use serval_workload::{ClientWorkload, End, Last, Step};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What all clients of a run look at. Instants are of the run's clock.
+#[derive(Debug)]
+pub(crate) struct Course {
+    /// The start of the run, pacing included.
+    pub(crate) start: u64,
+    /// The end of warm-up: units that begin later count.
+    pub(crate) measure_from: u64,
+    /// When no further unit may begin; moved by an interruption.
+    pub(crate) end_at: AtomicU64,
+    /// Intended starts, if the run is paced.
+    pub(crate) schedule: Option<Schedule>,
+    /// Whether the time that comparing data takes is measured.
+    pub(crate) verifies: bool,
+}
+
+/// What one client has beside the store.
+pub(crate) struct Seat<'a> {
+    pub(crate) course: &'a Course,
+    pub(crate) slot: &'a Slot,
+    pub(crate) recorder: &'a RecorderHandle,
+    pub(crate) index: usize,
+    pub(crate) workload: Box<dyn ClientWorkload>,
+    pub(crate) table: &'a str,
+    /// Units to do after warm-up; `None` without bound.
+    pub(crate) units: Option<u64>,
+}
+
+/// A unit that has begun.
+struct Unit {
+    intended: u64,
+    start: u64,
+    last_end: u64,
+    warm_up: bool,
+}
+
+async fn send<C: Client>(client: &mut C, operation: &Operation, reply: &mut Reply) -> Outcome {
+    let Operation { table, key, fields, record, .. } = operation;
+    match operation.kind {
+        OperationKind::Read => client.read(table, key, fields, reply).await,
+        OperationKind::Update => client.update(table, key, record).await,
+        OperationKind::Insert if operation.batch().is_empty() => client.insert(table, key, record).await,
+        OperationKind::Insert => client.insert_batch(table, operation.batch()).await,
+        OperationKind::Scan => client.scan(table, key, operation.scan_length, fields, reply).await,
+        OperationKind::Delete => client.delete(table, key).await,
+    }
+}
+
+impl Seat<'_> {
+    fn moment(&self, warm_up: bool, end: u64) -> Moment {
+        Moment { warm_up, client: self.index as u32, end_ns: end.saturating_sub(self.course.start) }
+    }
+
+    /// Waits for the intended start of the next unit. `None` when the run or
+    /// the schedule is over; without a schedule, the unit is due now.
+    async fn next_start<S: Sleeper>(&self, sleeper: &S) -> Option<Option<u64>> {
+        let Some(schedule) = &self.course.schedule else { return Some(None) };
+        let intended = self.course.start + schedule.take(self.index)?;
+        self.slot.wait(intended);
+        let due = clock::now() >= intended || sleeper.until(intended).await;
+        // What is not due before the end stays with the slot, which tells
+        // whoever counts what was left.
+        due.then_some(Some(intended))
+    }
+
+    /// Runs the client until its units, the schedule or the run are over.
+    pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) {
+        let course = self.course;
+        let mut operation = Operation::new(self.table);
+        let mut reply = Reply::new();
+        let mut left = self.units.unwrap_or(u64::MAX);
+        sleeper.until(course.start).await;
+        while left > 0 {
+            let Some(intended) = self.next_start(sleeper).await else { break };
+            let Some((end, unit)) = self.unit(client, sleeper, intended, &mut operation, &mut reply).await
+            else {
+                break;
+            };
+            if let Some(unit) = unit {
+                let units = operation.units();
+                if !unit.warm_up {
+                    self.recorder.unit(units, end.ok);
+                    left = left.saturating_sub(units);
+                }
+                if let Some(metric) = end.composite {
+                    self.composite(metric, &unit, end.ok);
+                }
+            }
+            if end.stop {
+                break;
+            }
+        }
+        let start = clock::now();
+        let outcome = client.close().await;
+        let end = clock::now();
+        let times = Times { service: end - start, response: end - start };
+        self.recorder.record(Metric::CLEANUP, &outcome, times, self.moment(false, end));
+    }
+
+    /// One unit. `None` when the run was over before it began.
+    async fn unit<C: Client, S: Sleeper>(
+        &mut self,
+        client: &mut C,
+        sleeper: &S,
+        intended: Option<u64>,
+        operation: &mut Operation,
+        reply: &mut Reply,
+    ) -> Option<(End, Option<Unit>)> {
+        let course = self.course;
+        let mut unit: Option<Unit> = None;
+        let mut step = self.workload.step(Last::Begin, operation);
+        loop {
+            let more = match step {
+                Step::Issue { more } => more,
+                Step::Wait(span) => {
+                    let until = clock::now().saturating_add(span.as_nanos() as u64);
+                    if !sleeper.until(until).await {
+                        let end = End { composite: None, verified: None, ok: false, stop: true };
+                        return Some((end, unit));
+                    }
+                    step = self.workload.step(Last::Waited, operation);
+                    continue;
+                }
+                Step::End(end) => return Some((end, unit)),
+                Step::Stop => {
+                    let end = End { composite: None, verified: None, ok: true, stop: true };
+                    return Some((end, unit));
+                }
+            };
+            let start = clock::now();
+            if unit.is_none() && start >= course.end_at.load(Relaxed) {
+                return None;
+            }
+            // Later operations of a unit have no intended start of their own.
+            let (begun, op_intended) = match unit {
+                Some(ref mut unit) => (unit, start),
+                None => {
+                    let intended = intended.unwrap_or(start);
+                    if course.schedule.is_some() && intended >= course.measure_from {
+                        self.recorder.late(start - intended);
+                    }
+                    let warm_up = intended < course.measure_from;
+                    (unit.insert(Unit { intended, start, last_end: start, warm_up }), intended)
+                }
+            };
+            self.slot.begin(op_intended);
+            if matches!(operation.kind, OperationKind::Read | OperationKind::Scan) {
+                reply.clear();
+            }
+            let outcome = send(client, operation, reply).await;
+            let end = clock::now();
+            self.slot.end(end);
+            begun.last_end = end;
+            let warm_up = begun.warm_up;
+            let at = self.moment(warm_up, end);
+            let metric = if operation.batch().is_empty() {
+                Metric::from(operation.kind)
+            } else {
+                Metric::INSERT_BATCH
+            };
+            let times = Times { service: end - start, response: end - op_intended };
+            self.recorder.record(metric, &outcome, times, at);
+            if operation.kind == OperationKind::Scan && outcome.is_ok() {
+                self.per_record(times, reply.records().len() as u64, at);
+            }
+            if !more {
+                return Some((End::of(&outcome), unit));
+            }
+            step = self.workload.step(Last::Outcome(&outcome, reply), operation);
+            if course.verifies
+                && let Step::End(End { verified: Some(status), .. }) = step
+            {
+                let took = clock::now() - end;
+                let outcome = Outcome { status, message: None };
+                let times = Times { service: took, response: took };
+                self.recorder.record(Metric::VERIFY, &outcome, times, at);
+            }
+        }
+    }
+
+    #[cold]
+    fn per_record(&self, times: Times, records: u64, at: Moment) {
+        if let (Some(service), Some(response)) =
+            (times.service.checked_div(records), times.response.checked_div(records))
+        {
+            let times = Times { service, response };
+            self.recorder.record(Metric::SCAN_PER_RECORD, &Outcome::OK, times, at);
+        }
+    }
+
+    fn composite(&self, metric: Metric, unit: &Unit, ok: bool) {
+        let times = Times { service: unit.last_end - unit.start, response: unit.last_end - unit.intended };
+        let status = if ok { Status::Ok } else { Status::Error };
+        let outcome = Outcome { status, message: None };
+        self.recorder.record(metric, &outcome, times, self.moment(unit.warm_up, unit.last_end));
+    }
+}

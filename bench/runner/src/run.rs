@@ -1,0 +1,515 @@
+//! One run from connecting to the last outcome: the conductor.
+
+use crate::{
+    client::Course,
+    clock,
+    crew::Crew,
+    pacing::{Arrivals, Schedule, rate::RateSchedule},
+    slot::Seen,
+    stage::Stage,
+};
+use serval_measure::{
+    histogram::Histogram,
+    recorder::{Pair, Recorder, RecorderOptions, Totals},
+};
+use serval_model::{Execution, Metric, Status, Store, StoreError};
+use serval_workload::Workload;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, SystemTime},
+};
+
+/// Offered load above which an event loop gathers operations by default,
+/// operations/s: below it a wake-up each costs less than a fifth of a core.
+pub const GATHER_RATE: f64 = 10_000.0;
+
+/// For how long it then holds an operation that is due, at most.
+pub const GATHER_SLACK: Duration = Duration::from_micros(200);
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to run, beside store and workload.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Clients, each with one operation in flight at most. Above zero.
+    pub clients: usize,
+    /// Event loops for stores that use them; `None` for a number that leaves
+    /// half of the machine to a store beside the client.
+    pub event_loops: Option<usize>,
+    /// Time before what is measured.
+    pub warm_up: Duration,
+    /// Time that is measured; `None` without bound.
+    pub time: Option<Duration>,
+    /// Units to do after warm-up; `None` without bound.
+    pub units: Option<u64>,
+    /// Offered load; `None` for as fast as the store answers.
+    pub rate: Option<RateSchedule>,
+    /// How intended starts are spaced.
+    pub arrivals: Arrivals,
+    /// How long operations due may be held to be sent together; `None` for
+    /// [`GATHER_SLACK`] above [`GATHER_RATE`] a loop, and nothing below.
+    pub slack: Option<Duration>,
+    /// Time given to operations in flight at the end.
+    pub grace: Duration,
+    /// Length of the intervals of the series.
+    pub interval: Duration,
+    /// The seed of all random choices.
+    pub seed: u64,
+    /// What is written down beyond histograms.
+    pub recorder: RecorderOptions,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            clients: 1,
+            event_loops: None,
+            warm_up: Duration::ZERO,
+            time: None,
+            units: None,
+            rate: None,
+            arrivals: Arrivals::Client,
+            slack: None,
+            grace: Duration::from_secs(2),
+            interval: Duration::from_secs(1),
+            seed: 0,
+            recorder: RecorderOptions::default(),
+        }
+    }
+}
+
+/// Ends a run from outside: from a signal handler's thread, say.
+#[derive(Debug, Clone, Default)]
+pub struct Control(Arc<Mutex<(bool, Option<Arc<Stage>>)>>);
+
+impl Control {
+    /// Asks the run, now or when it begins, to end cleanly and report.
+    pub fn interrupt(&self) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0 = true;
+        if let Some(stage) = &inner.1 {
+            stage.interrupt();
+        }
+    }
+
+    /// Whether an end was asked for.
+    pub fn interrupted(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn attach(&self, stage: &Arc<Stage>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.0 {
+            stage.interrupt();
+        }
+        inner.1 = Some(Arc::clone(stage));
+    }
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the start, warm-up included.
+    pub elapsed: Duration,
+    /// Whether what happens now is left out of the results.
+    pub warming_up: bool,
+    /// Units finished since the warm-up.
+    pub units: u64,
+    /// Of these, how many failed.
+    pub failed: u64,
+}
+
+/// What happened in one interval of the series.
+#[derive(Debug)]
+pub struct Interval {
+    /// Its start, since the run's start.
+    pub start: Duration,
+    /// Its length.
+    pub length: Duration,
+    /// Whether it lies in the warm-up.
+    pub warm_up: bool,
+    /// Times by metric and status.
+    pub pairs: BTreeMap<(Metric, Status), Pair>,
+    /// Whether response times differ from service times.
+    pub paced: bool,
+}
+
+/// Looks on while a run goes. Called on the conductor's thread, never on a
+/// client's.
+pub trait Observer {
+    /// So many of all clients have connected.
+    fn connected(&mut self, clients: usize, of: usize) {
+        let _ = (clients, of);
+    }
+    /// The clients have been let go.
+    fn started(&mut self, at: SystemTime) {
+        let _ = at;
+    }
+    /// Ten times a second.
+    fn progress(&mut self, progress: &Progress) {
+        let _ = progress;
+    }
+    /// At the end of each interval.
+    fn interval(&mut self, interval: &Interval) {
+        let _ = interval;
+    }
+}
+
+impl Observer for () {}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// All units were done, or the schedule was over.
+    Count,
+    /// The time was over.
+    Time,
+    /// Somebody asked.
+    Interrupted,
+}
+
+impl EndedBy {
+    /// The name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            EndedBy::Count => "count",
+            EndedBy::Time => "time",
+            EndedBy::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct RunRecord {
+    /// When the clients were let go.
+    pub started: SystemTime,
+    /// From the end of warm-up to the end of the last operation, or of the
+    /// run's time if that is later.
+    pub duration: Duration,
+    /// The time before.
+    pub warm_up: Duration,
+    /// Why it ended.
+    pub ended_by: EndedBy,
+    /// Everything that was written down.
+    pub totals: Totals,
+    /// The recorders themselves, for messages and older measurement types.
+    pub recorders: Vec<Arc<Recorder>>,
+    /// Ages of operations still in flight when waiting for them ended, ns.
+    pub in_flight: Histogram,
+    /// Ages at the end of operations that were due and not started, ns.
+    pub not_started: Histogram,
+    /// CPU time of the client process in the measured time.
+    pub cpu: Duration,
+    /// Clients that took part: fewer than asked for when there was less to do.
+    pub clients: usize,
+    /// Where the clients ran, in words.
+    pub execution: String,
+    /// Operations that the schedule asked for in the measured time.
+    pub due: Option<f64>,
+    /// How long operations due were held to be sent together.
+    pub slack: Duration,
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// The store could not be reached or used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Interrupted before the first operation.
+    #[error("interrupted before the first operation")]
+    Interrupted,
+    /// A defect in a store or workload.
+    #[error(
+        "client {0} panicked; its message is above. This is a defect of the store's binding or the workload"
+    )]
+    Panicked(usize),
+}
+
+fn loops(options: &RunOptions) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // Half the cores, and at least eight clients a loop: a loop with fewer
+    // sends and receives them one by one.
+    let default = (cores / 2).min(options.clients.div_ceil(8)).max(1);
+    options.event_loops.unwrap_or(default).clamp(1, options.clients)
+}
+
+/// Runs a workload on a store. Returns when all is done, the time is over, or
+/// `control` says so; a store that hangs delays that by the grace at most.
+pub fn run<S: Store>(
+    store: &Arc<S>,
+    workload: &Arc<dyn Workload>,
+    options: &RunOptions,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, RunError> {
+    let units = workload.units().or(options.units);
+    let mut options = options.clone();
+    options.clients =
+        options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
+    options.recorder.paced = options.rate.is_some();
+    let threads = store.execution() == Execution::Threads;
+    let loops = loops(&options);
+    let slack = match (&options.rate, options.slack) {
+        (None, _) => Duration::ZERO,
+        _ if threads => Duration::ZERO,
+        (_, Some(slack)) => slack,
+        (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops as f64 => GATHER_SLACK,
+        _ => Duration::ZERO,
+    };
+    let stage = Arc::new(Stage::new(options.clients));
+    control.attach(&stage);
+    let crew = Arc::new(Crew {
+        stage: Arc::clone(&stage),
+        store: Arc::clone(store),
+        workload: Arc::clone(workload),
+        table: workload.schema().table,
+        clients: options.clients,
+        units,
+        seed: options.seed,
+        recorder: options.recorder.clone(),
+        slack: slack.as_nanos() as u64,
+    });
+    let recorders = if threads { crew.on_threads() } else { crew.on_event_loops(loops) };
+    let recorders = match recorders {
+        Ok(recorders) => recorders,
+        Err(error) => {
+            stage.cancel();
+            return Err(error.into());
+        }
+    };
+    drop(crew);
+    let conductor = Conductor { stage: &stage, options: &options, recorders, observer };
+    let mut record = conductor.conduct(workload.verifies())?;
+    record.slack = slack;
+    record.execution =
+        if threads { format!("{} threads", options.clients) } else { format!("{loops} event loops") };
+    store.finish()?;
+    Ok(record)
+}
+
+struct Conductor<'a> {
+    stage: &'a Arc<Stage>,
+    options: &'a RunOptions,
+    recorders: Vec<Arc<Recorder>>,
+    observer: &'a mut dyn Observer,
+}
+
+/// The series as it grows.
+struct Series {
+    since: u64,
+    before: Totals,
+}
+
+impl Conductor<'_> {
+    fn conduct(mut self, verifies: bool) -> Result<RunRecord, RunError> {
+        self.wait_for_connections()?;
+        let options = self.options;
+        let warm_up = options.warm_up.as_nanos() as u64;
+        let schedule = options.rate.as_ref().map(|rate| {
+            let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
+            Schedule::new(rate, options.arrivals, options.clients, options.seed ^ SCHEDULE_STREAM)
+        });
+        let started = SystemTime::now();
+        // Long enough for every client to be awake when the first is due.
+        let start = clock::now() + 1_000_000;
+        let measure_from = start + warm_up;
+        let end_at = match options.time {
+            Some(time) => measure_from.saturating_add(time.as_nanos().min(u128::from(u64::MAX)) as u64),
+            None => u64::MAX,
+        };
+        let stage = Arc::clone(self.stage);
+        let course =
+            stage.go(Course { start, measure_from, end_at: AtomicU64::new(end_at), schedule, verifies });
+        self.observer.started(started);
+        let (ended_by, cpu) = self.watch(course);
+        if let Some(client) = stage.tally().panicked {
+            return Err(RunError::Panicked(client));
+        }
+        let totals = Totals::of(&self.recorders);
+        let (in_flight, not_started, lateness) = self.unfinished(course);
+        let end_at = course.end_at.load(Relaxed);
+        let last_end = stage.slots.iter().map(|slot| slot.last_end()).max().unwrap_or(0);
+        let ended = if ended_by == EndedBy::Count { last_end } else { last_end.max(end_at) };
+        let ended = ended.max(measure_from);
+        let mut totals = totals;
+        totals.lateness.merge(&lateness);
+        Ok(RunRecord {
+            started,
+            duration: Duration::from_nanos(ended - measure_from),
+            warm_up: options.warm_up,
+            ended_by,
+            totals,
+            recorders: self.recorders,
+            in_flight,
+            not_started,
+            cpu,
+            clients: options.clients,
+            execution: String::new(),
+            due: course.schedule.as_ref().map(|s| s.due_between(measure_from - start, ended - start)),
+            slack: Duration::ZERO,
+        })
+    }
+
+    fn wait_for_connections(&mut self) -> Result<(), RunError> {
+        let mut seen = usize::MAX;
+        let mut tally = self.stage.tally();
+        loop {
+            if let Some(failure) = tally.failure.take() {
+                drop(tally);
+                self.stage.cancel();
+                return Err(failure.into());
+            }
+            if tally.interrupted || tally.panicked.is_some() {
+                let panicked = tally.panicked;
+                drop(tally);
+                self.stage.cancel();
+                return Err(panicked.map_or(RunError::Interrupted, RunError::Panicked));
+            }
+            let connected = tally.connected;
+            if connected != seen {
+                seen = connected;
+                drop(tally);
+                self.observer.connected(connected, self.options.clients);
+                tally = self.stage.tally();
+                continue;
+            }
+            if connected == self.options.clients {
+                return Ok(());
+            }
+            tally = self.stage.wait(tally, TICK);
+        }
+    }
+
+    /// Looks on until all clients have finished or were given up. Returns why
+    /// the run ended and the CPU time of the measured part.
+    fn watch(&mut self, course: &Course) -> (EndedBy, Duration) {
+        let interval = self.options.interval.as_nanos().max(1) as u64;
+        let grace = self.options.grace.as_nanos() as u64;
+        let mut series = Series { since: course.start, before: Totals::default() };
+        let mut cpu_before = (course.measure_from <= course.start).then(clock::process_cpu);
+        let mut ended_by = EndedBy::Count;
+        let mut stopped = false;
+        let mut next_tick = course.start;
+        loop {
+            let now = clock::now();
+            if cpu_before.is_none() && now >= course.measure_from {
+                cpu_before = Some(clock::process_cpu());
+            }
+            let mut boundary = series.since + interval;
+            if series.since < course.measure_from {
+                boundary = boundary.min(course.measure_from);
+            }
+            if now >= boundary {
+                self.interval(&mut series, course, now);
+                continue;
+            }
+            if now >= next_tick {
+                self.progress(course, now);
+                next_tick = now + TICK.as_nanos() as u64;
+            }
+            let (interrupted, all) = {
+                let tally = self.stage.tally();
+                let all = tally.finished == self.options.clients || tally.panicked.is_some();
+                (tally.interrupted, all)
+            };
+            if all {
+                break;
+            }
+            if interrupted && ended_by != EndedBy::Interrupted {
+                ended_by = EndedBy::Interrupted;
+                course.end_at.fetch_min(now, Relaxed);
+            }
+            let end_at = course.end_at.load(Relaxed);
+            if now >= end_at && !stopped {
+                stopped = true;
+                if ended_by == EndedBy::Count {
+                    ended_by = EndedBy::Time;
+                }
+                self.stage.stop();
+            }
+            if now >= end_at.saturating_add(grace) {
+                break;
+            }
+            let mut wake = boundary.min(next_tick);
+            wake = wake.min(if stopped { end_at.saturating_add(grace) } else { end_at });
+            if cpu_before.is_none() {
+                wake = wake.min(course.measure_from);
+            }
+            let tally = self.stage.tally();
+            if tally.finished < self.options.clients && tally.interrupted == interrupted {
+                drop(self.stage.wait(tally, Duration::from_nanos(wake.saturating_sub(now))));
+            }
+        }
+        let now = clock::now();
+        let cpu = clock::process_cpu().saturating_sub(cpu_before.unwrap_or_default());
+        self.stage.stop();
+        self.stage.abandon();
+        self.interval(&mut series, course, now);
+        self.progress(course, now);
+        (ended_by, cpu)
+    }
+
+    fn interval(&mut self, series: &mut Series, course: &Course, now: u64) {
+        let totals = Totals::of(&self.recorders);
+        let pairs = totals.since(&series.before);
+        let interval = Interval {
+            start: Duration::from_nanos(series.since - course.start),
+            length: Duration::from_nanos(now.saturating_sub(series.since)),
+            warm_up: series.since < course.measure_from,
+            pairs,
+            paced: totals.paced,
+        };
+        series.since = now;
+        series.before = totals;
+        self.observer.interval(&interval);
+    }
+
+    fn progress(&mut self, course: &Course, now: u64) {
+        let (units, failed) =
+            self.recorders.iter().map(|r| r.units()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        self.observer.progress(&Progress {
+            elapsed: Duration::from_nanos(now.saturating_sub(course.start)),
+            warming_up: now < course.measure_from,
+            units,
+            failed,
+        });
+    }
+
+    /// Ages of what is in flight and of what was due and never started, and
+    /// the lateness that the latter has reached.
+    fn unfinished(&self, course: &Course) -> (Histogram, Histogram, Histogram) {
+        let now = clock::now();
+        let end_at = course.end_at.load(Relaxed);
+        let (mut in_flight, mut not_started, mut late) = <(Histogram, Histogram, Histogram)>::default();
+        let mut waiting = |intended: u64, n: u64| {
+            if (course.measure_from..end_at).contains(&intended) {
+                not_started.record_n(end_at - intended, n);
+                late.record_n(end_at - intended, n);
+            }
+        };
+        for slot in &self.stage.slots {
+            match slot.seen() {
+                Seen::InFlight(intended) => in_flight.record(now.saturating_sub(intended)),
+                Seen::Waiting(intended) => waiting(intended, 1),
+                Seen::Idle => {}
+            }
+        }
+        if let Some(schedule) = &course.schedule
+            && end_at != u64::MAX
+        {
+            schedule.take_rest(end_at - course.start, |intended, n| waiting(course.start + intended, n));
+        }
+        (in_flight, not_started, late)
+    }
+}
+
+/// Sets the schedule's random stream apart from the clients'.
+const SCHEDULE_STREAM: u64 = 0x5ced_u64 << 32;

@@ -1,0 +1,160 @@
+//! Where clients and the conductor of a run meet: who has connected, who has
+//! finished, when to go and when to stop.
+
+use crate::{client::Course, slot::Slot};
+use serval_model::StoreError;
+use std::{
+    sync::{
+        Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::Thread,
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// What event loops are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run,
+    /// Begin nothing more; wait for what is in flight.
+    Stop,
+    /// Leave everything where it is.
+    Abandon,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) connected: usize,
+    pub(crate) finished: usize,
+    pub(crate) failure: Option<StoreError>,
+    pub(crate) panicked: Option<usize>,
+    pub(crate) interrupted: bool,
+    go: bool,
+    cancelled: bool,
+}
+
+/// One run's meeting place.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) stopping: AtomicBool,
+    course: OnceLock<Course>,
+    tally: Mutex<Tally>,
+    changed: Condvar,
+    threads: Mutex<Vec<Thread>>,
+    orders: watch::Sender<Order>,
+}
+
+impl Stage {
+    pub(crate) fn new(clients: usize) -> Self {
+        Stage {
+            slots: (0..clients).map(|_| Slot::default()).collect(),
+            stopping: AtomicBool::new(false),
+            course: OnceLock::new(),
+            tally: Mutex::default(),
+            changed: Condvar::new(),
+            threads: Mutex::default(),
+            orders: watch::channel(Order::Run).0,
+        }
+    }
+
+    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally());
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, at most for `span`.
+    pub(crate) fn wait<'a>(&self, tally: MutexGuard<'a, Tally>, span: Duration) -> MutexGuard<'a, Tally> {
+        self.changed.wait_timeout(tally, span).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// A client has connected, or not.
+    pub(crate) fn connected(&self, result: Result<(), StoreError>) {
+        self.change(|tally| match result {
+            Ok(()) => tally.connected += 1,
+            Err(error) => {
+                tally.failure.get_or_insert(error);
+            }
+        });
+    }
+
+    /// Waits on a client's thread for the start. `None` when there will be none.
+    pub(crate) fn wait_for_start(&self) -> Option<&Course> {
+        let mut tally = self.tally();
+        while !tally.go && !tally.cancelled {
+            tally = self.changed.wait(tally).unwrap_or_else(PoisonError::into_inner);
+        }
+        if tally.cancelled { None } else { self.course.get() }
+    }
+
+    /// Lets the clients go.
+    pub(crate) fn go(&self, course: Course) -> &Course {
+        let course = self.course.get_or_init(|| course);
+        self.change(|tally| tally.go = true);
+        course
+    }
+
+    /// There will be no start.
+    pub(crate) fn cancel(&self) {
+        self.change(|tally| tally.cancelled = true);
+        self.stop();
+        self.orders.send_replace(Order::Abandon);
+    }
+
+    /// Somebody wants the run to end now.
+    pub(crate) fn interrupt(&self) {
+        self.change(|tally| tally.interrupted = true);
+    }
+
+    /// Ends all sleeps; no further unit begins.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            thread.unpark();
+        }
+        self.orders.send_if_modified(|order| {
+            let first = *order == Order::Run;
+            if first {
+                *order = Order::Stop;
+            }
+            first
+        });
+    }
+
+    /// Gives up on what is still in flight.
+    pub(crate) fn abandon(&self) {
+        self.orders.send_replace(Order::Abandon);
+    }
+
+    pub(crate) fn orders(&self) -> watch::Receiver<Order> {
+        self.orders.subscribe()
+    }
+
+    /// Has this thread unparked when the run stops.
+    pub(crate) fn register(&self, thread: Thread) {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+}
+
+/// Says that a client has finished, even when it panics.
+pub(crate) struct Finish<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) client: usize,
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        let panicking = std::thread::panicking();
+        self.stage.change(|tally| {
+            tally.finished += 1;
+            if panicking {
+                tally.panicked.get_or_insert(self.client);
+            }
+        });
+    }
+}

@@ -1,0 +1,141 @@
+//! Stores and workloads whose behaviour a test sets.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+use serval_model::{
+    Client, Execution, FieldSelection, Operation, OperationKind, Outcome, Record, Reply, Schema, Store,
+    StoreError,
+};
+use serval_workload::{ClientWorkload, Demand, Last, Place, Rng, Step, Workload};
+use std::{
+    future::{Future, pending},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// What a read does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Answer {
+    AtOnce,
+    After(Duration),
+    /// The client with this number never gets an answer to its operation of
+    /// this number.
+    NeverFor {
+        client: usize,
+        operation: u64,
+    },
+    Fail,
+    Panic,
+}
+
+pub struct TestStore {
+    pub execution: Execution,
+    pub answer: Answer,
+    pub connect: Result<(), StoreError>,
+    pub reads: Arc<AtomicU64>,
+}
+
+impl TestStore {
+    pub fn new(execution: Execution, answer: Answer) -> Self {
+        TestStore { execution, answer, connect: Ok(()), reads: Arc::default() }
+    }
+}
+
+pub struct TestClient {
+    execution: Execution,
+    answer: Answer,
+    number: usize,
+    done: u64,
+    reads: Arc<AtomicU64>,
+}
+
+impl Store for TestStore {
+    type Local = ();
+    type Client = TestClient;
+    fn execution(&self) -> Execution {
+        self.execution
+    }
+    fn describe(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn connect(&self, (): &(), client: usize) -> Result<TestClient, StoreError> {
+        self.connect.clone()?;
+        let (execution, answer) = (self.execution, self.answer);
+        Ok(TestClient { execution, answer, number: client, done: 0, reads: Arc::clone(&self.reads) })
+    }
+}
+
+impl Client for TestClient {
+    async fn read(&mut self, _: &str, _: &str, _: &FieldSelection, _: &mut Reply) -> Outcome {
+        self.done += 1;
+        self.reads.fetch_add(1, Relaxed);
+        match self.answer {
+            Answer::AtOnce => Outcome::OK,
+            Answer::After(span) => {
+                match self.execution {
+                    Execution::Threads => std::thread::park_timeout(span),
+                    Execution::EventLoops => tokio::time::sleep(span).await,
+                }
+                Outcome::OK
+            }
+            Answer::NeverFor { client, operation } if client == self.number && operation == self.done => {
+                match self.execution {
+                    Execution::Threads => loop {
+                        std::thread::park();
+                    },
+                    Execution::EventLoops => pending().await,
+                }
+            }
+            Answer::NeverFor { .. } => Outcome::OK,
+            Answer::Fail => Outcome::error("no"),
+            Answer::Panic => panic!("a test asked for this"),
+        }
+    }
+    fn update(&mut self, _: &str, _: &str, _: &Record) -> impl Future<Output = Outcome> {
+        std::future::ready(Outcome::OK)
+    }
+    fn insert(&mut self, _: &str, _: &str, _: &Record) -> impl Future<Output = Outcome> {
+        std::future::ready(Outcome::OK)
+    }
+    fn scan(
+        &mut self,
+        _: &str,
+        _: &str,
+        _: u64,
+        _: &FieldSelection,
+        _: &mut Reply,
+    ) -> impl Future<Output = Outcome> {
+        std::future::ready(Outcome::OK)
+    }
+    fn delete(&mut self, _: &str, _: &str) -> impl Future<Output = Outcome> {
+        std::future::ready(Outcome::OK)
+    }
+}
+
+/// Reads the same key again and again.
+pub struct Reads;
+
+impl Workload for Reads {
+    fn schema(&self) -> Schema {
+        Schema { table: "t".into(), fields: Vec::new() }
+    }
+    fn demands(&self) -> Vec<Demand> {
+        Vec::new()
+    }
+    fn client(&self, _: Place, _: Rng) -> Box<dyn ClientWorkload> {
+        Box::new(Reads)
+    }
+}
+
+impl ClientWorkload for Reads {
+    fn step(&mut self, _: Last<'_>, operation: &mut Operation) -> Step {
+        operation.begin(OperationKind::Read);
+        operation.key.push('k');
+        Step::Issue { more: false }
+    }
+}

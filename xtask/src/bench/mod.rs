@@ -1,0 +1,127 @@
+//! `cargo xtask bench`: named measurements on this machine.
+//!
+//! A benchmark is a row of [`BENCHMARKS`] and a function in a module beside
+//! this one; [`measure`] has what they share.
+
+use std::env;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::Result;
+use crate::children::Children;
+
+mod baseline;
+mod measure;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Which benchmarks to run [default: all]
+    names: Vec<String>,
+    /// Only list the benchmarks and what they measure
+    #[arg(long)]
+    list: bool,
+    /// Pairs of measurements, where two sides are compared
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+}
+
+/// A named measurement.
+struct Benchmark {
+    name: &'static str,
+    measures: &'static str,
+    run: fn(&Bench) -> Result<()>,
+}
+
+const BENCHMARKS: &[Benchmark] = &[
+    Benchmark {
+        name: "noise",
+        measures: "the same program against itself: differences below this mean nothing",
+        run: baseline::noise,
+    },
+    Benchmark {
+        name: "redis-ceiling",
+        measures: "redis-benchmark's reads a second of one YCSB record, by 1 and 50 connections",
+        run: baseline::redis_ceiling,
+    },
+];
+
+/// What a benchmark is given.
+struct Bench<'a> {
+    children: &'a Children,
+    /// How many pairs to measure, where two sides are compared.
+    pairs: u32,
+}
+
+impl Bench<'_> {
+    /// Builds serval for release and returns the program.
+    fn serval(&self) -> Result<PathBuf> {
+        self.children.check(crate::cargo().args(["build", "--release", "--package", "serval"]))?;
+        // Cargo puts profiles side by side, so that the way from our own
+        // program also holds for a target folder or triple set elsewhere.
+        let ours = env::current_exe().map_err(|error| format!("where are we? {error}"))?;
+        let serval = ours
+            .ancestors()
+            .nth(2)
+            .map(|target| target.join("release").join("serval"))
+            .filter(|serval| serval.is_file());
+        serval.ok_or_else(|| format!("no release/serval beside the folder of {}", ours.display()))
+    }
+}
+
+/// Runs the named benchmarks, or lists all.
+pub(crate) fn bench(arguments: &Arguments, children: &Children) -> Result<()> {
+    if arguments.list {
+        print!("{}", listing());
+        return Ok(());
+    }
+    let chosen = choose(&arguments.names)?;
+    println!("{}", measure::Machine::read());
+    let bench = Bench { children, pairs: arguments.pairs };
+    for benchmark in chosen {
+        println!("\n==> {}: {}", benchmark.name, benchmark.measures);
+        (benchmark.run)(&bench).map_err(|error| format!("{}: {error}", benchmark.name))?;
+    }
+    Ok(())
+}
+
+fn listing() -> String {
+    let mut table = measure::Table::new(["benchmark", "measures"]);
+    for benchmark in BENCHMARKS {
+        table.row([benchmark.name.to_owned(), benchmark.measures.to_owned()]);
+    }
+    table.to_string()
+}
+
+/// The named benchmarks in the order named, all when none is; all unknown
+/// names at once.
+fn choose(names: &[String]) -> Result<Vec<&'static Benchmark>> {
+    if names.is_empty() {
+        return Ok(BENCHMARKS.iter().collect());
+    }
+    let by_name = |name: &String| BENCHMARKS.iter().find(|benchmark| benchmark.name == name);
+    let unknown: Vec<&str> =
+        names.iter().filter(|name| by_name(name).is_none()).map(String::as_str).collect();
+    if unknown.is_empty() {
+        Ok(names.iter().filter_map(by_name).collect())
+    } else {
+        Err(format!("no benchmark named {}; there are:\n{}", unknown.join(", "), listing()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benchmarks_are_chosen_by_name() {
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            choose(&names).map(|chosen| chosen.iter().map(|b| b.name).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&["redis-ceiling"]), Ok(vec!["redis-ceiling"]));
+        assert_eq!(chosen(&[]).map(|all| all.len()), Ok(BENCHMARKS.len()));
+        let error = chosen(&["bogus", "noise", "nonsense"]).unwrap_err();
+        assert!(error.starts_with("no benchmark named bogus, nonsense; there are:"));
+    }
+}

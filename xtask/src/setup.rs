@@ -1,0 +1,175 @@
+//! System programs that the tests need: looked for, and installed when
+//! missing and allowed.
+
+use std::env;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::Result;
+use crate::children::Children;
+
+/// What a program is needed for; a step asks for all programs of a purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A Redis for the store's tests and benchmarks.
+    Redis,
+    /// YCSB's own classes, which the workload is compared with.
+    Java,
+}
+
+/// A program and how Debian provides it.
+struct Program {
+    name: &'static str,
+    packages: &'static [&'static str],
+    purpose: Purpose,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program { name: "redis-server", packages: &["redis-server", "redis-tools"], purpose: Purpose::Redis },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
+    // A runtime without the compiler cannot run the tests' Java sources.
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
+];
+
+/// What may be done about a missing program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Install its packages.
+    Install,
+    /// Report it.
+    Report,
+}
+
+/// Sees to it that all programs of a purpose are there; says where they are
+/// or what is missing and why.
+pub(crate) fn provide(children: &Children, purpose: Purpose, missing: Missing) -> Result<String> {
+    let needed: Vec<&Program> = PROGRAMS.iter().filter(|program| program.purpose == purpose).collect();
+    let absent = absent(&needed);
+    if !absent.is_empty() {
+        let wanted = packages(&absent);
+        match missing {
+            Missing::Report => {
+                return Err(format!(
+                    "no {} on PATH (Debian packages: {})",
+                    names(&absent),
+                    wanted.join(", ")
+                ));
+            }
+            Missing::Install => install(children, &wanted)
+                .map_err(|error| format!("no {} on PATH, and {error}", names(&absent)))?,
+        }
+    }
+    let still_absent = self::absent(&needed);
+    if !still_absent.is_empty() {
+        return Err(format!(
+            "no {} on PATH, although {} is installed",
+            names(&still_absent),
+            packages(&still_absent).join(", ")
+        ));
+    }
+    Ok(needed
+        .iter()
+        .filter_map(|program| find(program.name))
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", "))
+}
+
+/// Where a program is on PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    })
+}
+
+fn absent<'a>(programs: &[&'a Program]) -> Vec<&'a Program> {
+    programs.iter().filter(|program| find(program.name).is_none()).copied().collect()
+}
+
+fn names(programs: &[&Program]) -> String {
+    let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
+    names.join(", ")
+}
+
+/// The packages of some programs, each once.
+fn packages(programs: &[&Program]) -> Vec<&'static str> {
+    let mut packages: Vec<&str> = Vec::new();
+    for package in programs.iter().flat_map(|program| program.packages) {
+        if !packages.contains(package) {
+            packages.push(package);
+        }
+    }
+    packages
+}
+
+fn install(children: &Children, packages: &[&str]) -> Result<()> {
+    if find("apt-get").is_none() {
+        return Err("there is no apt-get to install it with".to_owned());
+    }
+    let sudo = if rustix::process::geteuid().is_root() {
+        false
+    } else if find("sudo").is_some() && children.run(Command::new("sudo").args(["-n", "true"]))?.success() {
+        true
+    } else {
+        return Err(format!("only root may install it: apt-get install {}", packages.join(" ")));
+    };
+    let mut updated = false;
+    if !known(children, packages)? {
+        apt_get(children, sudo, &["update"])?;
+        updated = true;
+    }
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(packages);
+    match apt_get(children, sudo, &install) {
+        // An old list names versions that the mirror no longer has.
+        Err(_stale) if !updated && children.interrupted().is_none() => {
+            apt_get(children, sudo, &["update"])?;
+            apt_get(children, sudo, &install)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether apt's lists name all the packages.
+fn known(children: &Children, packages: &[&str]) -> Result<bool> {
+    let mut command = Command::new("apt-cache");
+    command.args(["show", "--no-all-versions"]).args(packages);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok(children.run(&mut command)?.success())
+}
+
+fn apt_get(children: &Children, sudo: bool, arguments: &[&str]) -> Result<()> {
+    // Through env, because sudo passes none of our variables on. In runlevel
+    // 1 the packages' scripts start no service: ours run on ports of our
+    // choice, and the machine stays as it was.
+    let mut command = Command::new(if sudo { "sudo" } else { "env" });
+    if sudo {
+        command.args(["-n", "env"]);
+    }
+    command
+        .args(["DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get"])
+        .args(["-o", "DPkg::Lock::Timeout=120"])
+        .args(arguments);
+    children.check(&mut command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_where_the_path_says() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program").is_none());
+    }
+
+    #[test]
+    fn a_package_of_two_programs_is_asked_for_once() {
+        let java: Vec<&Program> =
+            PROGRAMS.iter().filter(|program| program.purpose == Purpose::Java).collect();
+        assert_eq!(packages(&java), ["default-jdk-headless", "maven"]);
+    }
+}
