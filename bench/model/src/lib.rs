@@ -4,6 +4,7 @@
 //! Nothing here knows how operations are chosen (`serval-workload`), who
 //! answers them (`serval-stores`) or how they are timed (`serval-measure`).
 
+pub mod java;
 pub mod metric;
 pub mod operation;
 pub mod outcome;

@@ -4,6 +4,12 @@
 //! to a [`Visitor`], which is compiled once a store, so that nothing is
 //! dispatched dynamically on the measured path.
 
+pub mod memory;
+pub mod noop;
+pub mod redis;
+// pub mod redis;
+pub mod sqlite;
+
 use serval_model::{
     Store,
     properties::{Faults, Properties, Table},
@@ -32,22 +38,116 @@ pub trait Visitor {
     fn visit<S: Store>(self, store: S) -> Self::Output;
 }
 
-/// Every store of this build, in the order in which help lists them.
-pub const STORES: &[StoreInfo] = &[];
+/// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
+/// one and not in the other. A store's module has an `INFO`, and its type an
+/// `open(&Properties) -> Result<Self, Faults>`.
+macro_rules! stores {
+    ($($module:ident :: $store:ident),+ $(,)?) => {
+        /// Every store of this build, in the order in which help lists them.
+        pub const STORES: &[StoreInfo] = &[$($module::INFO),+];
+
+        /// Opens the store of a name or alias with its properties and hands it
+        /// to the visitor. Faults are those of the properties; whether a server
+        /// answers shows when the store is prepared or a client connects.
+        pub fn open<V: Visitor>(
+            name: &str,
+            properties: &Properties,
+            visitor: V,
+        ) -> Result<V::Output, Faults> {
+            if let Some(info) = find(name) {
+                $(if info.name == $module::INFO.name {
+                    return Ok(visitor.visit($module::$store::open(properties)?));
+                })+
+            }
+            Err(Faults::one(unknown(name)))
+        }
+    };
+}
+
+stores! {
+    noop::Noop,
+    memory::Memory,
+    sqlite::Sqlite,
+    redis::Redis,
+}
 
 /// The store of a name or alias.
 pub fn find(name: &str) -> Option<&'static StoreInfo> {
     STORES.iter().find(|info| info.name == name || info.aliases.contains(&name))
 }
 
-/// Opens the store of a name with its properties and hands it to the visitor.
-/// Faults are those of the properties; whether a server answers shows when
-/// the store is prepared or a client connects.
-pub fn open<V: Visitor>(
-    name: &str,
-    properties: &Properties,
-    visitor: V,
-) -> Result<V::Output, Faults> {
-    let _ = (properties, visitor);
-    Err(Faults::one(format!("unknown store '{name}'")))
+/// What to tell someone who named a store that there is not: the names that
+/// there are, and the nearest one or alias if it is near enough to be meant.
+fn unknown(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let names = STORES.iter().flat_map(|info| std::iter::once(&info.name).chain(info.aliases));
+    // A third of the letters may be wrong; more would suggest any word.
+    let nearest = names
+        .map(|known| (strsim::damerau_levenshtein(&lower, &known.to_lowercase()), known))
+        .filter(|(edits, known)| *edits <= (known.chars().count() / 3).max(1))
+        .min();
+    let hint = nearest.map(|(_, known)| format!("did you mean '{known}'? ")).unwrap_or_default();
+    let known: Vec<&str> = STORES.iter().map(|info| info.name).collect();
+    format!("unknown store '{name}': {hint}Stores of this build: {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serval_model::properties::Origin;
+    use std::collections::HashSet;
+
+    struct Describe;
+    impl Visitor for Describe {
+        type Output = Vec<(String, String)>;
+        fn visit<S: Store>(self, store: S) -> Self::Output {
+            store.describe()
+        }
+    }
+
+    #[test]
+    fn every_store_listed_opens_by_its_name_and_aliases() {
+        for info in STORES {
+            for name in std::iter::once(&info.name).chain(info.aliases) {
+                assert!(open(name, &Properties::new(), Describe).is_ok(), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_means_two_stores() {
+        let mut seen = HashSet::new();
+        for info in STORES {
+            for name in std::iter::once(&info.name).chain(info.aliases) {
+                assert!(seen.insert(*name), "'{name}' twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_s_properties_carry_its_name_and_their_defaults_are_valid() {
+        for info in STORES {
+            let mut properties = Properties::new();
+            for property in info.properties.properties {
+                assert!(property.name.starts_with(&format!("{}.", info.name)), "{}", property.name);
+                assert!(!property.meaning.is_empty());
+                if let Some(text) = property.default {
+                    properties.set(property.name, text, Origin::Program("test"));
+                }
+            }
+            assert!(open(info.name, &properties, Describe).is_ok(), "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_store_is_told_the_known_ones_and_the_nearest() {
+        let words = |name: &str| open(name, &Properties::new(), Describe).unwrap_err().to_string();
+        assert!(words("sqlit").contains("unknown store 'sqlit': did you mean 'sqlite'?"));
+        assert!(words("SQLITE").contains("did you mean 'sqlite'?"));
+        assert!(words("memroy").contains("did you mean 'memory'?"));
+        let foreign = words("mongodb");
+        assert!(!foreign.contains("did you mean"), "{foreign}");
+        assert!(foreign.contains("noop, memory, sqlite"), "{foreign}");
+        assert!(!words("").contains("did you mean"));
+    }
 }

@@ -1,0 +1,354 @@
+//! An ordered map in this process, shared by all clients: a store that
+//! answers truly and needs no server. It is the model that other stores are
+//! compared with, and with a delay a stand-in for a server of known speed.
+//!
+//! A table is a lock-free skip list (crossbeam's) from key to record, each
+//! record behind a lock of its own. A `RwLock<BTreeMap>` would be less code
+//! to depend on, but every insert would stop every reader, and every read
+//! would write the one lock word that all cores share; here two clients meet
+//! only on the same record. Sharding by hash would lose the key order that
+//! scans need.
+//!
+//! Every verb is atomic for one record. A scan is not a snapshot: it sees
+//! each record whole, but inserts and deletes during the scan may or may not
+//! show.
+
+use crate::StoreInfo;
+use crossbeam_skiplist::SkipMap;
+use serval_model::{
+    Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table as PropertyTable, units},
+};
+use std::{
+    collections::HashMap,
+    ops::Bound,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+static DELAY: Property = Property::serval(
+    "memory.delay",
+    Kind::MICROSECONDS,
+    "How long an operation takes on average, by sleeping before it; a batch of inserts is one operation.",
+)
+.default("0")
+.unit("us");
+
+static DISTRIBUTION: Property = Property::serval(
+    "memory.delay.distribution",
+    Kind::Choice(&["constant", "uniform", "exponential"]),
+    "How delays are spread around memory.delay, their mean: constant; uniform from 0 to twice the \
+     mean; exponential as from a server without memory.",
+)
+.default("constant");
+
+/// What people are told of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "memory",
+    aliases: &[],
+    summary: "An ordered map in Serval's own process, with a delay if wanted",
+    details: "Records live as long as the process, so load and run must happen in one. Update \
+              overwrites the fields given and leaves the others; insert of a key that is there \
+              replaces the whole record; scans go in the byte order of keys and are not snapshots. \
+              Delays are sleeps: Linux adds some 50 us to each, so a delay below that says little. \
+              A client is a thread; its delays are the same in every run.",
+    properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
+};
+
+type Rows = SkipMap<Box<str>, RwLock<Record>>;
+
+/// The store.
+#[derive(Debug)]
+pub struct Memory {
+    tables: Arc<Mutex<HashMap<String, Arc<Rows>>>>,
+    delay: Delay,
+}
+
+impl Memory {
+    /// An empty store with the delay that the properties ask for.
+    pub fn open(properties: &Properties) -> Result<Self, Faults> {
+        let mut reader = Reader::new(properties);
+        let mean = reader.duration(&DELAY);
+        let spread = reader.choice(&DISTRIBUTION);
+        reader.finish()?;
+        Ok(Memory { tables: Arc::default(), delay: Delay { mean, spread } })
+    }
+}
+
+impl Store for Memory {
+    type Local = ();
+    type Client = MemoryClient;
+
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        match purpose {
+            Purpose::Load => {
+                tables.entry(schema.table.clone()).or_default();
+                Ok(())
+            }
+            Purpose::Run if tables.contains_key(&schema.table) => Ok(()),
+            Purpose::Run => Err(StoreError::new(
+                INFO.name,
+                format!(
+                    "there is no table '{}': this store forgets everything when Serval ends, so \
+                     load and run must be one command",
+                    schema.table
+                ),
+            )),
+        }
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let mean = u64::try_from(self.delay.mean.as_nanos()).unwrap_or(u64::MAX);
+        vec![
+            ("delay".into(), units::format_duration(mean)),
+            ("delay.distribution".into(), self.delay.spread.into()),
+        ]
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), client: usize) -> Result<MemoryClient, StoreError> {
+        Ok(MemoryClient {
+            tables: self.tables.clone(),
+            name: String::new(),
+            rows: None,
+            merged: Record::new(),
+            delay: self.delay,
+            random: SplitMix(client as u64),
+        })
+    }
+}
+
+/// One client's handle.
+#[derive(Debug)]
+pub struct MemoryClient {
+    tables: Arc<Mutex<HashMap<String, Arc<Rows>>>>,
+    /// The table used last, so that an operation need not take the lock on
+    /// the list of tables.
+    name: String,
+    rows: Option<Arc<Rows>>,
+    /// Where an update builds the record that replaces the old one; the old
+    /// one's memory serves the next update.
+    merged: Record,
+    delay: Delay,
+    random: SplitMix,
+}
+
+impl MemoryClient {
+    /// Begins an operation: sleeps its delay and finds its table, made if it
+    /// is not there.
+    fn begin(&mut self, table: &str) -> &Rows {
+        self.delay.sleep(&mut self.random);
+        if self.name != table {
+            self.rows = None;
+            table.clone_into(&mut self.name);
+        }
+        self.rows.get_or_insert_with(|| {
+            let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            tables.entry(table.to_owned()).or_default().clone()
+        })
+    }
+}
+
+impl Client for MemoryClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        let rows = self.begin(table);
+        let Some(row) = rows.get(key) else { return Outcome::NOT_FOUND };
+        answer(row.value(), fields, reply);
+        Outcome::OK
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        let mut merged = std::mem::take(&mut self.merged);
+        let outcome = match self.begin(table).get(key) {
+            None => Outcome::NOT_FOUND,
+            Some(row) => {
+                let mut record = row.value().write().unwrap_or_else(PoisonError::into_inner);
+                merge(&record, fields, &mut merged);
+                std::mem::swap(&mut *record, &mut merged);
+                Outcome::OK
+            }
+        };
+        self.merged = merged;
+        outcome
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        put(self.begin(table), key, record);
+        Outcome::OK
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        let rows = self.begin(table);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let range = (Bound::Included(start_key), Bound::Unbounded);
+        for row in rows.range::<str, _>(range).take(count) {
+            answer(row.value(), fields, reply);
+        }
+        Outcome::OK
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        match self.begin(table).remove(key) {
+            Some(_) => Outcome::OK,
+            None => Outcome::NOT_FOUND,
+        }
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        let rows = self.begin(table);
+        for (key, record) in records {
+            put(rows, key, record);
+        }
+        Outcome::OK
+    }
+}
+
+/// Writes over `to`; unlike `clone_from`, in the memory that it has.
+fn copy(from: &Record, to: &mut Record) {
+    to.clear();
+    for (name, value) in from.iter() {
+        to.push(name, value);
+    }
+}
+
+/// Writes the old record with the new fields over `merged`.
+fn merge(old: &Record, new: &Record, merged: &mut Record) {
+    merged.clear();
+    for (name, value) in old.iter() {
+        merged.push(name, new.get(name).unwrap_or(value));
+    }
+    for (name, value) in new.iter() {
+        if old.get(name).is_none() {
+            merged.push(name, value);
+        }
+    }
+}
+
+/// Adds a record to the reply, the fields wanted of it.
+fn answer(record: &RwLock<Record>, fields: &FieldSelection, reply: &mut Reply) {
+    let record = record.read().unwrap_or_else(PoisonError::into_inner);
+    let answer = reply.begin_record();
+    if fields.is_all() {
+        copy(&record, answer);
+    } else {
+        for name in fields.iter() {
+            if let Some(value) = record.get(name) {
+                answer.push(name, value);
+            }
+        }
+    }
+}
+
+/// Writes a record, new or in place of the one that is there.
+///
+/// In place, rather than by the skip list's own insert: that removes the old
+/// row before it adds the new one, and a reader in between would miss a
+/// record that was never deleted.
+fn put(rows: &Rows, key: &str, record: &Record) {
+    if let Some(row) = rows.get(key) {
+        copy(record, &mut row.value().write().unwrap_or_else(PoisonError::into_inner));
+    } else {
+        // Another insert of this key may come first and win; the two are
+        // simultaneous, so that is as good an order as the other.
+        rows.get_or_insert(key.into(), RwLock::new(record.clone()));
+    }
+}
+
+/// How long operations are made to take.
+#[derive(Debug, Clone, Copy)]
+struct Delay {
+    mean: Duration,
+    spread: &'static str,
+}
+
+impl Delay {
+    fn sleep(self, random: &mut SplitMix) {
+        if !self.mean.is_zero() {
+            std::thread::sleep(self.draw(random));
+        }
+    }
+
+    /// The next delay, by inversion of the distribution.
+    fn draw(self, random: &mut SplitMix) -> Duration {
+        match self.spread {
+            "uniform" => self.mean.mul_f64(2.0 * random.fraction()),
+            // 1 - u is never 0, so the longest delay is 37 times the mean.
+            "exponential" => self.mean.mul_f64(-(1.0 - random.fraction()).ln()),
+            _ => self.mean,
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014). Delays need to differ between
+/// clients and repeat between runs, nothing more; the client's number is
+/// seed enough.
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    /// From 0 up to, not including, 1.
+    fn fraction(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(spread: &'static str, seed: u64) -> Vec<f64> {
+        let delay = Delay { mean: Duration::from_millis(1), spread };
+        let mut random = SplitMix(seed);
+        (0..100_000).map(|_| delay.draw(&mut random).as_secs_f64() * 1e3).collect()
+    }
+
+    #[test]
+    fn delays_have_the_mean_asked_for_and_the_shape_named() {
+        for spread in ["constant", "uniform", "exponential"] {
+            let draws = draws(spread, 1);
+            let count = draws.len() as f64;
+            let mean = draws.iter().sum::<f64>() / count;
+            let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+            let expected = match spread {
+                "constant" => 0.0,
+                "uniform" => 4.0 / 12.0,
+                _ => 1.0,
+            };
+            // Ten standard errors at 100,000 draws.
+            assert!((mean - 1.0).abs() < 0.03, "{spread}: mean {mean}");
+            assert!((variance - expected).abs() < 0.1, "{spread}: variance {variance}");
+        }
+    }
+
+    #[test]
+    fn clients_differ_and_runs_repeat() {
+        assert_eq!(draws("exponential", 3), draws("exponential", 3));
+        assert_ne!(draws("exponential", 3), draws("exponential", 4));
+    }
+
+    #[test]
+    fn the_longest_mean_that_can_be_written_does_not_overflow() {
+        let delay = Delay { mean: Duration::from_nanos(u64::MAX), spread: "exponential" };
+        let mut random = SplitMix(0);
+        assert!((0..10_000).all(|_| delay.draw(&mut random) < Duration::MAX));
+    }
+}

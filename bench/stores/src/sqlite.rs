@@ -1,0 +1,696 @@
+//! SQLite, linked in: an embedded SQL engine on one file.
+//!
+//! The layout is that of YCSB's JDBC client, so that either tool reads what
+//! the other loaded: a table named by the workload, a text primary key
+//! `YCSB_KEY`, and a text column a field, named in capitals.
+//!
+//! A client is a thread with a connection of its own; SQLite itself decides
+//! who may write. Every verb is one statement and one transaction, a batch of
+//! inserts one transaction.
+//!
+//! What an operation costs besides SQLite: its SQL is written into a buffer
+//! that the client keeps, and the text finds the prepared statement in
+//! rusqlite's cache, which allocates a copy of the text each time to put the
+//! statement back under; SQLite copies the key and the values that are bound.
+//! Nothing else is allocated. There is no second cache, of texts: reading ten
+//! fields by name was measured to take no longer than `SELECT *`.
+
+use crate::StoreInfo;
+use rusqlite::{
+    CachedStatement, Connection, DropBehavior, Error, ErrorCode, OpenFlags, Row, Transaction,
+    TransactionBehavior, config::DbConfig, types::ValueRef,
+};
+use serval_model::{
+    Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+};
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// The primary key's column, as YCSB names it.
+const KEY: &str = "YCSB_KEY";
+
+/// Statements that a client keeps prepared. A workload uses a handful of
+/// shapes and one more for each field that it may read or update alone; a
+/// workload of more than about 120 such fields prepares some again.
+const STATEMENTS_MAX: usize = 256;
+
+/// Longest wait for a lock: SQLite counts milliseconds in 31 bits.
+const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Largest `sqlite.cache_size`: SQLite counts KiB in 31 bits.
+const CACHE_SIZE_MAX: u64 = (i32::MAX as u64) << 10;
+
+static PATH: Property =
+    Property::serval("sqlite.path", Kind::Path, "The database file; load makes it.").default("serval.db");
+
+static JOURNAL_MODE: Property = Property::serval(
+    "sqlite.journal_mode",
+    Kind::Choice(&["wal", "delete", "truncate", "persist", "memory", "off"]),
+    "How a transaction is made atomic. With wal readers and one writer do not block each other; \
+     with the others a writer locks everyone out; memory and off may lose the file in a crash.",
+)
+.default("wal");
+
+static SYNCHRONOUS: Property = Property::serval(
+    "sqlite.synchronous",
+    Kind::Choice(&["off", "normal", "full", "extra"]),
+    "When SQLite waits for the disk. In wal mode normal may lose the last transactions in a power \
+     cut, full loses none.",
+)
+.default("normal");
+
+static BUSY_TIMEOUT: Property = Property::serval(
+    "sqlite.busy_timeout",
+    Kind::MILLISECONDS,
+    "How long an operation waits for a lock before it fails with SERVICE_UNAVAILABLE.",
+)
+.default("5s")
+.unit("ms");
+
+static CACHE_SIZE: Property = Property::serval(
+    "sqlite.cache_size",
+    Kind::Size,
+    "Page cache of each client; without it SQLite's own default, about 2 MB.",
+)
+.unit("bytes");
+
+static MMAP_SIZE: Property = Property::serval(
+    "sqlite.mmap_size",
+    Kind::Size,
+    "How much of the file is read through a memory map, at most 2 GiB.",
+)
+.default("0")
+.unit("bytes");
+
+static UPSERT: Property = Property::serval(
+    "sqlite.upsert",
+    Kind::Flag,
+    "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
+)
+.default("false");
+
+/// What people are told of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "sqlite",
+    aliases: &[],
+    summary: "SQLite, linked in: an embedded SQL engine on one file",
+    details: "Layout of YCSB's JDBC client: table usertable (property table), primary key column \
+              YCSB_KEY, columns FIELD0, FIELD1, ... of text, so that either tool reads what the \
+              other loaded. Values that are not UTF-8 are stored as blobs; a field that a record \
+              does not have is NULL.\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a \
+              snapshot, in byte order of keys. update: UPDATE; a missing record is NOT_FOUND. \
+              insert: INSERT; a key that is there is an ERROR unless sqlite.upsert. delete: \
+              DELETE. Batches of inserts are one transaction: all or nothing, except with \
+              sqlite.journal_mode=off.\n\
+              A client is a thread with its own connection. One connection writes at a time; the \
+              others sleep and try again, so waits for the write lock come in steps of up to \
+              100 ms and are not first come, first served. Closing the last client writes the \
+              write-ahead log back into the file.",
+    properties: Table {
+        heading: "sqlite",
+        properties: &[&PATH, &JOURNAL_MODE, &SYNCHRONOUS, &BUSY_TIMEOUT, &CACHE_SIZE, &MMAP_SIZE, &UPSERT],
+    },
+};
+
+/// What the properties ask for.
+#[derive(Debug, Clone)]
+struct Settings {
+    path: PathBuf,
+    journal_mode: &'static str,
+    synchronous: &'static str,
+    busy_timeout: Duration,
+    cache_size: Option<u64>,
+    mmap_size: u64,
+    upsert: bool,
+}
+
+/// What preparing found out.
+#[derive(Debug, Default)]
+struct Prepared {
+    /// The fields of the schema, by whose names columns are given back.
+    fields: Arc<[String]>,
+    /// Settings in force.
+    facts: Vec<(String, String)>,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Sqlite {
+    settings: Settings,
+    prepared: Mutex<Prepared>,
+}
+
+impl Sqlite {
+    /// A store with these properties. Touches no file.
+    pub fn open(properties: &Properties) -> Result<Self, Faults> {
+        let mut reader = Reader::new(properties);
+        let settings = Settings {
+            path: reader.path(&PATH).unwrap_or_default(),
+            journal_mode: reader.choice(&JOURNAL_MODE),
+            synchronous: reader.choice(&SYNCHRONOUS),
+            busy_timeout: reader.duration(&BUSY_TIMEOUT),
+            cache_size: reader.given(&CACHE_SIZE).then(|| reader.size(&CACHE_SIZE)),
+            mmap_size: reader.size(&MMAP_SIZE),
+            upsert: reader.flag(&UPSERT),
+        };
+        // SQLite takes these for something other than the file of that name.
+        match settings.path.to_string_lossy().as_ref() {
+            "" => reader.fault(&PATH, "must name a file"),
+            ":memory:" => reader.fault(
+                &PATH,
+                "would give each client a database of its own; name a file (one under /dev/shm \
+                 stays in memory), or use the store 'memory'",
+            ),
+            path if path.starts_with("file:") => {
+                reader.fault(&PATH, "must be a plain path, not a URI; ./file:... if it is meant");
+            }
+            _ => {}
+        }
+        if settings.busy_timeout > BUSY_TIMEOUT_MAX {
+            reader.fault(&BUSY_TIMEOUT, "must be 24 days or less");
+        }
+        if settings.cache_size.is_some_and(|size| size > CACHE_SIZE_MAX) {
+            reader.fault(&CACHE_SIZE, "must be 2047 GiB or less");
+        }
+        if settings.mmap_size > i64::MAX as u64 {
+            reader.fault(&MMAP_SIZE, "is more than SQLite can count");
+        }
+        reader.finish()?;
+        Ok(Sqlite { settings, prepared: Mutex::default() })
+    }
+
+    fn error(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::new(format!("{} ({})", INFO.name, self.settings.path.display()), problem)
+    }
+
+    /// SQLite's refusal, with what to do about the kinds that have a remedy.
+    fn refused(&self, error: &Error) -> StoreError {
+        let remedy = match code(error) {
+            Some(ErrorCode::NotADatabase) => ": the file is something else; is sqlite.path right?".to_owned(),
+            Some(ErrorCode::CannotOpen) => match self.settings.path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+                    format!(": there is no folder '{}'; make it first", folder.display())
+                }
+                _ => ": may this user read and write the file and its folder?".to_owned(),
+            },
+            Some(ErrorCode::ReadOnly) => ": may this user write the file and its folder?".to_owned(),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!(
+                ": another connection held a lock for {} (sqlite.busy_timeout); what else uses the file?",
+                units::format_duration(self.settings.busy_timeout.as_nanos() as u64)
+            ),
+            _ => String::new(),
+        };
+        self.error(format!("{}{remedy}", words(error)))
+    }
+
+    /// Opens the file with the settings asked for.
+    fn connection(&self, create: bool) -> Result<Connection, Error> {
+        let settings = &self.settings;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        if create {
+            flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        }
+        let connection = Connection::open_with_flags(&settings.path, flags)?;
+        connection.busy_timeout(settings.busy_timeout)?;
+        // Otherwise SQLite takes a quoted name that is no column for a string,
+        // and a read of a field that there is not would succeed.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
+        connection.pragma_update_and_check(None, "journal_mode", settings.journal_mode, |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", settings.synchronous)?;
+        connection.pragma_update(None, "mmap_size", settings.mmap_size as i64)?;
+        if let Some(size) = settings.cache_size {
+            // Negative: KiB rather than pages.
+            connection.pragma_update(None, "cache_size", -(size.div_ceil(1 << 10) as i64))?;
+        }
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        Ok(connection)
+    }
+
+    /// Makes the table, or finds fault with the one that is there.
+    fn check_table(
+        &self,
+        connection: &Connection,
+        schema: &Schema,
+        purpose: Purpose,
+    ) -> Result<(), StoreError> {
+        let Schema { table, fields } = schema;
+        for (index, field) in fields.iter().enumerate() {
+            let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
+            if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
+                return Err(self.error(format!(
+                    "fields '{other}' and '{field}' would be one column: SQL takes names that \
+                     differ only in case for the same; change fieldnameprefix"
+                )));
+            }
+        }
+        if purpose == Purpose::Load {
+            let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
+            quote(&mut sql, table);
+            sql.push_str(" (YCSB_KEY TEXT PRIMARY KEY");
+            for field in fields {
+                sql.push_str(", ");
+                column(&mut sql, field);
+                sql.push_str(" TEXT");
+            }
+            sql.push(')');
+            connection.execute_batch(&sql).map_err(|e| self.refused(&e))?;
+        }
+        let columns = columns(connection, table).map_err(|e| self.refused(&e))?;
+        if columns.is_empty() {
+            return Err(self.error(format!(
+                "the file has no table '{table}': load it first, with 'serval load sqlite' and \
+                 the same sqlite.path and table"
+            )));
+        }
+        let missing: Vec<String> = std::iter::once(KEY)
+            .chain(fields.iter().map(String::as_str))
+            .filter(|name| !columns.iter().any(|column| column.eq_ignore_ascii_case(name)))
+            .map(str::to_ascii_uppercase)
+            .collect();
+        if !missing.is_empty() {
+            return Err(self.error(format!(
+                "table '{table}' lacks the columns {}; it has {}: set fieldcount and \
+                 fieldnameprefix as they were when it was loaded, or load into another file \
+                 (sqlite.path) or table",
+                missing.join(", "),
+                columns.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Settings in force, asked of SQLite rather than repeated.
+    fn facts(&self, connection: &Connection) -> Result<Vec<(String, String)>, Error> {
+        let text = |name| connection.pragma_query_value(None, name, |row| row.get::<_, String>(0));
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let journal_mode = text("journal_mode")?;
+        let synchronous = match number("synchronous")? {
+            0 => "off".to_owned(),
+            1 => "normal".to_owned(),
+            2 => "full".to_owned(),
+            3 => "extra".to_owned(),
+            other => other.to_string(),
+        };
+        let cache = match number("cache_size")? {
+            kib if kib < 0 => units::format_size(kib.unsigned_abs() << 10),
+            pages => format!("{pages} pages"),
+        };
+        // No row at all when SQLite was built without memory maps.
+        let mmap = number("mmap_size").unwrap_or(0);
+        Ok(vec![
+            ("journal_mode".into(), journal_mode),
+            ("synchronous".into(), synchronous),
+            ("page_size".into(), format!("{} B", number("page_size")?)),
+            ("cache_size".into(), cache),
+            ("mmap_size".into(), units::format_size(mmap.unsigned_abs())),
+        ])
+    }
+}
+
+impl Store for Sqlite {
+    type Local = ();
+    type Client = SqliteClient;
+
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let path = &self.settings.path;
+        if purpose == Purpose::Run && !path.exists() {
+            return Err(self.error(format!(
+                "there is no such file, so no table '{}': load it first, with 'serval load \
+                 sqlite' and the same sqlite.path",
+                schema.table
+            )));
+        }
+        let connection = self.connection(purpose == Purpose::Load).map_err(|e| self.refused(&e))?;
+        self.check_table(&connection, schema, purpose)?;
+        let facts = self.facts(&connection).map_err(|e| self.refused(&e))?;
+        if let Some((_, mode)) = facts.first()
+            && mode != self.settings.journal_mode
+        {
+            return Err(self.error(format!(
+                "SQLite keeps journal mode '{mode}' instead of '{}': this kind of file or file \
+                 system cannot have it; set sqlite.journal_mode={mode}",
+                self.settings.journal_mode
+            )));
+        }
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let settings = &self.settings;
+        let path = std::path::absolute(&settings.path).unwrap_or(settings.path.clone());
+        let mut all =
+            vec![("version".into(), rusqlite::version().into()), ("path".into(), path.display().to_string())];
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(prepared.facts.iter().cloned());
+        all.extend([
+            ("busy_timeout".into(), units::format_duration(settings.busy_timeout.as_nanos() as u64)),
+            ("upsert".into(), settings.upsert.to_string()),
+        ]);
+        all
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<SqliteClient, StoreError> {
+        let connection = self.connection(false).map_err(|e| self.refused(&e))?;
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(SqliteClient {
+            connection: Some(connection),
+            sql: String::new(),
+            names: Names { fields: prepared.fields.clone(), ..Names::default() },
+            upsert: self.settings.upsert,
+            can_roll_back: self.settings.journal_mode != "off",
+        })
+    }
+
+    // Nothing to finish: closing the last connection already writes the
+    // write-ahead log back into the file and removes it.
+}
+
+/// One client's handle.
+#[derive(Debug)]
+pub struct SqliteClient {
+    /// Gone once closed.
+    connection: Option<Connection>,
+    /// The text of the statement being run.
+    sql: String,
+    names: Names,
+    upsert: bool,
+    can_roll_back: bool,
+}
+
+impl SqliteClient {
+    /// Runs a verb and says in Serval's words how it ended.
+    fn run(
+        &mut self,
+        verb: impl FnOnce(&Connection, &mut String, &mut Names) -> Result<Outcome, Error>,
+    ) -> Outcome {
+        match &self.connection {
+            Some(connection) => {
+                verb(connection, &mut self.sql, &mut self.names).unwrap_or_else(|e| failure(&e))
+            }
+            None => Outcome::error("the client is closed"),
+        }
+    }
+}
+
+impl Client for SqliteClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        self.run(|connection, sql, names| {
+            select(sql, table, fields);
+            sql.push_str(" WHERE YCSB_KEY = ?");
+            let mut statement = connection.prepare_cached(sql)?;
+            names.learn(table, fields, &statement);
+            let mut rows = statement.query([key])?;
+            match rows.next()? {
+                None => Ok(Outcome::NOT_FOUND),
+                Some(row) => {
+                    names.answer(row, fields, reply.begin_record())?;
+                    Ok(Outcome::OK)
+                }
+            }
+        })
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        self.run(|connection, sql, _| {
+            sql.clear();
+            sql.push_str("UPDATE ");
+            quote(sql, table);
+            sql.push_str(" SET ");
+            for (index, (name, _)) in fields.iter().enumerate() {
+                sql.push_str(if index == 0 { "" } else { ", " });
+                column(sql, name);
+                sql.push_str(" = ?");
+            }
+            if fields.is_empty() {
+                // SQL must set something; this still tells whether the record is there.
+                sql.push_str("YCSB_KEY = YCSB_KEY");
+            }
+            sql.push_str(" WHERE YCSB_KEY = ?");
+            let mut statement = connection.prepare_cached(sql)?;
+            let next = bind_values(&mut statement, 1, fields)?;
+            statement.raw_bind_parameter(next, key)?;
+            Ok(found(statement.raw_execute()?))
+        })
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        let upsert = self.upsert;
+        self.run(|connection, sql, _| insert(connection, sql, upsert, table, key, record))
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        self.run(|connection, sql, names| {
+            select(sql, table, fields);
+            sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
+            let mut statement = connection.prepare_cached(sql)?;
+            names.learn(table, fields, &statement);
+            let limit = i64::try_from(count).unwrap_or(i64::MAX);
+            let mut rows = statement.query((start_key, limit))?;
+            while let Some(row) = rows.next()? {
+                names.answer(row, fields, reply.begin_record())?;
+            }
+            Ok(Outcome::OK)
+        })
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        self.run(|connection, sql, _| {
+            sql.clear();
+            sql.push_str("DELETE FROM ");
+            quote(sql, table);
+            sql.push_str(" WHERE YCSB_KEY = ?");
+            Ok(found(connection.prepare_cached(sql)?.execute([key])?))
+        })
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        let (upsert, can_roll_back) = (self.upsert, self.can_roll_back);
+        self.run(|connection, sql, _| {
+            // Takes the write lock at once, where waiting for it is possible;
+            // a transaction that begins by reading may fail to get it later.
+            let mut transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            if !can_roll_back {
+                // SQLite leaves rollback without a journal undefined.
+                transaction.set_drop_behavior(DropBehavior::Commit);
+            }
+            for (key, record) in records {
+                insert(&transaction, sql, upsert, table, key, record)?;
+            }
+            transaction.commit()?;
+            Ok(Outcome::OK)
+        })
+    }
+
+    async fn close(&mut self) -> Outcome {
+        match self.connection.take().map(Connection::close) {
+            None | Some(Ok(())) => Outcome::OK,
+            Some(Err((_, e))) => failure(&e),
+        }
+    }
+}
+
+fn insert(
+    connection: &Connection,
+    sql: &mut String,
+    upsert: bool,
+    table: &str,
+    key: &str,
+    record: &Record,
+) -> Result<Outcome, Error> {
+    sql.clear();
+    sql.push_str(if upsert { "INSERT OR REPLACE INTO " } else { "INSERT INTO " });
+    quote(sql, table);
+    sql.push_str(" (YCSB_KEY");
+    for (name, _) in record.iter() {
+        sql.push_str(", ");
+        column(sql, name);
+    }
+    sql.push_str(") VALUES (?");
+    for _ in 0..record.len() {
+        sql.push_str(", ?");
+    }
+    sql.push(')');
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.raw_bind_parameter(1, key)?;
+    bind_values(&mut statement, 2, record)?;
+    statement.raw_execute()?;
+    Ok(Outcome::OK)
+}
+
+/// Begins a SELECT of the fields wanted.
+///
+/// All fields are `*`, as in YCSB: the table knows best which it has.
+fn select(sql: &mut String, table: &str, fields: &FieldSelection) {
+    sql.clear();
+    sql.push_str("SELECT ");
+    if fields.is_all() {
+        sql.push('*');
+    }
+    for (index, name) in fields.iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { ", " });
+        column(sql, name);
+    }
+    sql.push_str(" FROM ");
+    quote(sql, table);
+}
+
+/// Binds the record's values from parameter `first` on and returns the number
+/// of the parameter after them.
+fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Record) -> Result<usize, Error> {
+    let mut parameter = first;
+    for (_, value) in record.iter() {
+        match std::str::from_utf8(value) {
+            Ok(text) => statement.raw_bind_parameter(parameter, text)?,
+            Err(_) => statement.raw_bind_parameter(parameter, value)?,
+        }
+        parameter += 1;
+    }
+    Ok(parameter)
+}
+
+/// The outcome of a statement that must have changed its row.
+fn found(changed: usize) -> Outcome {
+    if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
+}
+
+/// Appends a name from outside as SQL takes any name: in double quotes, those
+/// within it doubled.
+fn quote(sql: &mut String, name: &str) {
+    sql.push('"');
+    for (index, part) in name.split('"').enumerate() {
+        sql.push_str(if index == 0 { "" } else { "\"\"" });
+        sql.push_str(part);
+    }
+    sql.push('"');
+}
+
+/// Appends the column of a field: its name in capitals, ASCII's only, as
+/// SQLite takes no other letters for the same.
+fn column(sql: &mut String, field: &str) {
+    let start = sql.len();
+    quote(sql, field);
+    sql[start..].make_ascii_uppercase();
+}
+
+/// The columns of a table; none if it is not there.
+fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, Error> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
+    statement.query_map([table], |row| row.get(0))?.collect()
+}
+
+/// The names under which columns are given back: of the fields asked for, or
+/// for `SELECT *` of the schema's fields.
+#[derive(Debug, Default)]
+struct Names {
+    /// The schema's fields.
+    fields: Arc<[String]>,
+    /// The table whose columns are known.
+    table: String,
+    /// The field of each column of `SELECT *`; `None` for the key.
+    all: Vec<Option<String>>,
+}
+
+impl Names {
+    /// Makes sure that the columns of `SELECT *` are known, if that is what
+    /// the statement is.
+    fn learn(&mut self, table: &str, fields: &FieldSelection, statement: &CachedStatement<'_>) {
+        let known = self.table == table && self.all.len() == statement.column_count();
+        if known || !fields.is_all() {
+            return;
+        }
+        table.clone_into(&mut self.table);
+        self.all.clear();
+        for column in statement.column_names() {
+            let field = self.fields.iter().find(|field| field.eq_ignore_ascii_case(column));
+            let field = field.map_or_else(|| column.to_owned(), String::clone);
+            self.all.push((!column.eq_ignore_ascii_case(KEY)).then_some(field));
+        }
+    }
+
+    /// Copies a row into a record; a NULL is a field that the record does not
+    /// have.
+    fn answer(&self, row: &Row<'_>, fields: &FieldSelection, record: &mut Record) -> Result<(), Error> {
+        if fields.is_all() {
+            for (index, name) in self.all.iter().enumerate() {
+                if let Some(name) = name {
+                    push(record, name, row.get_ref(index)?);
+                }
+            }
+        } else {
+            for (index, name) in fields.iter().enumerate() {
+                push(record, name, row.get_ref(index)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push(record: &mut Record, name: &str, value: ValueRef<'_>) {
+    match value {
+        ValueRef::Null => {}
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => record.push(name, bytes),
+        // Not written by Serval, but another tool's table may have them.
+        // Writing to a vector cannot fail.
+        ValueRef::Integer(number) => {
+            record.push_with(name, |bytes| drop(write!(bytes, "{number}")));
+        }
+        ValueRef::Real(number) => record.push_with(name, |bytes| drop(write!(bytes, "{number}"))),
+    }
+}
+
+/// SQLite's failure as an outcome.
+fn failure(error: &Error) -> Outcome {
+    let status = match code(error) {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => {
+            Status::ServiceUnavailable
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Status::Forbidden,
+        // SQLITE_ERROR: the statement itself is wrong, which from our SQL can
+        // only be a table or column that there is not.
+        Some(ErrorCode::Unknown | ErrorCode::TooBig) => Status::BadRequest,
+        _ => Status::Error,
+    };
+    Outcome::failed(status, words(error))
+}
+
+fn code(error: &Error) -> Option<ErrorCode> {
+    match error {
+        Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => Some(error.code),
+        _ => None,
+    }
+}
+
+/// SQLite's own message, without the text of the statement and advice on
+/// writing it: neither is the user's.
+fn words(error: &Error) -> String {
+    match error {
+        Error::SqlInputError { msg, .. } | Error::SqliteFailure(_, Some(msg)) => {
+            msg.split(" - should this be ").next().unwrap_or(msg).to_owned()
+        }
+        other => other.to_string(),
+    }
+}

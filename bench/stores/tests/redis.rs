@@ -1,0 +1,253 @@
+//! Redis against a real server: the suite on connections of each client's own
+//! and on shared ones, YCSB's layout, and what a server may refuse.
+//!
+//! `cargo xtask test` starts the servers and names them in the environment;
+//! without them these tests say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod conformance;
+
+use conformance::{Differences, Executor, InsertExisting, Subject, schema};
+use serval_model::{
+    Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store,
+    java::string_hash,
+    properties::{Origin, Properties},
+};
+use serval_stores::redis::Redis;
+use std::{
+    future::Future,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, PoisonError},
+};
+
+/// The suite's cases share one server and empty it; one at a time.
+static SERVER: Mutex<()> = Mutex::new(());
+
+#[derive(Debug, Clone, Copy)]
+struct Loop;
+
+impl Executor for Loop {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+}
+
+fn server(variable: &str) -> Option<String> {
+    let address = std::env::var(variable).ok();
+    if address.is_none() {
+        eprintln!("skipped: {variable} is not set; 'cargo xtask test' starts the server");
+    }
+    address
+}
+
+fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let mut properties = Properties::new();
+    let address = [("redis.host", host), ("redis.port", port)];
+    for (name, value) in address.iter().chain(settings) {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    Redis::open(&properties).map_err(|faults| faults.to_string())
+}
+
+/// Sends one command on a connection of its own and returns what comes back.
+fn ask(address: &str, words: &[&str]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut out = format!("*{}\r\n", words.len());
+    words.iter().for_each(|word| out += &format!("${}\r\n{word}\r\n", word.len()));
+    out += "*1\r\n$4\r\nQUIT\r\n";
+    stream.write_all(out.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.strip_suffix("+OK\r\n").unwrap().to_owned()
+}
+
+fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, Loop>> {
+    let address = server("SERVAL_TEST_REDIS")?;
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(ask(&address, &["FLUSHALL"]), "+OK\r\n");
+    let differences = Differences {
+        ordered_scan: false,
+        update_missing_is_not_found: false,
+        insert_existing: InsertExisting::Merged,
+        empty_records: false,
+        ..Differences::default()
+    };
+    Some(Subject::new(redis(&address, settings).unwrap(), Loop, differences).keeping(guard))
+}
+
+/// A connection a client.
+mod own {
+    use super::*;
+
+    fn subject() -> Option<Subject<Redis, Loop>> {
+        super::subject(&[])
+    }
+    conformance::suite!(subject);
+}
+
+/// Two connections for all clients of a loop.
+mod shared {
+    use super::*;
+
+    fn subject() -> Option<Subject<Redis, Loop>> {
+        super::subject(&[("redis.connections", "2")])
+    }
+    conformance::suite!(subject);
+}
+
+#[test]
+fn records_lie_as_ycsb_lays_them() {
+    let Some(subject) = subject(&[]) else { return };
+    let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
+    subject.with_client(async |handle| {
+        let record = Record::from_iter([("field0", &b"a"[..]), ("field1", b"b")]);
+        assert_eq!(handle.client.insert("usertable", "user1", &record).await, Outcome::OK);
+        // What YCSB's client would have written.
+        ask(&address, &["HMSET", "user2", "field0", "c"]);
+        ask(&address, &["ZADD", "_indices", &string_hash("user2").to_string(), "user2"]);
+        let mut reply = Reply::new();
+        let all = FieldSelection::default();
+        assert_eq!(handle.client.read("usertable", "user2", &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records()[0].get("field0"), Some(&b"c"[..]));
+        // Scans run in the order of hashes; "user1" hashes to one less.
+        reply.clear();
+        assert_eq!(handle.client.scan("usertable", "user1", 10, &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records().len(), 2);
+        reply.clear();
+        assert_eq!(handle.client.scan("usertable", "user2", 10, &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records().len(), 1);
+    });
+    assert_eq!(ask(&address, &["HGET", "user1", "field1"]), "$1\r\nb\r\n");
+    let score = string_hash("user1").to_string();
+    assert_eq!(ask(&address, &["ZSCORE", "_indices", "user1"]), format!("${}\r\n{score}\r\n", score.len()));
+    subject.with_another_client(0, async |handle| {
+        assert_eq!(handle.client.delete("usertable", "user1").await, Outcome::OK);
+        assert_eq!(handle.client.delete("usertable", "user1").await, Outcome::NOT_FOUND);
+    });
+    assert_eq!(ask(&address, &["ZCARD", "_indices"]), ":1\r\n");
+}
+
+#[test]
+fn a_servers_refusal_is_an_outcome_with_its_words() {
+    let Some(subject) = subject(&[]) else { return };
+    let address = std::env::var("SERVAL_TEST_REDIS").unwrap();
+    ask(&address, &["SET", "user1", "not a hash"]);
+    subject.with_client(async |handle| {
+        let mut reply = Reply::new();
+        let outcome = handle.client.read("usertable", "user1", &FieldSelection::default(), &mut reply).await;
+        assert_eq!(outcome.status, Status::UnexpectedState);
+        assert!(outcome.message.unwrap().starts_with("WRONGTYPE"));
+        // The connection is as good as before.
+        let record = Record::from_iter([("f", &b"v"[..])]);
+        assert_eq!(handle.client.insert("usertable", "user9", &record).await, Outcome::OK);
+    });
+}
+
+#[test]
+fn passwords_right_wrong_and_missing() {
+    let Some(address) = server("SERVAL_TEST_REDIS_AUTH") else { return };
+    let password = std::env::var("SERVAL_TEST_REDIS_PASSWORD").unwrap();
+    let right = redis(&address, &[("redis.password", &password)]).unwrap();
+    right.prepare(&schema(), Purpose::Load).unwrap();
+    assert!(right.describe().iter().any(|(name, value)| name == "redis_version" && value.contains('.')));
+    let named = redis(&address, &[("redis.username", "default"), ("redis.password", &password)]).unwrap();
+    named.prepare(&schema(), Purpose::Run).unwrap();
+    for (settings, advice) in
+        [(&[][..], "set redis.password"), (&[("redis.password", "wrong")][..], "Check redis.password")]
+    {
+        let wrong = redis(&address, settings).unwrap();
+        let early = wrong.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+        assert!(early.contains(advice) && early.contains(&address.replace("127.0.0.1", "")), "{early}");
+        let late =
+            Loop.run(async { wrong.connect(&wrong.local().unwrap(), 0).await.unwrap_err() }).to_string();
+        assert_eq!(late, early);
+    }
+}
+
+#[test]
+fn a_password_for_a_server_without_one() {
+    let Some(address) = server("SERVAL_TEST_REDIS") else { return };
+    let store = redis(&address, &[("redis.password", "x")]).unwrap();
+    let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    assert!(error.contains("leave out redis.password"), "{error}");
+}
+
+#[test]
+fn nobody_listens_and_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mute = redis(&address, &[("redis.timeout", "50ms")]).unwrap();
+    assert!(mute.prepare(&schema(), Purpose::Run).is_err());
+    let error = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
+    assert!(error.contains("redis.timeout"), "{error}");
+    drop(silent);
+    let gone = redis(&address, &[]).unwrap();
+    let error = gone.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    assert!(error.contains("cannot connect") && error.contains("redis.port"), "{error}");
+}
+
+/// A peer that answers the greeting properly and every later command so.
+fn peer(answer: &'static [u8], connections: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(connections) {
+            let mut stream = stream.unwrap();
+            let mut buffer = [0; 4096];
+            let _ = stream.read(&mut buffer);
+            let _ = stream.write_all(b":0\r\n");
+            let _ = stream.read(&mut buffer);
+            let _ = stream.write_all(answer);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
+    for connections in ["0", "1"] {
+        for (answer, words) in
+            [(&b"HTTP/1.1 400\r\n"[..], "not a Redis reply"), (b"*2\r\n$1\r\n", "connection lost")]
+        {
+            let store = redis(&peer(answer, 1), &[("redis.connections", connections)]).unwrap();
+            let outcome = Loop.run(async {
+                let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+                client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await
+            });
+            assert_eq!(outcome.status, Status::ServiceUnavailable);
+            assert!(outcome.message.as_ref().unwrap().contains(words), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_connection_is_opened_again_by_the_next_operation() {
+    let Some(address) = server("SERVAL_TEST_REDIS") else { return };
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    for connections in ["0", "1"] {
+        let store = redis(&address, &[("redis.connections", connections)]).unwrap();
+        Loop.run(async {
+            let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+            let record = Record::from_iter([("f", &b"v"[..])]);
+            assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
+            ask(&address, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            let outcome = client.update("t", "k", &record).await;
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+            assert_eq!(client.update("t", "k", &record).await, Outcome::OK);
+        });
+    }
+    drop(guard);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let settings = [("redis.cluster", "true"), ("redis.username", "u"), ("redis.timeout", "0")];
+    let problem = redis("localhost:0", &settings).unwrap_err();
+    for name in ["redis.cluster", "redis.username", "redis.timeout", "redis.port"] {
+        assert!(problem.contains(name), "{problem}");
+    }
+}
