@@ -3,8 +3,13 @@
 //! Everything here is deterministic for a seed and knows neither stores nor
 //! clocks.
 
+pub mod core;
 pub mod distribution;
+pub mod hash;
+pub mod keys;
+pub mod occupancy;
 pub mod random;
+pub mod values;
 pub mod workload;
 
 pub use random::{Random, Rng};

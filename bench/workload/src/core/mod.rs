@@ -1,0 +1,462 @@
+//! The core workload of the YCSB paper (section 4): records of some fields,
+//! read, updated, inserted, scanned, deleted, read-modified-written in given
+//! shares, under keys that a distribution chooses.
+
+mod load;
+pub mod properties;
+mod run;
+
+use crate::{
+    distribution::{
+        AcknowledgedCounter, Discrete, DistributionError, Exponential, Histogram, Hotspot, KeyChooser,
+        LengthChooser, ScatteredZipf, ScrambledZipfian, Sequential, SkewedLatest, Uniform, Zipfian,
+    },
+    keys::KeyFormat,
+    random::{Random, Rng},
+    values,
+    workload::{ClientWorkload, Demand, Place, Workload},
+};
+use properties as p;
+use serval_model::{
+    OperationKind, Record, Schema,
+    properties::{Properties, Property, Reader},
+};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+/// YCSB's Zipfian constant, the exponent of its skewed distributions.
+pub const YCSB_ZIPFIAN: f64 = 0.99;
+
+/// Records among which a run chooses when nobody says how many there are.
+const RECORDS_UNKNOWN: u64 = i32::MAX as u64;
+
+/// Longest value. A record must fit in memory several times a client.
+const FIELD_LENGTH_MAX: u64 = 1 << 30;
+
+/// Largest histogram file that is read.
+const HISTOGRAM_FILE_MAX: u64 = 16 << 20;
+
+/// Operations/s a client that are expected when nothing else is known: a
+/// store that takes a millisecond.
+const EXPECTED_RATE: f64 = 1000.0;
+
+/// Whether records are loaded or used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Insert the records.
+    Load,
+    /// Do the mix of operations.
+    Run,
+}
+
+/// What the workload must know of the run that it is part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances {
+    /// Whether records are loaded or used.
+    pub phase: Phase,
+    /// Clients.
+    pub clients: usize,
+    /// Operations, if they are bounded.
+    pub operations: Option<u64>,
+    /// Time, if it is bounded, warm-up included.
+    pub time: Option<Duration>,
+    /// Offered load in operations/s, if there is one.
+    pub target: Option<f64>,
+    /// Where an interrupted load goes on: records before it are there, and
+    /// those up to the second number may be.
+    pub resume: Option<(u64, u64)>,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+/// What a unit of the mix does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Operation(OperationKind),
+    ReadModifyWrite,
+}
+
+/// How values are made.
+#[derive(Debug, Clone)]
+struct Values {
+    lengths: LengthChooser,
+    integrity: bool,
+    compressibility: f64,
+}
+
+impl Values {
+    fn push(&mut self, record: &mut Record, key: &str, field: &str, rng: &mut Rng) {
+        let length = self.lengths.draw(rng) as usize;
+        record.push_with(field, |out| {
+            if self.integrity {
+                values::write_integrity(out, key, field, length);
+            } else {
+                values::write_random(out, length, self.compressibility, rng);
+            }
+        });
+    }
+
+    fn push_all(&mut self, record: &mut Record, key: &str, fields: &[String], rng: &mut Rng) {
+        for field in fields {
+            self.push(record, key, field, rng);
+        }
+    }
+}
+
+/// How often and when a failed insert of a load is tried again.
+#[derive(Debug, Clone, Copy)]
+struct Retries {
+    limit: u64,
+    interval: Duration,
+    keep_going: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    phase: Phase,
+    table: String,
+    fields: Vec<String>,
+    keys: KeyFormat,
+    values: Values,
+    mix: Discrete,
+    actions: Vec<Action>,
+    demands: Vec<Demand>,
+    chooser: KeyChooser,
+    scan_lengths: LengthChooser,
+    read_all: bool,
+    read_by_name: bool,
+    write_all: bool,
+    inserts: AcknowledgedCounter,
+    first_key: u64,
+    /// Records that are there when a run begins: the number of its first insert.
+    records: u64,
+    /// One past the last key that may be chosen.
+    range_end: u64,
+    // A load's own.
+    next_load: AtomicU64,
+    load_count: u64,
+    batch: u64,
+    retries: Retries,
+    resume: Option<(u64, u64)>,
+}
+
+/// The core workload.
+#[derive(Debug, Clone)]
+pub struct CoreWorkload(Arc<Shared>);
+
+fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, DistributionError>) -> Option<T> {
+    result.map_err(|error| reader.fault(property, error)).ok()
+}
+
+/// Reads the distribution of field lengths.
+pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+    let length = reader.size(&p::FIELD_LENGTH);
+    let shortest = reader.size(&p::MIN_FIELD_LENGTH);
+    if length > FIELD_LENGTH_MAX {
+        reader.fault(&p::FIELD_LENGTH, format!("a field may have at most {FIELD_LENGTH_MAX} bytes"));
+        return None;
+    }
+    match reader.choice(&p::FIELD_LENGTH_DISTRIBUTION) {
+        "uniform" => {
+            let uniform = Uniform::new(shortest, length);
+            noted(reader, &p::FIELD_LENGTH, uniform).map(LengthChooser::Uniform)
+        }
+        "zipfian" => {
+            let zipfian = Zipfian::new(shortest, length, YCSB_ZIPFIAN);
+            noted(reader, &p::FIELD_LENGTH, zipfian).map(LengthChooser::Zipfian)
+        }
+        kind @ ("histogram" | "exacthistogram") => {
+            let path = reader.path(&p::FIELD_LENGTH_HISTOGRAM).unwrap_or_default();
+            match read_histogram(&path) {
+                Ok(histogram) if kind == "histogram" => Some(LengthChooser::Histogram(histogram)),
+                Ok(histogram) => Some(LengthChooser::ExactHistogram(histogram)),
+                Err(problem) => {
+                    reader.fault(&p::FIELD_LENGTH_HISTOGRAM, problem);
+                    None
+                }
+            }
+        }
+        _ => Some(LengthChooser::Constant(length)),
+    }
+}
+
+fn read_histogram(path: &Path) -> Result<Histogram, String> {
+    let place = path.display();
+    let size = std::fs::metadata(path).map_err(|e| format!("{place}: cannot be read: {e}"))?.len();
+    if size > HISTOGRAM_FILE_MAX {
+        return Err(format!("{place}: has {size} bytes, at most {HISTOGRAM_FILE_MAX} are read"));
+    }
+    let bytes = std::fs::read(path).map_err(|e| format!("{place}: cannot be read: {e}"))?;
+    Histogram::parse(&bytes).map_err(|error| format!("{place}: {error}"))
+}
+
+/// Reads the shares of operations; their sum must be above zero.
+fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
+    use OperationKind::{Delete, Insert, Read, Scan, Update};
+    let shares: [(&Property, Action); 6] = [
+        (&p::READ_PROPORTION, Action::Operation(Read)),
+        (&p::UPDATE_PROPORTION, Action::Operation(Update)),
+        (&p::INSERT_PROPORTION, Action::Operation(Insert)),
+        (&p::SCAN_PROPORTION, Action::Operation(Scan)),
+        (&p::DELETE_PROPORTION, Action::Operation(Delete)),
+        // Last, as in YCSB, whose walk over the shares the mix repeats.
+        (&p::READ_MODIFY_WRITE_PROPORTION, Action::ReadModifyWrite),
+    ];
+    let (mut actions, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
+    for (property, action) in shares {
+        let share = reader.number(property);
+        if share <= 0.0 {
+            continue;
+        }
+        actions.push(action);
+        weights.push(share);
+        let because = format!("{}={share}", property.name);
+        let kinds: &[OperationKind] = match action {
+            Action::Operation(Read) => &[Read],
+            Action::Operation(Update) => &[Update],
+            Action::Operation(Insert) => &[Insert],
+            Action::Operation(Scan) => &[Scan],
+            Action::Operation(Delete) => &[Delete],
+            Action::ReadModifyWrite => &[Read, Update],
+        };
+        demands.extend(kinds.iter().map(|&kind| Demand { kind, because: because.clone() }));
+    }
+    if actions.is_empty() {
+        let names: Vec<&str> = shares.iter().map(|(property, _)| property.name).collect();
+        reader.fault_overall(format!("there is nothing to do: all of {} are 0", names.join(", ")));
+        // Something to go on with while further faults are collected.
+        return (vec![Action::Operation(Read)], vec![1.0], Vec::new());
+    }
+    (actions, weights, demands)
+}
+
+/// Inserts expected of a run: twice what the share of inserts comes to, as in
+/// YCSB, so that luck does not run out of keys.
+fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances) -> u64 {
+    let share = reader.number(&p::INSERT_PROPORTION);
+    if share <= 0.0 {
+        return 0;
+    }
+    let given = reader.optional_count(&p::EXPECTED_OPERATIONS);
+    let operations = facts.operations.or(given).map_or_else(
+        || {
+            let rate = facts.target.unwrap_or(EXPECTED_RATE * facts.clients as f64);
+            // An endless run is laid out for a day.
+            rate * facts.time.map_or(86_400.0, |time| time.as_secs_f64())
+        },
+        |operations| operations as f64,
+    );
+    (operations * share * 2.0) as u64
+}
+
+impl CoreWorkload {
+    /// From its properties. Faults go to the reader; `None` when there were
+    /// some without which nothing can be built.
+    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<CoreWorkload> {
+        let prefix = reader.text(&p::FIELD_NAME_PREFIX);
+        let fields: Vec<String> =
+            (0..reader.count(&p::FIELD_COUNT).max(1)).map(|i| format!("{prefix}{i}")).collect();
+        let lengths = field_lengths(reader);
+        let integrity = reader.flag(&p::DATA_INTEGRITY);
+        if integrity && reader.choice(&p::FIELD_LENGTH_DISTRIBUTION) != "constant" {
+            reader.fault(
+                &p::DATA_INTEGRITY,
+                "needs fieldlengthdistribution=constant, for a reader must know the length",
+            );
+        }
+        let given_records = reader.count(&p::RECORD_COUNT);
+        let records = if given_records == 0 { RECORDS_UNKNOWN } else { given_records };
+        let first_key = reader.count(&p::INSERT_START);
+        let given_inserts = reader.optional_count(&p::INSERT_COUNT);
+        let load_count = given_inserts.unwrap_or(given_records);
+        if facts.phase == Phase::Load && load_count == 0 {
+            reader.fault_overall("nothing says how many records to load: set recordcount or insertcount");
+        }
+        let count = given_inserts.unwrap_or_else(|| records.saturating_sub(first_key));
+        // YCSB's rule; a load of all records from insertstart on may exceed it.
+        let bounded = facts.phase == Phase::Run || given_inserts.is_some();
+        if bounded && first_key.saturating_add(count.max(1)) > records {
+            let property = if reader.given(&p::INSERT_START) { &p::INSERT_START } else { &p::INSERT_COUNT };
+            reader.fault(
+                property,
+                format!(
+                    "insertstart + insertcount = {first_key} + {count} goes beyond recordcount = {records}"
+                ),
+            );
+        }
+        let (actions, weights, demands) = mix(reader);
+        let count = count.max(1);
+        let new = if facts.phase == Phase::Run { expected_inserts(reader, facts) } else { 0 };
+        let range_end = first_key.saturating_add(count).saturating_add(new);
+        let chooser = Self::chooser(reader, facts, records, first_key, count, range_end);
+        let scan_lengths = Self::scan_lengths(reader);
+        let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
+        let digits = reader.count(&p::ZERO_PADDING) as usize;
+        let compressibility = reader.number(&p::COMPRESSIBILITY);
+        let shared = Shared {
+            phase: facts.phase,
+            table: reader.text(&p::TABLE),
+            fields,
+            keys: KeyFormat { hashed: reader.text(&p::INSERT_ORDER) == "hashed", digits },
+            values: Values { lengths: lengths?, integrity, compressibility },
+            mix: mix?,
+            actions,
+            demands,
+            chooser: chooser?,
+            scan_lengths: scan_lengths?,
+            read_all: reader.flag(&p::READ_ALL_FIELDS),
+            read_by_name: reader.flag(&p::READ_ALL_FIELDS_BY_NAME),
+            write_all: reader.flag(&p::WRITE_ALL_FIELDS),
+            inserts: AcknowledgedCounter::new(records, facts.clients),
+            first_key,
+            records,
+            range_end,
+            next_load: AtomicU64::new(facts.resume.map_or(first_key, |(from, _)| from)),
+            load_count,
+            batch: reader.count(&p::BATCH_SIZE).max(1),
+            retries: Retries {
+                limit: reader.count(&p::INSERT_RETRY_LIMIT),
+                interval: reader.duration(&p::INSERT_RETRY_INTERVAL),
+                keep_going: reader.flag(&p::INSERT_KEEP_GOING),
+            },
+            resume: facts.resume,
+        };
+        Some(CoreWorkload(Arc::new(shared)))
+    }
+
+    fn chooser(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        records: u64,
+        first: u64,
+        count: u64,
+        range_end: u64,
+    ) -> Option<KeyChooser> {
+        let last = first.saturating_add(count - 1);
+        let kind = reader.choice(&p::REQUEST_DISTRIBUTION);
+        let exponent = reader.number(&p::ZIPFIAN_EXPONENT);
+        if reader.given(&p::ZIPFIAN_EXPONENT) && kind != "exactzipfian" {
+            reader.fault(
+                &p::ZIPFIAN_EXPONENT,
+                format!(
+                    "has no effect with requestdistribution={kind}: set requestdistribution=exactzipfian"
+                ),
+            );
+        }
+        let result = match kind {
+            // YCSB's range is closed, and so one key longer than it should be.
+            "zipfian" => ScrambledZipfian::new(first, range_end, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),
+            "exactzipfian" => {
+                ScatteredZipf::new(first, range_end - 1, exponent, facts.seed).map(KeyChooser::ScatteredZipf)
+            }
+            "latest" => SkewedLatest::new(records - 1, YCSB_ZIPFIAN).map(KeyChooser::Latest),
+            "hotspot" => {
+                let hot = reader.number(&p::HOTSPOT_DATA_FRACTION);
+                let share = reader.number(&p::HOTSPOT_OPERATION_FRACTION);
+                Hotspot::new(first, last, hot, share).map(KeyChooser::Hotspot)
+            }
+            "sequential" => Sequential::new(first, last).map(KeyChooser::Sequential),
+            "exponential" => {
+                let percentile = reader.number(&p::EXPONENTIAL_PERCENTILE);
+                let fraction = reader.number(&p::EXPONENTIAL_FRACTION);
+                Exponential::new(percentile, records as f64 * fraction).map(KeyChooser::Exponential)
+            }
+            _ => Uniform::new(first, last).map(KeyChooser::Uniform),
+        };
+        noted(reader, &p::REQUEST_DISTRIBUTION, result)
+    }
+
+    fn scan_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+        let (min, max) = (reader.count(&p::MIN_SCAN_LENGTH), reader.count(&p::MAX_SCAN_LENGTH));
+        let chooser = match reader.choice(&p::SCAN_LENGTH_DISTRIBUTION) {
+            "zipfian" => Zipfian::new(min, max, YCSB_ZIPFIAN).map(LengthChooser::Zipfian),
+            _ => Uniform::new(min, max).map(LengthChooser::Uniform),
+        };
+        noted(reader, &p::MIN_SCAN_LENGTH, chooser)
+    }
+
+    /// The key of a record's number.
+    pub fn key(&self, number: u64) -> String {
+        self.0.keys.key(number)
+    }
+
+    /// Numbers of the records that a load inserts: the first, and one past
+    /// the last.
+    pub fn load_range(&self) -> (u64, u64) {
+        (self.0.first_key, self.0.first_key.saturating_add(self.0.load_count))
+    }
+
+    /// Records a batch of a load.
+    pub fn batch(&self) -> u64 {
+        self.0.batch
+    }
+}
+
+impl Workload for CoreWorkload {
+    fn schema(&self) -> Schema {
+        Schema { table: self.0.table.clone(), fields: self.0.fields.clone() }
+    }
+
+    fn demands(&self) -> Vec<Demand> {
+        match self.0.phase {
+            Phase::Load => vec![Demand { kind: OperationKind::Insert, because: "a load".into() }],
+            Phase::Run => self.0.demands.clone(),
+        }
+    }
+
+    fn units(&self) -> Option<u64> {
+        let (first, end) = self.load_range();
+        let from = self.0.resume.map_or(first, |(from, _)| from);
+        (self.0.phase == Phase::Load).then(|| end.saturating_sub(from))
+    }
+
+    fn verifies(&self) -> bool {
+        self.0.values.integrity && self.0.phase == Phase::Run
+    }
+
+    fn sample_key(&self) -> Option<String> {
+        let reads = self.0.demands.iter().any(|demand| {
+            matches!(demand.kind, OperationKind::Read | OperationKind::Update | OperationKind::Scan)
+        });
+        (self.0.phase == Phase::Run && reads).then(|| self.key(self.0.first_key))
+    }
+
+    fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
+        match self.0.phase {
+            Phase::Load => Box::new(load::Loader::new(Arc::clone(&self.0), place, rng)),
+            Phase::Run => Box::new(run::Mixer::new(Arc::clone(&self.0), place, rng)),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let ranged = matches!(self.0.chooser, KeyChooser::Zipfian(_) | KeyChooser::ScatteredZipf(_));
+        let end = self.0.inserts.end();
+        if self.0.phase == Phase::Run && ranged && end > self.0.range_end {
+            return vec![format!(
+                "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
+                 never chosen. Set operationcount or expectedoperations",
+                self.0.range_end.saturating_sub(self.0.records),
+                end - self.0.records,
+                end - self.0.range_end,
+            )];
+        }
+        Vec::new()
+    }
+}
+
+/// A random time around an interval: YCSB's [0.8, 1.2).
+fn around(interval: Duration, rng: &mut Rng) -> Duration {
+    interval.mul_f64(0.8 + 0.4 * rng.next_f64())
+}
+
+/// The properties that overrule others in derived workloads.
+pub(crate) fn override_counts(properties: &mut Properties, records: u64, operations: u64) {
+    use serval_model::properties::Origin;
+    let origin = || Origin::Program("computed by ConstantOccupancyWorkload");
+    properties.set(p::RECORD_COUNT.name, records.to_string(), origin());
+    properties.set(p::INSERT_COUNT.name, records.to_string(), origin());
+    properties.set("operationcount", operations.to_string(), origin());
+}

@@ -1,0 +1,293 @@
+//! The core workload's properties: YCSB's, and what Serval adds.
+
+use serval_model::properties::{Kind, Property, Table};
+
+/// The table that all operations go to.
+pub const TABLE: Property =
+    Property::ycsb("table", Kind::Text, "Table that all operations go to.").default("usertable");
+/// Records in the store.
+pub const RECORD_COUNT: Property = Property::ycsb(
+    "recordcount",
+    Kind::COUNT,
+    "Records in the store once it is loaded. 0 lets a run choose among 2^31-1 keys, as YCSB does; a load needs a number.",
+)
+.default("0")
+.unit("records");
+/// The first key to insert.
+pub const INSERT_START: Property = Property::ycsb(
+    "insertstart",
+    Kind::COUNT,
+    "Number of the first record that this client loads, and the first that a run chooses from. For loading with \
+     several clients: each has its own insertstart and insertcount.",
+)
+.default("0")
+.unit("record number");
+/// How many to insert.
+pub const INSERT_COUNT: Property = Property::ycsb(
+    "insertcount",
+    Kind::COUNT,
+    "Records that this client loads; a run chooses among as many. Without it a load inserts recordcount records and a \
+     run chooses among recordcount - insertstart.",
+)
+.unit("records");
+/// Fields of a record.
+pub const FIELD_COUNT: Property =
+    Property::ycsb("fieldcount", Kind::Count { min: 1, max: 100_000 }, "Fields of a record.").default("10");
+/// What field names begin with.
+pub const FIELD_NAME_PREFIX: Property = Property::ycsb(
+    "fieldnameprefix",
+    Kind::Text,
+    "What the names of fields begin with; a number from 0 follows.",
+)
+.default("field");
+/// Length of a field.
+pub const FIELD_LENGTH: Property = Property::ycsb(
+    "fieldlength",
+    Kind::Size,
+    "Length of a field's value: the only one (constant), or the longest.",
+)
+.default("100")
+.unit("bytes");
+/// Shortest length of a field.
+pub const MIN_FIELD_LENGTH: Property =
+    Property::ycsb("minfieldlength", Kind::Size, "Shortest length of a field's value (uniform, zipfian).")
+        .default("1")
+        .unit("bytes");
+/// How lengths are distributed.
+pub const FIELD_LENGTH_DISTRIBUTION: Property = Property::ycsb(
+    "fieldlengthdistribution",
+    Kind::Choice(&["constant", "uniform", "zipfian", "histogram", "exacthistogram"]),
+    "How lengths of values are distributed: constant; uniform; zipfian (short ones often); histogram (from a file, \
+     drawn exactly as YCSB does, which is off by one bucket at both ends); exacthistogram (Serval's: bucket b of the \
+     file has (b+1)*BlockSize bytes, as often as it says).",
+)
+.default("constant");
+/// The file of lengths.
+pub const FIELD_LENGTH_HISTOGRAM: Property = Property::ycsb(
+    "fieldlengthhistogram",
+    Kind::Path,
+    "File with lengths: 'BlockSize<tab>N', then 'bucket<tab>count' lines, buckets in turn from 0.",
+)
+.default("hist.txt");
+/// Whether reads read all fields.
+pub const READ_ALL_FIELDS: Property = Property::ycsb(
+    "readallfields",
+    Kind::Flag,
+    "Whether a read or scan reads all fields, or one chosen at random.",
+)
+.default("true");
+/// Whether all fields are named.
+pub const READ_ALL_FIELDS_BY_NAME: Property = Property::ycsb(
+    "readallfieldsbyname",
+    Kind::Flag,
+    "Whether a read of all fields names each of them instead of asking for whatever there is.",
+)
+.default("false");
+/// Whether updates write all fields.
+pub const WRITE_ALL_FIELDS: Property = Property::ycsb(
+    "writeallfields",
+    Kind::Flag,
+    "Whether an update writes all fields, or one chosen at random.",
+)
+.default("false");
+/// Whether values can be checked.
+pub const DATA_INTEGRITY: Property = Property::ycsb(
+    "dataintegrity",
+    Kind::Flag,
+    "Whether values follow from key and field, and reads compare them (VERIFY in the results). Must be set for the \
+     load too, and needs lengths that are constant.",
+)
+.default("false");
+/// Share of reads.
+pub const READ_PROPORTION: Property =
+    Property::ycsb("readproportion", Kind::FRACTION, "Share of reads. Shares are divided by their sum.")
+        .default("0.95");
+/// Share of updates.
+pub const UPDATE_PROPORTION: Property =
+    Property::ycsb("updateproportion", Kind::FRACTION, "Share of updates.").default("0.05");
+/// Share of inserts.
+pub const INSERT_PROPORTION: Property =
+    Property::ycsb("insertproportion", Kind::FRACTION, "Share of inserts of new records.").default("0");
+/// Share of scans.
+pub const SCAN_PROPORTION: Property =
+    Property::ycsb("scanproportion", Kind::FRACTION, "Share of scans.").default("0");
+/// Share of read-modify-writes.
+pub const READ_MODIFY_WRITE_PROPORTION: Property = Property::ycsb(
+    "readmodifywriteproportion",
+    Kind::FRACTION,
+    "Share of reads followed by an update of the same record; timed apart and together.",
+)
+.default("0");
+/// Share of deletes.
+pub const DELETE_PROPORTION: Property = Property::ycsb(
+    "deleteproportion",
+    Kind::FRACTION,
+    "Share of deletes (in YCSB the time series and REST workloads have it; here the core workload too). Later reads \
+     of a deleted record count as NOT_FOUND.",
+)
+.default("0");
+/// How keys are chosen.
+pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
+    "requestdistribution",
+    Kind::Choice(&["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]),
+    "How keys are chosen: uniform; zipfian (YCSB's: 10^10 ranks hashed onto the keys, so the hottest key gets 3.8 % \
+     whatever their number); latest (the newest often); hotspot; sequential; exponential (the newest often); \
+     exactzipfian (Serval's: Zipf's law over exactly the keys there are, scattered by a bijection).",
+)
+.default("uniform");
+/// The exponent of the exact Zipfian.
+pub const ZIPFIAN_EXPONENT: Property = Property::serval(
+    "zipfian.exponent",
+    Kind::Number { min: 1e-3, max: 100.0 },
+    "Exponent s of requestdistribution=exactzipfian: the key of rank r is chosen in proportion to 1/r^s.",
+)
+.default("0.99");
+/// Share of keys that are hot.
+pub const HOTSPOT_DATA_FRACTION: Property =
+    Property::ycsb("hotspotdatafraction", Kind::FRACTION, "Share of the keys that are hot (hotspot).")
+        .default("0.2");
+/// Share of operations that go to them.
+pub const HOTSPOT_OPERATION_FRACTION: Property = Property::ycsb(
+    "hotspotopnfraction",
+    Kind::FRACTION,
+    "Share of the operations that go to hot keys (hotspot).",
+)
+.default("0.8");
+/// Percentile of the exponential.
+pub const EXPONENTIAL_PERCENTILE: Property = Property::ycsb(
+    "exponential.percentile",
+    Kind::Number { min: 0.0, max: 100.0 },
+    "Percentage of the operations that go to the newest exponential.frac of the records.",
+)
+.default("95");
+/// Fraction of the exponential.
+pub const EXPONENTIAL_FRACTION: Property = Property::ycsb(
+    "exponential.frac",
+    Kind::Number { min: 0.0, max: f64::INFINITY },
+    "Share of the records, the newest, that get exponential.percentile of the operations.",
+)
+.default("0.8571428571");
+/// Shortest scan.
+pub const MIN_SCAN_LENGTH: Property =
+    Property::ycsb("minscanlength", Kind::POSITIVE, "Records that a scan reads at least.")
+        .default("1")
+        .unit("records");
+/// Longest scan.
+pub const MAX_SCAN_LENGTH: Property =
+    Property::ycsb("maxscanlength", Kind::POSITIVE, "Records that a scan reads at most.")
+        .default("1000")
+        .unit("records");
+/// How scan lengths are distributed.
+pub const SCAN_LENGTH_DISTRIBUTION: Property = Property::ycsb(
+    "scanlengthdistribution",
+    Kind::Choice(&["uniform", "zipfian"]),
+    "How the lengths of scans are distributed: uniform, or zipfian (short ones often).",
+)
+.default("uniform");
+/// Order of keys.
+pub const INSERT_ORDER: Property = Property::ycsb(
+    "insertorder",
+    Kind::Text,
+    "hashed: keys are hashes of record numbers, so that inserts in turn scatter. Anything else: keys are the numbers.",
+)
+.default("hashed");
+/// Digits of a key.
+pub const ZERO_PADDING: Property = Property::ycsb(
+    "zeropadding",
+    Kind::Count { min: 0, max: 1000 },
+    "Digits of a key's number at least; with insertorder=ordered, enough of them make the order of keys that of numbers.",
+)
+.default("1")
+.unit("digits");
+/// Retries of an insert.
+pub const INSERT_RETRY_LIMIT: Property = Property::ycsb(
+    "core_workload_insertion_retry_limit",
+    Kind::COUNT,
+    "How often a load tries an insert again that failed.",
+)
+.default("0")
+.unit("times");
+/// Time between retries.
+pub const INSERT_RETRY_INTERVAL: Property = Property::ycsb(
+    "core_workload_insertion_retry_interval",
+    Kind::SECONDS,
+    "Time before an insert is tried again, times a random number from 0.8 to 1.2.",
+)
+.default("3")
+.unit("s");
+/// Whether a load goes on after a failure.
+pub const INSERT_KEEP_GOING: Property = Property::ycsb(
+    "core_workload_insertion_keep_going_on_error",
+    Kind::Flag,
+    "Whether a load's client goes on after an insert that failed for good; otherwise it stops.",
+)
+.default("false");
+/// Compressibility of values.
+pub const COMPRESSIBILITY: Property = Property::serval(
+    "compressibility",
+    Kind::FRACTION,
+    "Share of each value that is one repeated character: 0 leaves compressors 0.8 of the size, 0.5 about 0.4.",
+)
+.default("0");
+/// Records a batch.
+pub const BATCH_SIZE: Property = Property::serval(
+    "batchsize",
+    Kind::Count { min: 1, max: 1_000_000 },
+    "Records that a load sends as one batch, if the store has a faster way than one by one. Above 1 the times are \
+     those of batches (INSERT-BATCH).",
+)
+.default("1")
+.unit("records")
+.aliases(&["db.batchsize"]);
+/// Operations that a run without a count will do.
+pub const EXPECTED_OPERATIONS: Property = Property::serval(
+    "expectedoperations",
+    Kind::COUNT,
+    "Operations that a run bounded by time is expected to do: lays out the key range of a Zipfian run that inserts. \
+     Without it: target x time, or 1000/s a client. Running out of the range is reported.",
+)
+.unit("operations");
+
+/// The core workload's table.
+pub const PROPERTIES: Table = Table {
+    heading: "core workload",
+    properties: &[
+        &TABLE,
+        &RECORD_COUNT,
+        &INSERT_START,
+        &INSERT_COUNT,
+        &FIELD_COUNT,
+        &FIELD_NAME_PREFIX,
+        &FIELD_LENGTH,
+        &MIN_FIELD_LENGTH,
+        &FIELD_LENGTH_DISTRIBUTION,
+        &FIELD_LENGTH_HISTOGRAM,
+        &COMPRESSIBILITY,
+        &READ_ALL_FIELDS,
+        &READ_ALL_FIELDS_BY_NAME,
+        &WRITE_ALL_FIELDS,
+        &DATA_INTEGRITY,
+        &READ_PROPORTION,
+        &UPDATE_PROPORTION,
+        &INSERT_PROPORTION,
+        &SCAN_PROPORTION,
+        &READ_MODIFY_WRITE_PROPORTION,
+        &DELETE_PROPORTION,
+        &REQUEST_DISTRIBUTION,
+        &ZIPFIAN_EXPONENT,
+        &HOTSPOT_DATA_FRACTION,
+        &HOTSPOT_OPERATION_FRACTION,
+        &EXPONENTIAL_PERCENTILE,
+        &EXPONENTIAL_FRACTION,
+        &MIN_SCAN_LENGTH,
+        &MAX_SCAN_LENGTH,
+        &SCAN_LENGTH_DISTRIBUTION,
+        &INSERT_ORDER,
+        &ZERO_PADDING,
+        &INSERT_RETRY_LIMIT,
+        &INSERT_RETRY_INTERVAL,
+        &INSERT_KEEP_GOING,
+        &BATCH_SIZE,
+        &EXPECTED_OPERATIONS,
+    ],
+};

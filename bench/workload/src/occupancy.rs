@@ -1,0 +1,59 @@
+//! Constant occupancy (Sears and van Ingen, "Fragmentation in Large Object
+//! Repositories", CIDR 2007): as many records as fill a share of a disk, and
+//! operations that write it over several times.
+
+use crate::core::{CoreWorkload, field_lengths, override_counts, properties::FIELD_COUNT};
+use serval_model::properties::{Kind, Properties, Property, Reader, Table};
+
+/// How often the store is written over.
+pub const STORAGE_AGES: Property = Property::ycsb(
+    "storageages",
+    Kind::COUNT,
+    "How often all records are used over: operationcount becomes this times the number of records.",
+)
+.default("10");
+/// Size of the disk.
+pub const DISK_SIZE: Property =
+    Property::ycsb("disksize", Kind::Size, "Bytes that the store's disk can hold.")
+        .default("100000000")
+        .unit("bytes");
+/// Share of it to fill.
+pub const OCCUPANCY: Property =
+    Property::ycsb("occupancy", Kind::FRACTION, "Share of the disk that records fill.").default("0.9");
+
+/// The table of constant occupancy; the core workload's holds too.
+pub const PROPERTIES: Table =
+    Table { heading: "constant occupancy workload", properties: &[&STORAGE_AGES, &DISK_SIZE, &OCCUPANCY] };
+
+/// Sets recordcount, insertcount and operationcount, whatever they were, to
+/// what the disk's size and occupancy make of them. Faults go to the caller's
+/// reader; returns what it had overruled, for a warning.
+pub fn derive_counts(
+    properties: &mut Properties,
+) -> Result<Option<String>, serval_model::properties::Faults> {
+    let before = properties.clone();
+    let mut reader = Reader::new(&before);
+    let ages = reader.count(&STORAGE_AGES);
+    let disk = reader.size(&DISK_SIZE);
+    let occupancy = reader.number(&OCCUPANCY);
+    let fields = reader.count(&FIELD_COUNT);
+    let length = field_lengths(&mut reader).map_or(1.0, |lengths| lengths.mean());
+    let records = (occupancy * (disk as f64 / (length * fields as f64))) as u64;
+    if records == 0 {
+        reader.fault(
+            &DISK_SIZE,
+            "holds not a single record: make disksize or occupancy larger, or records smaller",
+        );
+    }
+    reader.finish()?;
+    let overruled: Vec<&str> = ["recordcount", "insertcount", "operationcount"]
+        .into_iter()
+        .filter(|name| before.get(name).is_some())
+        .collect();
+    override_counts(properties, records, ages.saturating_mul(records));
+    Ok((!overruled.is_empty())
+        .then(|| format!("{} overruled by disksize and occupancy: {records} records", overruled.join(", "))))
+}
+
+/// Constant occupancy is the core workload with counts of its own.
+pub type ConstantOccupancyWorkload = CoreWorkload;
