@@ -1,1 +1,17 @@
-//! placeholder
+//! Plans: what is run with what, from properties to a result folder. Knows
+//! runs, not threads.
+
+pub mod bench;
+mod document;
+mod environment;
+pub mod folder;
+pub mod foreign;
+pub mod perform;
+pub mod plan;
+pub mod properties;
+mod recording;
+pub mod session;
+pub mod workloads;
+
+pub use document::{timestamp, without_secrets};
+pub use environment::environment;

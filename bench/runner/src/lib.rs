@@ -5,11 +5,13 @@ mod client;
 pub mod clock;
 mod crew;
 pub mod pacing;
+mod probe;
 mod run;
 mod slot;
 mod stage;
 mod timers;
 
+pub use probe::probe;
 pub use run::{
     Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Observer, Progress, RunError, RunOptions,
     RunRecord, run,

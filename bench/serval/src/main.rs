@@ -1,1 +1,59 @@
-fn main() {}
+//! Serval measures cloud serving stores. This is its command line: it reads
+//! arguments and files, builds plans and prints; it measures nothing itself.
+
+mod args;
+mod commands;
+mod failure;
+mod format;
+mod interrupt;
+mod render;
+mod show;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use std::{
+    io::{ErrorKind, Write},
+    process::ExitCode,
+};
+
+/// Writes to standard output. A reader that has gone away is no failure.
+pub(crate) fn stdout(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::output(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn execute(command: Command) -> Result<ExitCode, Failure> {
+    let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
+    match command {
+        Command::Load(args) => commands::ycsb::load(&args),
+        Command::Run(args) => commands::ycsb::run(&args),
+        Command::Shell(args) => done(commands::shell::shell(&args)),
+        Command::Stores(args) => done(commands::explain::stores(&args)),
+        Command::Workloads(args) => done(commands::explain::workloads(&args)),
+        Command::Properties(args) => done(commands::explain::properties(&args)),
+        Command::Schema => done(stdout(format!("{}\n", serval_measure::document::json_schema()).as_bytes())),
+        Command::Bench(_) | Command::Report(_) | Command::Merge(_) => Err(Failure::usage("")),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "serval", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(args::normalized(std::env::args_os()));
+    match execute(cli.command) {
+        Ok(code) => code,
+        Err(failure) => {
+            let style = anstyle::AnsiColor::Red.on_default().bold();
+            anstream::eprintln!("{style}error{style:#}: {failure}");
+            failure.exit_code()
+        }
+    }
+}

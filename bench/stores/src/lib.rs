@@ -78,7 +78,7 @@ pub fn find(name: &str) -> Option<&'static StoreInfo> {
 
 /// What to tell someone who named a store that there is not: the names that
 /// there are, and the nearest one or alias if it is near enough to be meant.
-fn unknown(name: &str) -> String {
+pub fn unknown(name: &str) -> String {
     let lower = name.to_lowercase();
     let names = STORES.iter().flat_map(|info| std::iter::once(&info.name).chain(info.aliases));
     // A third of the letters may be wrong; more would suggest any word.

@@ -103,10 +103,11 @@ pub trait Workload: Send + Sync {
         false
     }
 
-    /// A key that must be there before a run, if the workload reads records
-    /// that were loaded.
-    fn sample_key(&self) -> Option<String> {
-        None
+    /// Keys all over the range of records that a run needs to be there; a
+    /// store that has none of them was not loaded. Empty when nothing needs
+    /// to be there.
+    fn sample_keys(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// One client's state machine. `rng` is the client's own.

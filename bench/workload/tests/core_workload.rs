@@ -24,7 +24,6 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: None,
-    seed: 1,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 const PLACE: Place = Place { index: 0, count: 1, units: None };
@@ -81,7 +80,7 @@ fn shares_are_divided_by_their_sum() {
     ];
     for (kind, share) in shares {
         let expected = 50_000.0 * share;
-        let sigma = (expected * (1.0 - share) as f64).sqrt();
+        let sigma = (expected * (1.0 - share)).sqrt();
         assert!((f64::from(counts[&kind]) - expected).abs() < 5.0 * sigma, "{kind:?}: {}", counts[&kind]);
     }
     assert_eq!(workload.demands().len(), 5);
@@ -89,7 +88,9 @@ fn shares_are_divided_by_their_sum() {
 
 #[test]
 fn every_distribution_asks_only_for_records_that_are_there() {
-    for distribution in ["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"] {
+    for distribution in
+        ["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]
+    {
         let text = format!(
             "recordcount=500\nreadproportion=0.9\nupdateproportion=0\ninsertproportion=0.1\ninsertorder=ordered\n\
              requestdistribution={distribution}\n"
@@ -139,9 +140,13 @@ fn reads_and_writes_name_the_fields_they_should() {
 
 #[test]
 fn a_read_modify_write_is_a_read_and_an_update_of_one_record() {
-    let workload = open("recordcount=10\nreadproportion=0\nupdateproportion=0\nreadmodifywriteproportion=1\n", &RUN).unwrap();
+    let workload =
+        open("recordcount=10\nreadproportion=0\nupdateproportion=0\nreadmodifywriteproportion=1\n", &RUN)
+            .unwrap();
     let mut seen = Vec::new();
-    drive(&workload, 7, 100, |operation| seen.push((operation.kind, operation.key.clone(), operation.record.len())));
+    drive(&workload, 7, 100, |operation| {
+        seen.push((operation.kind, operation.key.clone(), operation.record.len()))
+    });
     assert_eq!(seen.len(), 200);
     for pair in seen.chunks(2) {
         assert_eq!((pair[0].0, pair[1].0), (OperationKind::Read, OperationKind::Update));
@@ -190,7 +195,11 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
             .into_iter()
             .enumerate()
             .map(|(index, units)| {
-                (workload.client(Place { index, count: 3, units: Some(units) }, Rng::stream(1, index as u64)), units)
+                (
+                    workload
+                        .client(Place { index, count: 3, units: Some(units) }, Rng::stream(1, index as u64)),
+                    units,
+                )
             })
             .collect();
         while clients.iter().any(|(_, left)| *left > 0) {
@@ -220,7 +229,8 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
 
 #[test]
 fn failed_inserts_are_tried_again_as_often_as_allowed() {
-    let text = "recordcount=10\ncore_workload_insertion_retry_limit=2\ncore_workload_insertion_retry_interval=1s\n";
+    let text =
+        "recordcount=10\ncore_workload_insertion_retry_limit=2\ncore_workload_insertion_retry_interval=1s\n";
     for keep_going in [false, true] {
         let text = format!("{text}core_workload_insertion_keep_going_on_error={keep_going}\n");
         let workload = open(&text, &LOAD).unwrap();
@@ -231,7 +241,9 @@ fn failed_inserts_are_tried_again_as_often_as_allowed() {
         let key = operation.key.clone();
         for _ in 0..2 {
             assert_eq!(step, Step::Issue { more: true });
-            let Step::Wait(pause) = client.step(Last::Outcome(&failed, &reply), &mut operation) else { panic!() };
+            let Step::Wait(pause) = client.step(Last::Outcome(&failed, &reply), &mut operation) else {
+                panic!()
+            };
             assert!((Duration::from_millis(800)..Duration::from_millis(1200)).contains(&pause), "{pause:?}");
             step = client.step(Last::Waited, &mut operation);
             assert_eq!(operation.key, key, "the same record again");
@@ -274,7 +286,10 @@ fn the_same_seed_gives_the_same_stream() {
         let workload = open(text, &RUN).unwrap();
         let mut all = Vec::new();
         drive(&workload, seed, 500, |operation| {
-            all.push(format!("{:?} {} {} {:?}", operation.kind, operation.key, operation.scan_length, operation.record));
+            all.push(format!(
+                "{:?} {} {} {:?}",
+                operation.kind, operation.key, operation.scan_length, operation.record
+            ));
         });
         all
     };
@@ -290,7 +305,8 @@ fn the_stream_of_seed_1_is_what_it_always_was() {
     let workload = open(text, &RUN).unwrap();
     let mut lines = String::new();
     drive(&workload, 1, 40, |operation| {
-        let values: Vec<_> = operation.record.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();
+        let values: Vec<_> =
+            operation.record.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();
         let Operation { kind, key, scan_length, .. } = operation;
         lines += &format!("{} {key} {scan_length} {}\n", kind.name(), values.join(" "));
     });
@@ -318,13 +334,16 @@ fn faults_name_their_properties_all_at_once() {
     }
     let problem = open("", &LOAD).unwrap_err().to_string();
     assert!(problem.contains("recordcount"), "{problem}");
-    assert!(open("readproportion=1.5\nrecordcount=1\n", &RUN).unwrap_err().to_string().contains("from 0 to 1"));
+    assert!(
+        open("readproportion=1.5\nrecordcount=1\n", &RUN).unwrap_err().to_string().contains("from 0 to 1")
+    );
 }
 
 #[test]
 fn running_out_of_the_key_range_is_said() {
     let text = "recordcount=100\nreadproportion=0\nupdateproportion=0\ninsertproportion=1\nrequestdistribution=zipfian\n";
-    let facts = Circumstances { operations: None, time: Some(Duration::from_secs(1)), target: Some(10.0), ..RUN };
+    let facts =
+        Circumstances { operations: None, time: Some(Duration::from_secs(1)), target: Some(10.0), ..RUN };
     let workload = open(text, &facts).unwrap();
     drive(&workload, 1, 20, |_| {});
     assert!(workload.warnings().is_empty(), "laid out for 2 * 10/s * 1 s");
@@ -335,8 +354,11 @@ fn running_out_of_the_key_range_is_said() {
 
 #[test]
 fn a_trillion_records_start_at_once() {
-    for distribution in ["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"] {
-        let text = format!("recordcount=1_000_000_000_000\nreadproportion=1\nrequestdistribution={distribution}\n");
+    for distribution in
+        ["uniform", "zipfian", "latest", "hotspot", "sequential", "exponential", "exactzipfian"]
+    {
+        let text =
+            format!("recordcount=1_000_000_000_000\nreadproportion=1\nrequestdistribution={distribution}\n");
         let workload = open(&text, &RUN).unwrap();
         let mut keys = HashSet::new();
         drive(&workload, 1, 100, |operation| {

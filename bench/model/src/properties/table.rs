@@ -189,9 +189,13 @@ impl Catalog {
             .filter(move |property| seen.insert(property.name))
     }
 
-    /// The property of this name or alias.
+    /// The property of this name or alias. A property whose name ends in `.*`
+    /// stands for all names that begin so.
     pub fn find(&self, name: &str) -> Option<&'static Property> {
-        self.properties().find(|p| p.name == name || p.aliases.contains(&name))
+        self.properties().find(|p| {
+            let family = p.name.strip_suffix('*').is_some_and(|family| name.starts_with(family));
+            p.name == name || family || p.aliases.contains(&name)
+        })
     }
 
     /// The known name nearest to an unknown one, if at most `edits` single-character

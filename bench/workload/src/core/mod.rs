@@ -39,6 +39,13 @@ const FIELD_LENGTH_MAX: u64 = 1 << 30;
 /// Largest histogram file that is read.
 const HISTOGRAM_FILE_MAX: u64 = 16 << 20;
 
+/// Records looked for to see whether a store was loaded.
+const SAMPLE_KEYS: u64 = 16;
+
+/// Which keys are hot under the exact Zipfian. The same for all runs, whatever
+/// their seed, so that clients side by side and runs one after another agree.
+const SCATTER_SEED: u64 = 0;
+
 /// Operations/s a client that are expected when nothing else is known: a
 /// store that takes a millisecond.
 const EXPECTED_RATE: f64 = 1000.0;
@@ -68,8 +75,6 @@ pub struct Circumstances {
     /// Where an interrupted load goes on: records before it are there, and
     /// those up to the second number may be.
     pub resume: Option<(u64, u64)>,
-    /// The seed of all random choices.
-    pub seed: u64,
 }
 
 /// What a unit of the mix does.
@@ -291,7 +296,7 @@ impl CoreWorkload {
         let count = count.max(1);
         let new = if facts.phase == Phase::Run { expected_inserts(reader, facts) } else { 0 };
         let range_end = first_key.saturating_add(count).saturating_add(new);
-        let chooser = Self::chooser(reader, facts, records, first_key, count, range_end);
+        let chooser = Self::chooser(reader, records, first_key, count, range_end);
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let digits = reader.count(&p::ZERO_PADDING) as usize;
@@ -329,7 +334,6 @@ impl CoreWorkload {
 
     fn chooser(
         reader: &mut Reader<'_>,
-        facts: &Circumstances,
         records: u64,
         first: u64,
         count: u64,
@@ -349,9 +353,8 @@ impl CoreWorkload {
         let result = match kind {
             // YCSB's range is closed, and so one key longer than it should be.
             "zipfian" => ScrambledZipfian::new(first, range_end, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),
-            "exactzipfian" => {
-                ScatteredZipf::new(first, range_end - 1, exponent, facts.seed).map(KeyChooser::ScatteredZipf)
-            }
+            "exactzipfian" => ScatteredZipf::new(first, range_end - 1, exponent, SCATTER_SEED)
+                .map(KeyChooser::ScatteredZipf),
             "latest" => SkewedLatest::new(records - 1, YCSB_ZIPFIAN).map(KeyChooser::Latest),
             "hotspot" => {
                 let hot = reader.number(&p::HOTSPOT_DATA_FRACTION);
@@ -417,11 +420,15 @@ impl Workload for CoreWorkload {
         self.0.values.integrity && self.0.phase == Phase::Run
     }
 
-    fn sample_key(&self) -> Option<String> {
-        let reads = self.0.demands.iter().any(|demand| {
+    fn sample_keys(&self) -> Vec<String> {
+        let needs = |demand: &Demand| {
             matches!(demand.kind, OperationKind::Read | OperationKind::Update | OperationKind::Scan)
-        });
-        (self.0.phase == Phase::Run && reads).then(|| self.key(self.0.first_key))
+        };
+        if self.0.phase == Phase::Load || !self.0.demands.iter().any(needs) {
+            return Vec::new();
+        }
+        let (first, count) = (self.0.first_key, self.0.records.saturating_sub(self.0.first_key).max(1));
+        (0..SAMPLE_KEYS.min(count)).map(|i| self.key(first + (count - 1) / SAMPLE_KEYS * i)).collect()
     }
 
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {

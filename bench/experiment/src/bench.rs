@@ -1,0 +1,231 @@
+//! `serval bench`: load, warm up, run, and a result folder, from one workload
+//! file.
+
+use crate::{
+    document::timestamp,
+    folder::{FolderError, ResultFolder},
+    perform::{ExperimentError, Files, Performed, perform},
+    plan::{Plan, Request, default_to},
+    properties as p,
+    session::{Session, open},
+};
+use serval_measure::document::ResultDocument;
+use serval_model::properties::{Faults, Origin, Properties};
+use serval_runner::{Control, Observer};
+use serval_stores::StoreInfo;
+use serval_workload::core::Phase;
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// What `bench` measures when nobody says how long.
+pub const TIME: &str = "10s";
+/// What it warms up when nobody says how long.
+pub const WARM_UP: &str = "3s";
+
+/// The file of the embedded store, inside the result folder.
+const STORE_FILE: &str = "store.db";
+
+/// What to benchmark.
+#[derive(Debug, Clone)]
+pub struct BenchRequest {
+    /// Properties of files and command line.
+    pub properties: Properties,
+    /// The store.
+    pub store: &'static StoreInfo,
+    /// The result folder, or nothing for one under `results`.
+    pub out: Option<PathBuf>,
+    /// Whether the embedded store's file stays in the result folder.
+    pub keep_store: bool,
+    /// Whether to skip the load: the records are there.
+    pub skip_load: bool,
+    /// Whether every single time is written.
+    pub raw: bool,
+    /// The command line, for the result.
+    pub command_line: Vec<String>,
+    /// The workload's name for people: its file's.
+    pub name: String,
+}
+
+/// A benchmark that is checked and ready.
+pub struct Bench {
+    /// The load, unless it is skipped.
+    pub load: Option<Plan>,
+    /// The run.
+    pub run: Plan,
+    /// Where the result goes.
+    pub folder: ResultFolder,
+    session: Box<dyn Session>,
+    request: BenchRequest,
+}
+
+/// The files that a benchmark's document becomes; made by the caller, who
+/// knows how results look.
+pub type Render<'a> = &'a dyn Fn(&ResultDocument) -> Vec<(String, Vec<u8>)>;
+
+fn default_folder(name: &str, store: &str) -> PathBuf {
+    let clean: String =
+        name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
+    let moment = timestamp(SystemTime::now()).replace(':', "-").replace(".", "-");
+    Path::new("results").join(format!("{}-{clean}-{store}", moment.trim_end_matches('Z')))
+}
+
+impl Bench {
+    /// Checks everything. All faults of load and run come at once, before
+    /// anything is made.
+    pub fn new(mut request: BenchRequest) -> Result<Bench, ExperimentError> {
+        let out = request.out.clone().unwrap_or_else(|| default_folder(&request.name, request.store.name));
+        let properties = &mut request.properties;
+        // A workload file's operationcount is a toy (1,000 in YCSB's); time
+        // bounds the run unless the command line says how many.
+        let counted = properties
+            .setting(&p::OPERATION_COUNT)
+            .is_some_and(|(_, setting)| matches!(setting.origin, Origin::CommandLine(_)));
+        if !counted {
+            default_to(properties, &p::MAX_EXECUTION_TIME, TIME, "serval bench: default");
+            properties.remove(p::OPERATION_COUNT.name);
+        }
+        default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
+        let store_in_folder = request.store.name == "sqlite" && properties.get("sqlite.path").is_none();
+        let mut faults = Faults::default();
+        let mut planned = |phase| {
+            let plan = Plan::new(Request {
+                properties: request.properties.clone(),
+                phase,
+                store: request.store,
+                strict: true,
+                resume: None,
+            });
+            plan.map_err(|more| {
+                let new: Vec<_> = more.0.into_iter().filter(|fault| !faults.0.contains(fault)).collect();
+                faults.0.extend(new);
+            })
+            .ok()
+        };
+        let load = if request.skip_load { None } else { planned(Phase::Load) };
+        let run = planned(Phase::Run);
+        let (Some(mut run), true) = (run, faults.0.is_empty()) else { return Err(faults.into()) };
+        let folder = ResultFolder::begin(&out)?;
+        if store_in_folder {
+            let path = folder.partial_path().join(STORE_FILE);
+            let why = Origin::Program("serval bench: in the result folder");
+            request.properties.set("sqlite.path", path.to_string_lossy(), why);
+        }
+        let session = open(request.store.name, &request.properties)?;
+        // The same seed for both phases, so that the result's seed repeats both.
+        let mut load = load;
+        if let Some(load) = &mut load {
+            load.options.seed = run.options.seed;
+        }
+        run.label = if run.label.is_empty() { request.name.clone() } else { run.label };
+        Ok(Bench { load, run, folder, session, request })
+    }
+
+    /// Loads the records.
+    pub fn load(
+        &self,
+        control: &Control,
+        show: &mut dyn Observer,
+    ) -> Result<Option<Performed>, ExperimentError> {
+        let Some(plan) = &self.load else { return Ok(None) };
+        let files = Files { folder: &self.folder, prefix: "load-", raw: false };
+        let command_line = self.request.command_line.clone();
+        perform(plan, &*self.session, control, show, Some(files), command_line).map(Some)
+    }
+
+    /// Warms up and runs.
+    pub fn run(&self, control: &Control, show: &mut dyn Observer) -> Result<Performed, ExperimentError> {
+        let files = Files { folder: &self.folder, prefix: "", raw: self.request.raw };
+        perform(&self.run, &*self.session, control, show, Some(files), self.request.command_line.clone())
+    }
+
+    /// Writes the result and gives the folder its name.
+    pub fn finish(
+        self,
+        load: Option<&ResultDocument>,
+        run: &ResultDocument,
+        render: Render<'_>,
+    ) -> Result<PathBuf, FolderError> {
+        if let Some(load) = load {
+            for (name, contents) in render(load).into_iter().filter(|(name, _)| name == "result.json") {
+                self.folder.write(&format!("load-{name}"), &contents)?;
+            }
+        }
+        for (name, contents) in render(run) {
+            self.folder.write(&name, &contents)?;
+        }
+        self.folder.write("run.properties", effective_properties(&self.run).as_bytes())?;
+        // The store closes its files before they go.
+        drop(self.session);
+        if !self.request.keep_store {
+            for suffix in ["", "-wal", "-shm", "-journal"] {
+                let path = self.folder.partial_path().join(format!("{STORE_FILE}{suffix}"));
+                // Not there for other stores.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        self.folder.finish()
+    }
+}
+
+/// The properties of a plan as a file that runs it again.
+pub fn effective_properties(plan: &Plan) -> String {
+    let mut text = format!(
+        "# Serval {}: the properties of this run. To run it again:\n# serval {} {} -P run.properties\n",
+        env!("CARGO_PKG_VERSION"),
+        plan.phase_name(),
+        plan.store.name
+    );
+    for (name, setting) in plan.properties.iter() {
+        let secret = crate::document::without_secrets([format!("{name}={}", setting.value)]).remove(0);
+        if secret.ends_with("=***") {
+            text.push_str(&format!("# {name} is left out: it is a secret\n"));
+        } else if matches!(setting.origin, Origin::Program("serval bench: in the result folder")) {
+            text.push_str(&format!("# {name}: the embedded store was made for this run\n"));
+        } else {
+            text.push_str(&format!("# {}\n{}\n", setting.origin, escape(name, &setting.value)));
+        }
+    }
+    if plan.properties.get(p::SEED.name).is_none() {
+        text.push_str(&format!("# chosen for this run\nseed={}\n", plan.options.seed));
+    }
+    text
+}
+
+/// A line in Java's property syntax.
+fn escape(name: &str, value: &str) -> String {
+    let escape = |text: &str, key: bool| {
+        let mut out = String::new();
+        for (at, c) in text.char_indices() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                ' ' if key || at == 0 => out.push_str("\\ "),
+                '=' | ':' | '#' | '!' if key => {
+                    out.push('\\');
+                    out.push(c);
+                }
+                c => out.push(c),
+            }
+        }
+        out
+    };
+    format!("{}={}", escape(name, true), escape(value, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escaped_properties_read_back() {
+        for (name, value) in [("a", "b"), ("a b=c", " lead \\ and\ttab\n"), ("#x", "!y"), ("e", "")] {
+            let mut properties = Properties::new();
+            properties.load(escape(name, value).as_bytes(), Path::new("x")).unwrap();
+            assert_eq!(properties.get(name).unwrap().value, value);
+        }
+    }
+}

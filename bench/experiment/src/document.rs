@@ -1,0 +1,221 @@
+//! From what a run wrote down to the result document.
+
+use crate::{plan::Plan, session::merged};
+use serval_measure::{
+    document::{
+        Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact,
+        ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
+    },
+    histogram::Histogram,
+    recorder::{Messages, Pair, Totals},
+};
+use serval_model::{Metric, Status, properties::Source};
+use serval_runner::RunRecord;
+use std::{collections::BTreeMap, time::SystemTime};
+
+/// Percentiles that every result has, beside those asked for.
+const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+
+/// Lateness that is worth a warning, ns, at the 99th percentile.
+const LATENESS_MAX: u64 = 1_000_000;
+
+/// Operations below which tail percentiles say little.
+const SAMPLES_MIN: u64 = 1000;
+
+/// Names of properties whose values are secrets.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["passw", "secret", "token", "accesskey", "access_key", "credential"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+/// A command line without the values of secrets.
+pub fn without_secrets(arguments: impl IntoIterator<Item = String>) -> Vec<String> {
+    arguments
+        .into_iter()
+        .map(|argument| match argument.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}=***"),
+            _ => argument,
+        })
+        .collect()
+}
+
+/// RFC 3339 in UTC, to the millisecond.
+pub fn timestamp(at: SystemTime) -> String {
+    jiff::Timestamp::try_from(at).map(|t| format!("{t:.3}")).unwrap_or_default()
+}
+
+fn metric_results(
+    plan: &Plan,
+    totals: &Totals,
+    messages: &Messages,
+    percentiles: &[f64],
+) -> Vec<MetricResult> {
+    let custom = plan.workload.metrics();
+    let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
+    let mut metrics: BTreeMap<Metric, BTreeMap<Status, &Pair>> = BTreeMap::new();
+    for ((metric, status), pair) in &totals.measured {
+        metrics.entry(*metric).or_default().insert(*status, pair);
+    }
+    let results = metrics.into_iter().map(|(metric, statuses)| {
+        let times = |pair: &Pair| TimesResult::of(pair, totals.paced, percentiles);
+        let ok: Vec<&Pair> = statuses.iter().filter(|(s, _)| s.is_ok()).map(|(_, pair)| *pair).collect();
+        let failed = statuses.iter().filter(|(status, _)| !status.is_ok());
+        MetricResult {
+            name: metric.name(&custom).to_owned(),
+            statuses: statuses.iter().map(|(s, pair)| (s.name().to_owned(), pair.service.count())).collect(),
+            ok: (!ok.is_empty()).then(|| times(&merged(ok.iter().copied()))),
+            failed: failed.map(|(status, pair)| (status.name().to_owned(), times(pair))).collect(),
+            messages: messages
+                .iter()
+                .filter(|((of, _, _), _)| *of == metric)
+                .map(|((_, status, message), count)| MessageCount {
+                    status: status.name().to_owned(),
+                    message: message.to_string(),
+                    count: *count,
+                })
+                .collect(),
+        }
+    });
+    results.collect()
+}
+
+fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
+    (!histogram.is_empty()).then(|| Latency::of(histogram, percentiles))
+}
+
+/// Everything that a reader must know before quoting a number.
+fn warnings(plan: &Plan, record: &RunRecord, overall: &Overall) -> Vec<String> {
+    let mut warnings = plan.workload.warnings();
+    let mut warn = |text: String| warnings.push(text);
+    if cfg!(debug_assertions) {
+        warn("this is a debug build of the client: its numbers are not to be quoted".into());
+    }
+    if overall.operations == 0 {
+        warn("no operation was measured".into());
+    } else if overall.operations < SAMPLES_MIN && plan.phase_name() == "run" {
+        warn(format!("only {} operations were measured: tail percentiles say little", overall.operations));
+    }
+    if overall.failed > 0 {
+        let share = 100.0 * overall.failed as f64 / overall.operations.max(1) as f64;
+        warn(format!("{} of {} operations failed ({share:.2} %)", overall.failed, overall.operations));
+    }
+    if !record.in_flight.is_empty() {
+        let age = record.in_flight.max() as f64 / 1e9;
+        warn(format!(
+            "{} operations had no outcome at the end, the oldest after {age:.3} s: high percentiles are lower bounds",
+            record.in_flight.count()
+        ));
+    }
+    if !record.not_started.is_empty() {
+        let age = record.not_started.max() as f64 / 1e9;
+        warn(format!(
+            "the target was missed: {} operations were due and not started at the end, the oldest for {age:.3} s. \
+             Response times are those of the others and would be longer with them",
+            record.not_started.count()
+        ));
+    }
+    let late = record.totals.lateness.percentile(99.0);
+    if late > LATENESS_MAX && record.not_started.is_empty() {
+        warn(format!(
+            "one operation in a hundred started {:.1} ms or more after its intended start: clients were busy or the \
+             machine was; response times have it, service times do not",
+            late as f64 / 1e6
+        ));
+    }
+    warnings
+}
+
+/// Makes the document of a run.
+pub(crate) fn document(
+    plan: &Plan,
+    record: &RunRecord,
+    store_facts: Vec<(String, String)>,
+    series: Vec<IntervalSummary>,
+    command_line: Vec<String>,
+) -> ResultDocument {
+    let mut percentiles = PERCENTILES.to_vec();
+    percentiles.extend(&plan.output.percentiles);
+    let totals = &record.totals;
+    let duration_s = record.duration.as_secs_f64();
+    let overall = Overall {
+        duration_s,
+        warm_up_s: record.warm_up.as_secs_f64(),
+        operations: totals.units,
+        failed: totals.units_failed,
+        throughput: if duration_s > 0.0 { totals.units as f64 / duration_s } else { 0.0 },
+        ended_by: record.ended_by.name().to_owned(),
+        client_cpu_s: record.cpu.as_secs_f64(),
+    };
+    let mut messages = Messages::new();
+    for recorder in &record.recorders {
+        for (key, count) in recorder.messages() {
+            *messages.entry(key).or_default() += count;
+        }
+    }
+    let catalog = crate::properties::catalog();
+    let properties = plan.properties.iter().map(|(name, setting)| {
+        let ignored = catalog.find(name).is_some_and(|property| property.source == Source::Ignored);
+        let value = if is_secret(name) { "***".to_owned() } else { setting.value.clone() };
+        let origin =
+            if ignored { format!("{} (no effect)", setting.origin) } else { setting.origin.to_string() };
+        (name.to_owned(), PropertyFact { value, origin })
+    });
+    let pacing = plan.options.rate.as_ref().map(|rate| PacingResult {
+        schedule: rate.to_string(),
+        target: record.due.unwrap_or(0.0) / duration_s.max(f64::MIN_POSITIVE),
+        arrivals: plan.options.arrivals.name().to_owned(),
+        slack_ns: record.slack.as_nanos() as u64,
+        lateness: Latency::of(&totals.lateness, &percentiles),
+    });
+    ResultDocument {
+        schema_version: SCHEMA_VERSION,
+        run: RunFacts {
+            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
+            label: plan.label.clone(),
+            phase: plan.phase_name().to_owned(),
+            command_line,
+            started: timestamp(record.started),
+            store: plan.store.name.to_owned(),
+            store_facts: store_facts.into_iter().collect(),
+            workload: plan.workload_info.classes[0].to_owned(),
+            seed: plan.options.seed,
+            clients: record.clients as u64,
+            execution: record.execution.clone(),
+            properties: properties.collect(),
+        },
+        environment: crate::environment::environment(),
+        warnings: warnings(plan, record, &overall),
+        metrics: metric_results(plan, totals, &messages, &percentiles),
+        censored: Censored {
+            in_flight: record.in_flight.count(),
+            not_started: record.not_started.count(),
+            in_flight_age: ages(&record.in_flight, &percentiles),
+            not_started_age: ages(&record.not_started, &percentiles),
+        },
+        overall,
+        pacing,
+        series,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_do_not_reach_results() {
+        let arguments = ["run", "redis.password=hunter2", "-p", "db.passwd=x=y", "recordcount=5"];
+        let kept = without_secrets(arguments.map(String::from));
+        assert_eq!(kept, ["run", "redis.password=***", "-p", "db.passwd=***", "recordcount=5"]);
+    }
+
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        assert_eq!(
+            timestamp(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1500)),
+            "1970-01-01T00:00:01.500Z"
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! What machine the client runs on, read from the operating system.
+
+use serval_measure::document::Environment;
+use std::fs::read_to_string;
+
+fn after_colon(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The facts of this machine; what cannot be read is left empty.
+pub fn environment() -> Environment {
+    let cpu_info = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let memory = read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes =
+        after_colon(&memory, "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let system = rustix::system::uname();
+    let words = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    Environment {
+        cpu: after_colon(&cpu_info, "model name").unwrap_or_default(),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
+        memory_bytes: kilobytes.unwrap_or(0) * 1024,
+        kernel: format!("{} {}", words(system.sysname()), words(system.release())),
+        host: words(system.nodename()),
+        build: format!(
+            "{} {}",
+            std::env::consts::ARCH,
+            if cfg!(debug_assertions) {
+                "debug: numbers of a debug build are not to be quoted"
+            } else {
+                "release"
+            }
+        ),
+    }
+}

@@ -1,0 +1,169 @@
+//! Carrying out a plan: refusals, preparation, the run, its document.
+
+use crate::{
+    document::document,
+    folder::{FolderError, ResultFolder},
+    plan::Plan,
+    recording::{HdrFiles, Recording},
+    session::Session,
+};
+use serval_measure::{
+    document::ResultDocument,
+    raw::{RawLog, RawSample},
+};
+use serval_model::{Purpose, StoreError, properties::Faults};
+use serval_runner::{Control, Observer, RunError, RunRecord};
+use serval_workload::core::Phase;
+use std::io::Write;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+    /// The store cannot do what is asked, or does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The run failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The result cannot be written.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
+/// What a plan led to.
+pub struct Performed {
+    /// The result document.
+    pub document: ResultDocument,
+    /// What it was made from.
+    pub record: RunRecord,
+    /// Every single time, if `measurementtype` asks for them.
+    pub raw: Vec<RawSample>,
+}
+
+/// Files of a result folder that grow during a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    /// The folder.
+    pub folder: &'a ResultFolder,
+    /// What file names begin with.
+    pub prefix: &'a str,
+    /// Whether every single time is written.
+    pub raw: bool,
+}
+
+/// The histogram log's name, after the prefix.
+pub const HISTOGRAM_LOG: &str = "histograms.hlog";
+/// The raw log's name, after the prefix.
+pub const RAW_LOG: &str = "raw.csv";
+
+/// Refuses what the store cannot do, naming the settings that ask for it.
+fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
+    let able = session.capabilities();
+    let refusals = plan.workload.demands().into_iter().filter(|demand| !able.contains(demand.kind));
+    let faults: Vec<_> = refusals
+        .map(|demand| {
+            let (store, verb) = (plan.store.name, demand.kind.name());
+            Faults::one(format!("{}: {store} has no {verb}", demand.because)).0.remove(0)
+        })
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+}
+
+/// A run needs records; says so if there seem to be none.
+fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
+    let keys = plan.workload.sample_keys();
+    let table = plan.workload.schema().table;
+    if keys.is_empty() || session.count_records(&table, &keys)? > 0 {
+        return Ok(());
+    }
+    let name = plan.store.name;
+    Err(StoreError::new(
+        name,
+        format!(
+            "there are no records: none of {} keys such as '{}' is in '{table}'. Load them with 'serval load {name}' and \
+             the same properties, or check recordcount, insertstart, insertorder and zeropadding",
+            keys.len(),
+            keys[0]
+        ),
+    ))
+}
+
+/// Records around the end of an interrupted load that may or may not be
+/// there: what its clients had in hand, generously.
+const RESUME_WINDOW: u64 = 10_000;
+
+/// Where a load that was interrupted goes on: the first record that may be
+/// missing, and the first that is certainly not there yet.
+pub fn resume_point(plan: &Plan, session: &dyn Session) -> Result<Option<(u64, u64)>, StoreError> {
+    let Some(core) = &plan.core else { return Ok(None) };
+    let (first, end) = core.load_range();
+    session.prepare(&plan.workload.schema(), Purpose::Load)?;
+    let table = plan.workload.schema().table;
+    let missing = session.first_missing(&table, first, end, &|number| core.key(number))?;
+    let window = RESUME_WINDOW.max(4 * plan.options.clients as u64 * core.batch());
+    Ok(Some((missing.saturating_sub(window).max(first), missing.saturating_add(window).min(end))))
+}
+
+/// Carries out a plan on an open store.
+pub fn perform(
+    plan: &Plan,
+    session: &dyn Session,
+    control: &Control,
+    show: &mut dyn Observer,
+    files: Option<Files<'_>>,
+    command_line: Vec<String>,
+) -> Result<Performed, ExperimentError> {
+    refuse(plan, session)?;
+    let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
+    session.prepare(&plan.workload.schema(), purpose)?;
+    check_records(plan, session)?;
+    let facts = session.describe();
+    let mut options = plan.options.clone();
+    let custom = plan.workload.metrics();
+    let file_name = |files: &Files<'_>, name: &str| format!("{}{name}", files.prefix);
+    let (mut in_memory, mut to_file) = (None, None);
+    if matches!(plan.output.measurement_type, "raw" | "hdrhistogram+raw") {
+        let (log, thread) = RawLog::to_memory();
+        options.recorder.raw = Some(log);
+        in_memory = Some(thread);
+    } else if let Some(files) = files.filter(|files| files.raw) {
+        let file = files.folder.create(&file_name(&files, RAW_LOG))?;
+        let (log, thread) = RawLog::to_csv(file, custom.clone());
+        options.recorder.raw = Some(log);
+        to_file = Some((thread, files));
+    }
+    let log_file: Option<Box<dyn Write>> = match &files {
+        Some(files) => Some(Box::new(files.folder.create(&file_name(files, HISTOGRAM_LOG))?)),
+        None => None,
+    };
+    let hdr_files = plan.output.hdr_files.clone();
+    let hdr_files = hdr_files.map(|prefix| HdrFiles::new(prefix, plan.status, plan.output.interval));
+    let mut recording = Recording::new(custom, log_file, hdr_files, show);
+    let record = session.run(&plan.workload, &options, control, &mut recording);
+    // The collecting threads end when the last handle on the log is gone.
+    drop(options);
+    let record = record?;
+    let series = recording.finish(|error| match &files {
+        Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
+        None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
+    })?;
+    // A client that hangs keeps its handle; then what it has is lost.
+    let hangs = !record.in_flight.is_empty();
+    let raw = match in_memory {
+        Some(thread) if !hangs => thread.join().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    if let Some((thread, files)) = to_file.filter(|_| !hangs)
+        && let Ok(Err(error)) = thread.join()
+    {
+        return Err(files.folder.failed(&file_name(&files, RAW_LOG), error).into());
+    }
+    let mut document = document(plan, &record, facts, series, command_line);
+    if hangs && plan.output.measurement_type.contains("raw") {
+        document.warnings.push("a client hangs: the last raw times are missing".into());
+    }
+    Ok(Performed { document, record, raw })
+}

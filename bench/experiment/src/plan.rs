@@ -1,0 +1,362 @@
+//! From properties to a plan: everything that a phase needs, checked before
+//! anything starts.
+
+use crate::{
+    properties as p,
+    workloads::{self, WorkloadInfo},
+};
+use serval_measure::legacy::LegacyKind;
+use serval_model::properties::{Fault, Faults, Origin, Properties, Reader, units::format_duration};
+use serval_runner::{
+    RunOptions,
+    pacing::{Arrivals, rate::RateSchedule},
+};
+use serval_stores::StoreInfo;
+use serval_workload::{
+    Workload,
+    core::{Circumstances, CoreWorkload, Phase},
+};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// What a plan is made from.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// All properties, files and command line.
+    pub properties: Properties,
+    /// Load or run.
+    pub phase: Phase,
+    /// The store.
+    pub store: &'static StoreInfo,
+    /// Whether every unknown property is a fault.
+    pub strict: bool,
+    /// Where an interrupted load goes on: see [`Circumstances::resume`].
+    pub resume: Option<(u64, u64)>,
+}
+
+/// What YCSB's output shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutputOptions {
+    /// `measurementtype`.
+    pub measurement_type: &'static str,
+    /// `measurement.interval`, if given.
+    pub interval: Option<&'static str>,
+    /// `hdrhistogram.percentiles`, in the order given.
+    pub percentiles: Vec<f64>,
+    /// Where `.hdr` files go, if asked for.
+    pub hdr_files: Option<String>,
+    /// Whether every cell is shown.
+    pub verbose: bool,
+    /// Buckets of the older histogram.
+    pub buckets: usize,
+    /// Where raw times go; `None` is standard output.
+    pub raw_file: Option<PathBuf>,
+    /// Whether raw times come without a summary.
+    pub raw_no_summary: bool,
+    /// Whether failures are shown by status.
+    pub each_error: bool,
+    /// Statuses of failures shown apart.
+    pub tracked_errors: Vec<String>,
+    /// `exporter`.
+    pub exporter: String,
+    /// Where the export goes; `None` is standard output.
+    pub export_file: Option<PathBuf>,
+}
+
+impl OutputOptions {
+    /// What YCSB's output is told.
+    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> serval_report::ycsb::Options<'a> {
+        use serval_report::ycsb::{Interval, Kind, Options};
+        Options {
+            custom,
+            paced,
+            interval: self.interval.and_then(Interval::from_name),
+            kind: Kind::from_name(self.measurement_type).unwrap_or_default(),
+            percentiles: &self.percentiles,
+            verbose: self.verbose,
+            buckets: self.buckets,
+            raw_no_summary: self.raw_no_summary,
+            report_each_error: self.each_error,
+            tracked_errors: &self.tracked_errors,
+        }
+    }
+}
+
+/// One phase, ready to run.
+pub struct Plan {
+    /// Load or run.
+    pub phase: Phase,
+    /// The store.
+    pub store: &'static StoreInfo,
+    /// What kind of workload.
+    pub workload_info: &'static WorkloadInfo,
+    /// The workload.
+    pub workload: Arc<dyn Workload>,
+    /// The same, if it is the core workload.
+    pub core: Option<CoreWorkload>,
+    /// How it is run.
+    pub options: RunOptions,
+    /// What YCSB's output shows.
+    pub output: OutputOptions,
+    /// Time between status lines, if they are wanted.
+    pub status: Option<Duration>,
+    /// The label.
+    pub label: String,
+    /// Share of failures that is all right.
+    pub failures_allowed: f64,
+    /// Whether an interrupted load goes on.
+    pub resume: bool,
+    /// Everything that was set.
+    pub properties: Properties,
+    /// Things to tell before starting.
+    pub warnings: Vec<Fault>,
+}
+
+/// The workload that properties name.
+fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
+    let class = reader.text(&p::WORKLOAD);
+    let info = workloads::find(class.trim());
+    if info.is_none() {
+        let known: Vec<&str> = workloads::WORKLOADS.iter().map(|info| info.name).collect();
+        reader.fault(
+            &p::WORKLOAD,
+            format!(
+                "no such workload. This build has {}; 'serval workloads' lists them with their YCSB classes",
+                known.join(", ")
+            ),
+        );
+    }
+    info
+}
+
+fn arrivals(reader: &mut Reader<'_>) -> Arrivals {
+    match reader.choice(&p::TARGET_ARRIVALS) {
+        "uniform" => Arrivals::Uniform,
+        "poisson" => Arrivals::Poisson,
+        _ => Arrivals::Client,
+    }
+}
+
+fn rate(reader: &mut Reader<'_>) -> Option<RateSchedule> {
+    let target = reader.number(&p::TARGET);
+    let schedule = reader.optional_text(&p::TARGET_SCHEDULE).filter(|text| !text.trim().is_empty());
+    if let Some(text) = schedule {
+        if target > 0.0 {
+            reader.fault(&p::TARGET_SCHEDULE, "and target cannot both be set: choose one");
+        }
+        return RateSchedule::parse(&text).map_err(|problem| reader.fault(&p::TARGET_SCHEDULE, problem)).ok();
+    }
+    let paced = target > 0.0;
+    if !paced && (reader.given(&p::TARGET_ARRIVALS) || reader.given(&p::PACING_SLACK)) {
+        let property = if reader.given(&p::TARGET_ARRIVALS) { &p::TARGET_ARRIVALS } else { &p::PACING_SLACK };
+        reader.fault(property, "has no effect without a target: set target or target.schedule");
+    }
+    paced.then(|| RateSchedule::constant(target))
+}
+
+fn output(reader: &mut Reader<'_>) -> OutputOptions {
+    let percentiles = reader.numbers(&p::PERCENTILES);
+    if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
+        reader.fault(&p::PERCENTILES, "percentiles are from 0 to 100");
+    }
+    let interval = reader.given(&p::MEASUREMENT_INTERVAL).then(|| reader.choice(&p::MEASUREMENT_INTERVAL));
+    let exporter = reader.text(&p::EXPORTER);
+    if exporter != "json" && serval_report::ycsb::Exporter::from_name(&exporter).is_none() {
+        reader.fault(&p::EXPORTER, "no such exporter. Use YCSB's class names, 'ycsb' or 'json'");
+    }
+    OutputOptions {
+        measurement_type: reader.choice(&p::MEASUREMENT_TYPE),
+        interval,
+        percentiles,
+        hdr_files: reader.flag(&p::HDR_FILE_OUTPUT).then(|| reader.text(&p::HDR_OUTPUT_PATH)),
+        verbose: reader.flag(&p::HISTOGRAM_VERBOSE),
+        buckets: reader.count(&p::HISTOGRAM_BUCKETS) as usize,
+        raw_file: reader.path(&p::RAW_OUTPUT_FILE),
+        raw_no_summary: reader.flag(&p::RAW_NO_SUMMARY),
+        each_error: reader.flag(&p::REPORT_EACH_ERROR),
+        tracked_errors: reader.names(&p::TRACKED_ERRORS),
+        exporter,
+        export_file: reader.path(&p::EXPORT_FILE),
+    }
+}
+
+fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
+    let granularity_ms = reader.duration(&p::TIME_SERIES_GRANULARITY).as_millis() as u64;
+    match reader.choice(&p::MEASUREMENT_TYPE) {
+        "histogram" | "hdrhistogram+histogram" => {
+            Some(LegacyKind::Buckets(reader.count(&p::HISTOGRAM_BUCKETS) as usize))
+        }
+        "timeseries" => {
+            if granularity_ms == 0 {
+                reader.fault(&p::TIME_SERIES_GRANULARITY, "must be 1 ms or more");
+            }
+            Some(LegacyKind::TimeSeries { granularity_ms: granularity_ms.max(1) })
+        }
+        _ => None,
+    }
+}
+
+/// A seed that is hardly the last one's.
+fn fresh_seed() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut state = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
+    // 53 bits, so that every JSON reader gets it back exactly.
+    serval_workload::random::split_mix(&mut state) >> 11
+}
+
+impl Plan {
+    /// Checks everything and makes the plan. All faults come at once.
+    pub fn new(request: Request) -> Result<Plan, Faults> {
+        let Request { mut properties, phase, store, strict, resume } = request;
+        let (mut faults, mut warnings) =
+            properties.check_names(&p::catalog(), crate::foreign::PROPERTIES, strict);
+        if let Some(info) = workload_info(&mut Reader::new(&properties)) {
+            match workloads::derive(info, &mut properties) {
+                Ok(notes) => {
+                    warnings.extend(notes.into_iter().map(|problem| Fault { origin: None, problem }))
+                }
+                Err(more) => faults.extend(more.0),
+            }
+        }
+        let mut reader = Reader::new(&properties);
+        let workload_info = workload_info(&mut reader);
+        let rate = rate(&mut reader);
+        let clients = reader.count(&p::THREAD_COUNT).max(1) as usize;
+        let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
+        let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
+        let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
+        let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
+        let facts = Circumstances {
+            phase,
+            clients,
+            operations,
+            time: time.map(|time| time + warm_up),
+            target: rate.as_ref().map(RateSchedule::rate_max),
+            resume,
+        };
+        let opened = workload_info.and_then(|info| workloads::open(info, &mut reader, &facts));
+        let arrivals = arrivals(&mut reader);
+        let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
+        let interval = reader.duration(&p::SERIES_INTERVAL);
+        if interval < Duration::from_millis(10) {
+            reader.fault(&p::SERIES_INTERVAL, "must be 10 ms or more");
+        }
+        let status_interval = reader.duration(&p::STATUS_INTERVAL);
+        let status = reader.flag(&p::STATUS).then_some(status_interval);
+        if status.is_some_and(|interval| interval.is_zero()) {
+            reader.fault(&p::STATUS_INTERVAL, "must be above zero");
+        }
+        let options = RunOptions {
+            clients,
+            event_loops: reader.optional_count(&p::EVENT_LOOPS).map(|loops| loops as usize),
+            warm_up,
+            time,
+            units: if phase == Phase::Run { operations } else { None },
+            rate,
+            arrivals,
+            slack,
+            grace: reader.duration(&p::SHUTDOWN_GRACE),
+            interval,
+            seed,
+            recorder: serval_measure::recorder::RecorderOptions {
+                legacy: legacy(&mut reader),
+                ..Default::default()
+            },
+        };
+        let output = output(&mut reader);
+        let label = reader.text(&p::LABEL);
+        let failures_allowed = reader.number(&p::FAILURES_ALLOWED);
+        let resume = reader.flag(&p::LOAD_RESUME);
+        if resume && phase == Phase::Load && opened.as_ref().is_some_and(|opened| opened.core.is_none()) {
+            reader.fault(&p::LOAD_RESUME, "only loads of the core workload can be resumed");
+        }
+        if let Err(more) = reader.finish() {
+            // One more look at the same properties may repeat a fault.
+            more.0.into_iter().for_each(|fault| {
+                if !faults.contains(&fault) {
+                    faults.push(fault);
+                }
+            });
+        }
+        let (Some(workload_info), Some(opened), true) = (workload_info, opened, faults.is_empty()) else {
+            return Err(Faults(faults));
+        };
+        Ok(Plan {
+            phase,
+            store,
+            workload_info,
+            workload: opened.workload,
+            core: opened.core,
+            options,
+            output,
+            status,
+            label,
+            failures_allowed,
+            resume,
+            properties,
+            warnings,
+        })
+    }
+
+    /// The phase's name in results.
+    pub fn phase_name(&self) -> &'static str {
+        match self.phase {
+            Phase::Load => "load",
+            Phase::Run => "run",
+        }
+    }
+
+    /// What is going to happen, in a line.
+    pub fn describe(&self) -> String {
+        let options = &self.options;
+        let clients = match options.clients {
+            1 => "1 client".to_owned(),
+            n => format!("{n} clients"),
+        };
+        let units = self.workload.units().or(options.units);
+        let bound = match (units, options.time) {
+            (Some(units), None) => format!("{units} operations"),
+            (None, Some(time)) => format_duration(time.as_nanos() as u64),
+            (Some(units), Some(time)) => {
+                format!("{units} operations, at most {}", format_duration(time.as_nanos() as u64))
+            }
+            (None, None) => match &options.rate {
+                Some(rate) if rate.length_s().is_some() => serval_runner::pacing::rate::length_in_words(rate),
+                _ => "until interrupted".to_owned(),
+            },
+        };
+        let rate = match &options.rate {
+            None => "as fast as it goes".to_owned(),
+            Some(rate) => format!("offered load {rate}, arrivals {}", options.arrivals.name()),
+        };
+        let warm_up = if options.warm_up.is_zero() {
+            String::new()
+        } else {
+            format!(" after {} of warm-up", format_duration(options.warm_up.as_nanos() as u64))
+        };
+        format!("{} {}: {clients}, {bound}{warm_up}, {rate}", self.phase_name(), self.store.name)
+    }
+
+    /// Whether the run ends by itself.
+    pub fn is_bounded(&self) -> bool {
+        let options = &self.options;
+        self.workload.units().or(options.units).is_some()
+            || options.time.is_some()
+            || options.rate.as_ref().is_some_and(|rate| rate.length_s().is_some())
+    }
+}
+
+/// Sets a property for a reason of the program's own, unless it was given.
+pub fn default_to(
+    properties: &mut Properties,
+    property: &serval_model::properties::Property,
+    value: &str,
+    why: &'static str,
+) {
+    if !properties.has(property) {
+        properties.set(property.name, value, Origin::Program(why));
+    }
+}

@@ -1,0 +1,210 @@
+//! A store that is open, of whatever type: what a plan needs of it.
+
+use serval_measure::recorder::Pair;
+use serval_model::{
+    Client, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store, StoreError,
+    properties::{Faults, Properties},
+};
+use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, probe, run};
+use serval_stores::Visitor;
+use serval_workload::Workload;
+use std::sync::Arc;
+
+/// An open store. Each method is compiled once a store; the calls between
+/// clients and store inside [`run`](Session::run) are direct.
+pub trait Session {
+    /// Verbs that the store can do.
+    fn capabilities(&self) -> OperationKinds;
+    /// Makes ready for, or checks against, the records to come.
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError>;
+    /// What the store says of itself.
+    fn describe(&self) -> Vec<(String, String)>;
+    /// How many of these keys have a record.
+    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError>;
+    /// The first number from `first` to before `end` whose key has no record,
+    /// by bisection: right where records were inserted in turn.
+    fn first_missing(
+        &self,
+        table: &str,
+        first: u64,
+        end: u64,
+        key: &dyn Fn(u64) -> String,
+    ) -> Result<u64, StoreError>;
+    /// Runs a workload.
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError>;
+    /// One verb, for the shell. Shows what a read or scan brought back.
+    fn ask(
+        &self,
+        questions: &mut dyn FnMut() -> Option<Question>,
+        answer: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError>;
+}
+
+/// What the shell asks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// Verb, table, key, fields.
+    pub operation: QuestionKind,
+    /// The table.
+    pub table: String,
+    /// The key.
+    pub key: String,
+}
+
+/// The verbs of the shell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum QuestionKind {
+    /// Read these fields, or all.
+    Read(Vec<String>),
+    /// Scan so many records of these fields, or all.
+    Scan(u64, Vec<String>),
+    /// Insert.
+    Insert(Vec<(String, String)>),
+    /// Update.
+    Update(Vec<(String, String)>),
+    /// Delete.
+    Delete,
+}
+
+struct Open<S>(Arc<S>);
+
+fn selection(fields: &[String]) -> FieldSelection {
+    let mut selection = FieldSelection::default();
+    fields.iter().for_each(|field| selection.push(field));
+    selection
+}
+
+/// Whether a key has a record; the store's words when it cannot say.
+async fn exists<C: Client>(
+    client: &mut C,
+    table: &str,
+    key: &str,
+    reply: &mut Reply,
+) -> Result<bool, StoreError> {
+    reply.clear();
+    let outcome = client.read(table, key, &FieldSelection::default(), reply).await;
+    match outcome.status {
+        Status::NotFound => Ok(false),
+        _ if outcome.is_ok() => Ok(true),
+        status => {
+            let words = outcome.message.unwrap_or_else(|| status.name().into());
+            Err(StoreError::new("store", format!("reading the record '{key}' fails: {words}")))
+        }
+    }
+}
+
+impl<S: Store> Session for Open<S> {
+    fn capabilities(&self) -> OperationKinds {
+        self.0.capabilities()
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        self.0.prepare(schema, purpose)
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        self.0.describe()
+    }
+
+    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
+        probe(&*self.0, async |client| {
+            let (mut reply, mut count) = (Reply::new(), 0);
+            for key in keys {
+                count += usize::from(exists(client, table, key, &mut reply).await?);
+            }
+            Ok(count)
+        })?
+    }
+
+    fn first_missing(
+        &self,
+        table: &str,
+        first: u64,
+        end: u64,
+        key: &dyn Fn(u64) -> String,
+    ) -> Result<u64, StoreError> {
+        probe(&*self.0, async |client| {
+            let (mut low, mut high, mut reply) = (first, end, Reply::new());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if exists(client, table, &key(middle), &mut reply).await? {
+                    low = middle + 1
+                } else {
+                    high = middle
+                }
+            }
+            Ok(low)
+        })?
+    }
+
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError> {
+        run(&self.0, workload, options, control, observer)
+    }
+
+    fn ask(
+        &self,
+        questions: &mut dyn FnMut() -> Option<Question>,
+        answer: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError> {
+        probe(&*self.0, async |client| {
+            let mut reply = Reply::new();
+            while let Some(Question { operation, table, key }) = questions() {
+                reply.clear();
+                let outcome = match operation {
+                    QuestionKind::Read(fields) => {
+                        client.read(&table, &key, &selection(&fields), &mut reply).await
+                    }
+                    QuestionKind::Scan(count, fields) => {
+                        client.scan(&table, &key, count, &selection(&fields), &mut reply).await
+                    }
+                    QuestionKind::Delete => client.delete(&table, &key).await,
+                    QuestionKind::Insert(fields) | QuestionKind::Update(fields) if fields.is_empty() => {
+                        Outcome::failed(Status::BadRequest, "no fields are given")
+                    }
+                    QuestionKind::Insert(ref fields) => {
+                        let record =
+                            fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+                        client.insert(&table, &key, &record).await
+                    }
+                    QuestionKind::Update(ref fields) => {
+                        let record =
+                            fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+                        client.update(&table, &key, &record).await
+                    }
+                };
+                answer(outcome, &reply);
+            }
+        })
+    }
+}
+
+/// Opens a store by name.
+pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
+    struct Boxed;
+    impl Visitor for Boxed {
+        type Output = Box<dyn Session>;
+        fn visit<S: Store>(self, store: S) -> Box<dyn Session> {
+            Box::new(Open(Arc::new(store)))
+        }
+    }
+    serval_stores::open(name, properties, Boxed)
+}
+
+/// Merges pairs of several statuses.
+pub(crate) fn merged<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Pair {
+    let mut sum = Pair::default();
+    pairs.into_iter().for_each(|pair| sum.merge(pair));
+    sum
+}

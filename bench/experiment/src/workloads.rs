@@ -1,0 +1,79 @@
+//! The workloads of this build, by name and by YCSB's class names.
+
+use serval_model::properties::{Faults, Properties, Reader, Table};
+use serval_workload::{
+    Workload,
+    core::{self, Circumstances, CoreWorkload},
+    occupancy,
+};
+use std::sync::Arc;
+
+/// What people are told of a workload.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkloadInfo {
+    /// The name.
+    pub name: &'static str,
+    /// YCSB's class names, as workload files carry them.
+    pub classes: &'static [&'static str],
+    /// One line.
+    pub summary: &'static str,
+    /// What to know.
+    pub details: &'static str,
+    /// Its properties.
+    pub tables: &'static [Table],
+}
+
+/// The core workload.
+pub const CORE: WorkloadInfo = WorkloadInfo {
+    name: "core",
+    classes: &["site.ycsb.workloads.CoreWorkload", "com.yahoo.ycsb.workloads.CoreWorkload"],
+    summary: "Records of some fields, read, updated, inserted, scanned, deleted in given shares",
+    details: "The core workload of the YCSB paper (section 4). workloads/workloada to workloadf are its standard \
+              settings.",
+    tables: &[core::properties::PROPERTIES],
+};
+
+/// Constant occupancy.
+pub const CONSTANT_OCCUPANCY: WorkloadInfo = WorkloadInfo {
+    name: "constantoccupancy",
+    classes: &[
+        "site.ycsb.workloads.ConstantOccupancyWorkload",
+        "com.yahoo.ycsb.workloads.ConstantOccupancyWorkload",
+    ],
+    summary: "The core workload with as many records as fill a share of a disk",
+    details: "recordcount, insertcount and operationcount follow from disksize, occupancy and storageages, whatever \
+              else is set.",
+    tables: &[core::properties::PROPERTIES, occupancy::PROPERTIES],
+};
+
+/// Every workload of this build, in the order in which help lists them.
+pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY];
+
+/// The workload of a name or class.
+pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
+    WORKLOADS.iter().find(|info| info.name == name || info.classes.contains(&name))
+}
+
+/// A workload that was opened.
+pub struct Opened {
+    /// The workload.
+    pub workload: Arc<dyn Workload>,
+    /// The same, when it is (a kind of) the core workload: loads of it can
+    /// be resumed.
+    pub core: Option<CoreWorkload>,
+}
+
+/// Adjusts properties that follow from others. Returns warnings.
+pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<String>, Faults> {
+    if info.name == CONSTANT_OCCUPANCY.name {
+        return Ok(occupancy::derive_counts(properties)?.into_iter().collect());
+    }
+    Ok(Vec::new())
+}
+
+/// Opens a workload. Faults go to the reader; `None` when there were some.
+pub fn open(info: &WorkloadInfo, reader: &mut Reader<'_>, facts: &Circumstances) -> Option<Opened> {
+    let _ = info;
+    let core = CoreWorkload::open(reader, facts)?;
+    Some(Opened { workload: Arc::new(core.clone()), core: Some(core) })
+}

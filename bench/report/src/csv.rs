@@ -1,0 +1,79 @@
+//! The series as CSV, for plots of one's own: a line an interval and metric.
+
+use serval_measure::document::{IntervalSummary, IntervalTimes};
+use std::io::Write;
+
+/// The columns. Later versions add columns at the end only.
+pub const COLUMNS: [&str; 18] = [
+    "start_s",
+    "length_s",
+    "warm_up",
+    "metric",
+    "ok",
+    "failed",
+    "response_mean_us",
+    "response_p50_us",
+    "response_p95_us",
+    "response_p99_us",
+    "response_p999_us",
+    "response_max_us",
+    "service_mean_us",
+    "service_p50_us",
+    "service_p95_us",
+    "service_p99_us",
+    "service_p999_us",
+    "service_max_us",
+];
+
+/// Writes a series.
+pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    csv.write_record(COLUMNS)?;
+    for interval in series {
+        for (name, metric) in &interval.metrics {
+            let mut fields = vec![
+                format!("{:.3}", interval.start_s),
+                format!("{:.3}", interval.length_s),
+                interval.warm_up.to_string(),
+                name.clone(),
+                metric.ok.to_string(),
+                metric.failed.to_string(),
+            ];
+            fields.extend(times(&metric.response));
+            fields.extend(times(&metric.service));
+            csv.write_record(&fields)?;
+        }
+    }
+    csv.flush()?;
+    Ok(())
+}
+
+/// Microseconds, to the nanosecond.
+fn times(times: &IntervalTimes) -> impl Iterator<Item = String> {
+    let IntervalTimes { mean_ns, p50_ns, p95_ns, p99_ns, p999_ns, max_ns } = *times;
+    let exact = [p50_ns, p95_ns, p99_ns, p999_ns, max_ns].map(|ns| format!("{}.{:03}", ns / 1000, ns % 1000));
+    std::iter::once(format!("{:.3}", mean_ns / 1000.0)).chain(exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serval_measure::document::IntervalMetric;
+
+    #[test]
+    fn a_line_an_interval_and_metric() {
+        let response = IntervalTimes { mean_ns: 1500.5, p50_ns: 999, p95_ns: 2000, p99_ns: 3, p999_ns: 4, max_ns: 12_345 };
+        let metric = IntervalMetric { ok: 5, failed: 1, response, service: IntervalTimes::default() };
+        let interval = IntervalSummary {
+            start_s: 1.0,
+            length_s: 0.5,
+            warm_up: true,
+            metrics: [("A,\"B\"".to_owned(), metric)].into(),
+        };
+        let mut out = Vec::new();
+        write(&[interval], &mut out).unwrap();
+        let expected = "1.000,0.500,true,\"A,\"\"B\"\"\",5,1,1.500,0.999,2.000,0.003,0.004,12.345,\
+                        0.000,0.000,0.000,0.000,0.000,0.000\n";
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{}\n{expected}", COLUMNS.join(",")));
+    }
+}

@@ -1,0 +1,190 @@
+//! What a reader must know before quoting a number: the document's own
+//! warnings, and those that its numbers make.
+
+use crate::units::{count, percent, plural, rate, time};
+use serval_measure::document::{Censored, Latency, MetricResult, ResultDocument};
+
+/// Messages shown of one operation.
+const MESSAGES_SHOWN: usize = 3;
+
+/// Characters shown of one message: a store may answer with a whole page.
+const MESSAGE_MAX: usize = 200;
+
+/// Share of the target below which the run did not reach it.
+const TARGET_REACHED: f64 = 0.99;
+
+/// Share of the 99th percentile of response times from which lateness is
+/// worth a word.
+const LATENESS_MATTERS: f64 = 0.1;
+
+/// One warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// What is the matter.
+    pub text: String,
+    /// More of it, for example a store's messages.
+    pub details: Vec<String>,
+}
+
+/// All warnings of a result, the gravest first.
+pub fn notes(document: &ResultDocument) -> Vec<Note> {
+    let mut notes: Vec<Note> = Vec::new();
+    let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
+    match document.overall.ended_by.as_str() {
+        "interrupted" => say("The run was interrupted: the numbers are of the part that was run.".into(), vec![]),
+        "failed" => say("The run failed before its end: the numbers are of the part that was run.".into(), vec![]),
+        _ => (),
+    }
+    if let Some(text) = censored(&document.censored, document.overall.operations) {
+        say(text, vec![]);
+    }
+    for metric in &document.metrics {
+        if let Some(text) = failures(metric) {
+            say(text, messages(metric));
+        }
+    }
+    if let Some(pacing) = &document.pacing {
+        let done = document.overall.throughput;
+        if done < pacing.target * TARGET_REACHED {
+            let text = format!(
+                "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+                rate(pacing.target),
+                rate(done)
+            );
+            say(text, vec![]);
+        }
+        if let Some(text) = lateness(document, &pacing.lateness) {
+            say(text, vec![]);
+        }
+    }
+    for warning in &document.warnings {
+        say(printable(warning, usize::MAX), vec![]);
+    }
+    notes
+}
+
+/// The percentile of a latency, if it was asked for.
+pub fn percentile(latency: &Latency, percentile: f64) -> Option<u64> {
+    latency.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-9).map(|p| p.ns)
+}
+
+/// What came from outside, without characters that steer a terminal, and cut.
+pub fn printable(text: &str, max: usize) -> String {
+    let mut clean = String::new();
+    for (index, c) in text.chars().enumerate() {
+        if index >= max {
+            clean.push('…');
+            break;
+        }
+        clean.push(if c.is_control() { ' ' } else { c });
+    }
+    clean
+}
+
+fn censored(censored: &Censored, finished: u64) -> Option<String> {
+    let (sent, unsent) = (censored.in_flight, censored.not_started);
+    let unfinished = sent + unsent;
+    if unfinished == 0 {
+        return None;
+    }
+    let what = match (sent, unsent) {
+        (_, 0) => String::new(),
+        (0, _) => ", none of them sent".to_owned(),
+        (sent, unsent) => format!(" ({} sent, {} due and not sent)", count(sent), count(unsent)),
+    };
+    let ages = [&censored.in_flight_age, &censored.not_started_age];
+    let oldest = ages.into_iter().flatten().map(|age| age.max_ns).max();
+    let oldest = oldest.map_or(String::new(), |ns| format!(", the oldest {}", time(ns as f64)));
+    let known = known_percentile(finished, unfinished);
+    Some(format!(
+        "{} unfinished{what}{oldest}: percentiles above p{known} are lower bounds.",
+        plural(unfinished, "operation")
+    ))
+}
+
+/// The percentile up to which unfinished operations, which may be slower
+/// than all others, leave the numbers alone; rounded down.
+fn known_percentile(finished: u64, unfinished: u64) -> String {
+    let unknown = unfinished as f64 / (finished + unfinished) as f64 * 100.0;
+    // One digit more than the share needs: p99.98 for 0.013 %.
+    let decimals = (-unknown.log10().floor()).clamp(0.0, 6.0) as usize;
+    let factor = 10f64.powi(decimals as i32);
+    let known = ((100.0 - unknown) * factor + 1e-6).floor() / factor;
+    format!("{known:.decimals$}")
+}
+
+fn failures(metric: &MetricResult) -> Option<String> {
+    let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
+    let all: u64 = metric.statuses.values().sum();
+    let failed: Vec<_> = metric.statuses.iter().filter(|(status, n)| !ok(status) && **n > 0).collect();
+    let sum: u64 = failed.iter().map(|(_, n)| **n).sum();
+    if sum == 0 {
+        return None;
+    }
+    let by_status: Vec<String> =
+        failed.iter().map(|(status, n)| format!("{} {}", count(**n), printable(status, 40))).collect();
+    Some(format!(
+        "{}: {} of {} failed ({}): {}.",
+        printable(&metric.name, 40),
+        count(sum),
+        count(all),
+        percent(sum, all),
+        by_status.join(", ")
+    ))
+}
+
+fn messages(metric: &MetricResult) -> Vec<String> {
+    let mut messages: Vec<_> = metric.messages.iter().collect();
+    messages.sort_by_key(|message| std::cmp::Reverse(message.count));
+    let more = messages.len().saturating_sub(MESSAGES_SHOWN);
+    let mut lines: Vec<String> = messages
+        .iter()
+        .take(MESSAGES_SHOWN)
+        .map(|m| format!("{} × {}: {}", count(m.count), m.status, printable(&m.message, MESSAGE_MAX)))
+        .collect();
+    if more > 0 {
+        lines.push(format!("and {}; result.json has all", plural(more as u64, "other message")));
+    }
+    lines
+}
+
+fn lateness(document: &ResultDocument, lateness: &Latency) -> Option<String> {
+    let late = percentile(lateness, 99.0)?;
+    let responses = document.metrics.iter().filter_map(|m| percentile(&m.ok.as_ref()?.response, 99.0));
+    let response = responses.max()?;
+    if late == 0 || (late as f64) < response as f64 * LATENESS_MATTERS {
+        return None;
+    }
+    Some(format!(
+        "Operations started late: p99 {}, at most {}. All clients, or the client's processors, were busy; \
+         the wait is part of the response times and not of the service times.",
+        time(late as f64),
+        time(lateness.max_ns as f64)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_operations_bound_percentiles() {
+        assert_eq!(known_percentile(999, 1), "99.9");
+        assert_eq!(known_percentile(75, 25), "75");
+        assert_eq!(known_percentile(999_870, 130), "99.98");
+        assert_eq!(known_percentile(0, 3), "0");
+        let none = Censored::default();
+        assert_eq!(censored(&none, 5), None);
+        let some = Censored { in_flight: 12, not_started: 3, ..Censored::default() };
+        assert_eq!(
+            censored(&some, 985).unwrap(),
+            "15 operations unfinished (12 sent, 3 due and not sent): percentiles above p98 are lower bounds."
+        );
+    }
+
+    #[test]
+    fn terminals_are_not_steered_by_stores() {
+        assert_eq!(printable("a\x1b[31m\nb", 99), "a [31m b");
+        assert_eq!(printable("abcdef", 3), "abc…");
+    }
+}

@@ -1,0 +1,216 @@
+//! A result as a table for people, at most [`WIDTH`] columns wide.
+
+use crate::{
+    notes::{notes, printable},
+    units::{percent, percentile, plural, rate, short_count, time},
+};
+use anstyle::{AnsiColor, Style};
+use serval_measure::document::{Latency, MetricResult, ResultDocument, TimesResult};
+use std::fmt::Write as _;
+
+/// Columns of a line at most.
+pub const WIDTH: usize = 100;
+
+/// Percentiles that a line has room for; `result.json` has all.
+const PERCENTILES_MAX: usize = 4;
+
+/// The name of the longest of YCSB's metrics has 23 characters.
+const NAME_MAX: usize = 23;
+
+/// How parts of the table are marked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Styles {
+    /// The headline.
+    pub headline: Style,
+    /// Heads of tables.
+    pub heading: Style,
+    /// Warnings.
+    pub warning: Style,
+    /// What matters less.
+    pub dim: Style,
+}
+
+impl Styles {
+    /// No marks at all: for files and pipes.
+    pub const fn plain() -> Self {
+        let none = Style::new();
+        Styles { headline: none, heading: none, warning: none, dim: none }
+    }
+
+    /// Bold and colours, for terminals.
+    pub const fn ansi() -> Self {
+        Styles {
+            headline: Style::new().bold(),
+            heading: AnsiColor::Cyan.on_default().bold(),
+            warning: AnsiColor::Yellow.on_default(),
+            dim: Style::new().dimmed(),
+        }
+    }
+}
+
+/// The table.
+pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
+    let mut text = String::new();
+    headline(&mut text, document, styles);
+    let notes = notes(document);
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    for note in notes {
+        wrapped(&mut text, "! ", &note.text, styles.warning);
+        for detail in &note.details {
+            wrapped(&mut text, "    ", detail, styles.dim);
+        }
+    }
+    let rows = rows(document);
+    if !rows.is_empty() {
+        let paced = document.pacing.is_some();
+        table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
+        if paced {
+            table(&mut text, "SERVICE TIME", &rows, document, styles, |times| &times.service);
+            wrapped(&mut text, "", RESPONSE_AND_SERVICE, styles.dim);
+        } else {
+            wrapped(&mut text, "", NOT_PACED, styles.dim);
+        }
+    }
+    text
+}
+
+/// What the two times are.
+pub(crate) const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to the end, what a user \
+    waits. Service time: from the actual start to the end, what the store takes.";
+
+/// Why there is only one table.
+pub(crate) const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
+    service times.";
+
+fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
+    let (run, overall) = (&document.run, &document.overall);
+    let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
+    let first = format!("{label}{} of {} on {}", run.phase, run.workload, run.store);
+    wrapped(text, "", &printable(&first, 300), styles.headline);
+    let warm_up = match overall.warm_up_s {
+        s if s > 0.0 => format!(" after {} of warm-up", time(s * 1e9)),
+        _ => String::new(),
+    };
+    let second =
+        format!("{}, {}{warm_up}", plural(run.clients, "client"), time(overall.duration_s * 1e9));
+    wrapped(text, "", &second, styles.dim);
+    let third = format!(
+        "{} operations/s ({} operations, {} failed{})",
+        rate(overall.throughput),
+        short_count(overall.operations),
+        short_count(overall.failed),
+        match overall.failed {
+            0 => String::new(),
+            failed => format!(", {}", percent(failed, overall.operations)),
+        }
+    );
+    wrapped(text, "", &third, styles.headline);
+}
+
+/// A line of the table.
+struct Row<'a> {
+    name: String,
+    count: u64,
+    failed: Option<u64>,
+    times: Option<&'a TimesResult>,
+}
+
+/// An operation's successes, and below it its failures by status.
+fn rows(document: &ResultDocument) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    for metric in &document.metrics {
+        let MetricResult { name, statuses, ok, failed, .. } = metric;
+        let all: u64 = statuses.values().sum();
+        let succeeded = ok.as_ref().map_or(0, |ok| ok.service.count);
+        rows.push(Row {
+            name: printable(name, NAME_MAX),
+            count: all,
+            failed: Some(all.saturating_sub(succeeded)),
+            times: ok.as_ref(),
+        });
+        for (status, times) in failed {
+            let name = format!("  {}", printable(status, NAME_MAX - 2));
+            rows.push(Row { name, count: times.service.count, failed: None, times: Some(times) });
+        }
+    }
+    rows
+}
+
+/// Those percentiles that are shown: the usual ones before others.
+fn shown(document: &ResultDocument) -> Vec<f64> {
+    let mut all: Vec<f64> = document
+        .metrics
+        .iter()
+        .flat_map(|m| m.ok.iter().chain(m.failed.values()))
+        .flat_map(|times| times.response.percentiles.iter().map(|p| p.percentile))
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    let usual = |p: &f64| [50.0, 95.0, 99.0, 99.9].contains(p);
+    let mut chosen: Vec<f64> = all.iter().copied().filter(usual).collect();
+    let room = PERCENTILES_MAX.saturating_sub(chosen.len());
+    chosen.extend(all.into_iter().rev().filter(|p| !usual(p)).take(room));
+    chosen.sort_by(f64::total_cmp);
+    chosen
+}
+
+fn table(
+    text: &mut String,
+    title: &str,
+    rows: &[Row<'_>],
+    document: &ResultDocument,
+    styles: &Styles,
+    which: impl Fn(&TimesResult) -> &Latency,
+) {
+    let percentiles = shown(document);
+    let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(title.len());
+    let mut head = format!("{title:name_width$} {:>10} {:>8} {:>7} {:>7}", "count", "/s", "failed", "mean");
+    for &p in &percentiles {
+        let _ = write!(head, " {:>7}", percentile(p));
+    }
+    let _ = write!(head, " {:>7}", "max");
+    text.push('\n');
+    line(text, &head, styles.heading);
+    for row in rows {
+        let rate_text = rate(row.count as f64 / document.overall.duration_s);
+        let failed = row.failed.map_or(String::new(), short_count);
+        let mut cells =
+            format!("{:name_width$} {:>10} {rate_text:>8} {failed:>7}", row.name, short_count(row.count));
+        let mut cell = |value: Option<f64>| {
+            let _ = write!(cells, " {:>7}", value.map_or("–".to_owned(), time));
+        };
+        let latency = row.times.map(&which).filter(|latency| latency.count > 0);
+        cell(latency.map(|l| l.mean_ns));
+        for &p in &percentiles {
+            cell(latency.and_then(|l| crate::notes::percentile(l, p)).map(|ns| ns as f64));
+        }
+        cell(latency.map(|l| l.max_ns as f64));
+        line(text, &cells, if row.failed.is_none() { styles.dim } else { Style::new() });
+    }
+}
+
+fn line(text: &mut String, line: &str, style: Style) {
+    let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
+}
+
+/// Text in lines of [`WIDTH`], the first after `lead`, the others under it.
+fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
+    let mut current = lead.to_owned();
+    let indent = " ".repeat(lead.chars().count());
+    let mut empty = true;
+    for word in words.split_whitespace() {
+        if !empty && current.chars().count() + 1 + word.chars().count() > WIDTH {
+            line(text, &current, style);
+            current = indent.clone();
+            empty = true;
+        }
+        if !empty {
+            current.push(' ');
+        }
+        current.push_str(word);
+        empty = false;
+    }
+    line(text, &current, style);
+}

@@ -1,0 +1,270 @@
+//! YCSB's output, line for line: what scripts written for YCSB read.
+//!
+//! Times are in microseconds. `[READ]` is the service time (from the actual
+//! start), as in YCSB; where operations are paced, `[Intended-READ]`, the
+//! response time, is added without being asked for. The lines come in the
+//! order in which YCSB prints them, which is that of Java's hash maps.
+
+mod export;
+pub mod java;
+mod kinds;
+mod names;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use export::Exporter;
+pub use status::{Status as StatusLine, remaining};
+
+use names::Named;
+use serval_measure::{
+    histogram::Histogram,
+    legacy::{LegacySeries, TimeKind},
+    raw::RawSample,
+    recorder::Pair,
+};
+use serval_model::{Metric, Status};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+/// Histograms by metric and status, as [`Totals`](serval_measure::recorder::Totals)
+/// has them.
+pub type Metrics = BTreeMap<(Metric, Status), Pair>;
+
+/// Series of the older measurement types, merged over all threads.
+pub type Legacy = BTreeMap<(Metric, Status, TimeKind), LegacySeries>;
+
+/// `measurement.interval`: which times are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interval {
+    /// `op`: service times.
+    Op,
+    /// `intended`: response times, under the plain names.
+    Intended,
+    /// `both`: response times as well, under `Intended-` names.
+    Both,
+}
+
+impl Interval {
+    /// The interval of the property's value.
+    pub fn from_name(name: &str) -> Option<Interval> {
+        match name {
+            "op" => Some(Interval::Op),
+            "intended" => Some(Interval::Intended),
+            "both" => Some(Interval::Both),
+            _ => None,
+        }
+    }
+}
+
+/// `measurementtype`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// `hdrhistogram`.
+    #[default]
+    Hdr,
+    /// `histogram`: buckets of 1 ms.
+    Buckets,
+    /// `hdrhistogram+histogram`.
+    HdrAndBuckets,
+    /// `hdrhistogram+raw`.
+    HdrAndRaw,
+    /// `timeseries`: averages over time.
+    TimeSeries,
+    /// `raw`: every time.
+    Raw,
+}
+
+impl Kind {
+    /// The kind of the property's value.
+    pub fn from_name(name: &str) -> Option<Kind> {
+        match name {
+            "hdrhistogram" => Some(Kind::Hdr),
+            "histogram" => Some(Kind::Buckets),
+            "hdrhistogram+histogram" => Some(Kind::HdrAndBuckets),
+            "hdrhistogram+raw" => Some(Kind::HdrAndRaw),
+            "timeseries" => Some(Kind::TimeSeries),
+            "raw" => Some(Kind::Raw),
+            _ => None,
+        }
+    }
+
+    /// Whether single times are printed and so have to be kept.
+    pub fn is_raw(self) -> bool {
+        matches!(self, Kind::Raw | Kind::HdrAndRaw)
+    }
+}
+
+/// What YCSB's properties say of its output.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<'a> {
+    /// Names of the workload's own metrics.
+    pub custom: &'a [&'a str],
+    /// Whether operations had intended starts (`target`).
+    pub paced: bool,
+    /// `measurement.interval`, if given.
+    pub interval: Option<Interval>,
+    /// `measurementtype`.
+    pub kind: Kind,
+    /// `hdrhistogram.percentiles`, in the order given.
+    pub percentiles: &'a [f64],
+    /// `measurement.histogram.verbose`.
+    pub verbose: bool,
+    /// `histogram.buckets`.
+    pub buckets: usize,
+    /// `measurement.raw.no_summary`.
+    pub raw_no_summary: bool,
+    /// `reportlatencyforeacherror`.
+    pub report_each_error: bool,
+    /// `latencytrackederrors`: names of statuses.
+    pub tracked_errors: &'a [String],
+}
+
+impl Default for Options<'_> {
+    /// YCSB's defaults.
+    fn default() -> Self {
+        Options {
+            custom: &[],
+            paced: false,
+            interval: None,
+            kind: Kind::default(),
+            percentiles: &[50.0, 95.0, 99.0],
+            verbose: false,
+            buckets: 1000,
+            raw_no_summary: false,
+            report_each_error: false,
+            tracked_errors: &[],
+        }
+    }
+}
+
+/// What YCSB's report is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// What the properties say.
+    pub options: Options<'a>,
+    /// Run time in ms.
+    pub runtime_ms: u64,
+    /// Operations (a read-modify-write is one).
+    pub operations: u64,
+    /// All times.
+    pub metrics: &'a Metrics,
+    /// What `histogram` and `timeseries` need; empty for the other kinds.
+    pub legacy: &'a Legacy,
+    /// What `raw` needs; empty for the other kinds.
+    pub raw: &'a [RawSample],
+}
+
+/// A value of a line: YCSB prints whole numbers without a decimal and others
+/// with one at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// A whole number.
+    Int(i64),
+    /// Any number.
+    Float(f64),
+}
+
+/// One line: `[metric], measurement, value`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// For example `READ-FAILED`.
+    pub metric: String,
+    /// For example `99thPercentileLatency(us)`.
+    pub measurement: String,
+    /// The value.
+    pub value: Value,
+}
+
+/// Which of YCSB's two maps of measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// Times from the actual start.
+    Service,
+    /// Times from the intended start.
+    Response,
+}
+
+impl Options<'_> {
+    /// The maps that are printed, in order.
+    fn sides(&self) -> &'static [Side] {
+        match self.interval {
+            Some(Interval::Op) => &[Side::Service],
+            Some(Interval::Intended) => &[Side::Response],
+            Some(Interval::Both) => &[Side::Service, Side::Response],
+            None if self.paced => &[Side::Service, Side::Response],
+            None => &[Side::Service],
+        }
+    }
+
+    /// The name under which a map's measurement is printed.
+    fn printed(&self, side: Side, name: &str) -> String {
+        match (side, self.interval) {
+            (Side::Response, Some(Interval::Intended)) | (Side::Service, _) => name.to_owned(),
+            (Side::Response, _) => format!("Intended-{name}"),
+        }
+    }
+
+    /// The times of a measurement, out of all.
+    fn times(&self, side: Side, named: &Named, metrics: &Metrics) -> Histogram {
+        let mut times = Histogram::new();
+        for pair in named.sources.iter().filter_map(|key| metrics.get(key)) {
+            // Without pacing the response times are the service times.
+            times.merge(if side == Side::Response && self.paced { &pair.response } else { &pair.service });
+        }
+        times
+    }
+}
+
+impl Report<'_> {
+    /// All lines, in YCSB's order.
+    pub fn lines(&self) -> Vec<Line> {
+        let overall = |measurement: &str, value| Line {
+            metric: "OVERALL".to_owned(),
+            measurement: measurement.to_owned(),
+            value,
+        };
+        let throughput = 1000.0 * self.operations as f64 / self.runtime_ms as f64;
+        let mut lines = vec![
+            overall("RunTime(ms)", Value::Int(whole(self.runtime_ms))),
+            overall("Throughput(ops/sec)", Value::Float(throughput)),
+        ];
+        for &side in self.options.sides() {
+            for named in names::in_order(&self.options, side, names::counts(self.metrics)) {
+                kinds::write(self, side, &named, &mut lines);
+            }
+        }
+        lines
+    }
+
+    /// Writes every single time as the kinds `raw` and `hdrhistogram+raw` do,
+    /// before the lines; `epoch_ms` is the run's start since 1970.
+    pub fn write_raw_points(&self, epoch_ms: u64, out: &mut impl Write) -> io::Result<()> {
+        let prefix = if self.options.kind == Kind::HdrAndRaw { "Raw" } else { "" };
+        for &side in self.options.sides() {
+            for named in names::in_order(&self.options, side, names::counts(self.metrics)) {
+                let name = format!("{prefix}{}", self.options.printed(side, &named.name));
+                writeln!(out, "{name} latency raw data: op, timestamp(ms), latency(us)")?;
+                let mut samples: Vec<_> = kinds::samples(self, &named).collect();
+                samples.sort_by_key(|sample| sample.end_ns);
+                for sample in samples {
+                    let ms = epoch_ms + sample.end_ns / 1_000_000;
+                    writeln!(out, "{name},{ms},{}", kinds::sample_us(side, sample))?;
+                }
+            }
+        }
+        out.flush()
+    }
+}
+
+/// A count as Java's `long`.
+fn whole(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Nanoseconds as whole microseconds, cut as YCSB cuts them.
+fn us(ns: u64) -> i64 {
+    whole(ns / 1000)
+}

@@ -1,0 +1,312 @@
+//! The command line. YCSB's own commands take YCSB's flags, which have single
+//! dashes; these are put into the common form before they are read.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use std::{ffi::OsString, path::PathBuf};
+
+const ABOUT: &str = "Serval measures cloud serving stores: the YCSB client, whole.";
+
+const START: &str = "\
+Start here:
+  serval bench workloads/workloada         an embedded store: load, warm up, measure, report
+  serval bench workloads/workloada --store redis -p redis.host=10.0.0.5 --threads 32
+
+As with YCSB:
+  serval load redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16
+  serval run redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16 -target 10000
+
+What there is:
+  serval stores, serval workloads, serval properties [NAME]
+
+Exit status: 0 all well, 1 operations failed, 2 wrong usage or configuration, 3 the store cannot be
+used, 4 the result cannot be written, 130 interrupted before the end.";
+
+/// Serval's command line.
+#[derive(Debug, Parser)]
+#[command(name = "serval", version, about = ABOUT, after_help = START, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Benchmark a store with a workload file: load, warm up, measure, report
+    Bench(BenchArgs),
+    /// Load a workload's records into a store, as YCSB's load
+    Load(LoadArgs),
+    /// Run a workload's operations on a store, as YCSB's run
+    Run(YcsbArgs),
+    /// Read, write and scan single records by hand, as YCSB's shell
+    Shell(ShellArgs),
+    /// List the stores, or explain one
+    Stores(NameArgs),
+    /// List the workloads, or explain one
+    Workloads(NameArgs),
+    /// List the properties, or explain those of a name
+    Properties(NameArgs),
+    /// Make the report of a stored result again
+    Report(ReportArgs),
+    /// Merge the results of clients that ran side by side
+    Merge(MergeArgs),
+    /// Print the JSON schema of result.json
+    Schema,
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Properties.
+#[derive(Debug, Args)]
+pub(crate) struct PropertyArgs {
+    /// Property file; of several the later wins
+    #[arg(short = 'P', long = "property-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Property, over what files say
+    #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
+    pub(crate) properties: Vec<String>,
+    /// Clients (-threads N, threadcount)
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<String>,
+    /// Offered load in operations/s, all clients together (-target N, target)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) target: Option<String>,
+    /// Name of this run, shown in status lines and results
+    #[arg(short = 'l', long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) label: Option<String>,
+}
+
+/// `serval bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Workload file
+    #[arg(value_name = "WORKLOAD", value_hint = ValueHint::FilePath)]
+    pub(crate) workload: PathBuf,
+    /// Store ('serval stores' lists them)
+    #[arg(long, default_value = "sqlite", value_name = "STORE")]
+    pub(crate) store: String,
+    /// Result folder; must not exist [default: results/TIME-WORKLOAD-STORE]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) out: Option<PathBuf>,
+    /// Measured time (maxexecutiontime) [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<String>,
+    /// Warm-up before it (warmup) [default: 3s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) warm_up: Option<String>,
+    /// Records to load (recordcount)
+    #[arg(long, value_name = "N")]
+    pub(crate) records: Option<String>,
+    /// Operations to measure, instead of a time (operationcount)
+    #[arg(long, value_name = "N")]
+    pub(crate) operations: Option<String>,
+    /// Do not load: the records are there
+    #[arg(long)]
+    pub(crate) skip_load: bool,
+    /// Keep the embedded store's file in the result folder
+    #[arg(long)]
+    pub(crate) keep_store: bool,
+    /// Write every single time to raw.csv
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print the result document on standard output instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) properties: PropertyArgs,
+}
+
+/// `serval run`, and most of `load`.
+#[derive(Debug, Args)]
+pub(crate) struct YcsbArgs {
+    /// Store, by its name or YCSB class ('serval stores' lists them)
+    #[arg(value_name = "STORE")]
+    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) properties: PropertyArgs,
+    /// Status lines on standard error
+    #[arg(short = 's')]
+    pub(crate) status: bool,
+    /// Write a result folder too; must not exist
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) result: Option<PathBuf>,
+    /// Write every single time to raw.csv in the result folder
+    #[arg(long, requires = "result")]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) java: JavaArgs,
+}
+
+/// `serval load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Go on with a load that was interrupted (load.resume)
+    #[arg(long)]
+    pub(crate) resume: bool,
+    #[command(flatten)]
+    pub(crate) ycsb: YcsbArgs,
+}
+
+/// Flags of YCSB that mean something to Java only, or repeat what the command says.
+#[derive(Debug, Args)]
+pub(crate) struct JavaArgs {
+    /// Java class path: accepted, without effect
+    #[arg(long = "cp", value_name = "PATH", hide_short_help = true, allow_hyphen_values = true)]
+    pub(crate) class_path: Option<String>,
+    /// Java arguments: accepted, without effect
+    #[arg(long = "jvm-args", value_name = "ARGS", hide_short_help = true, allow_hyphen_values = true)]
+    pub(crate) jvm_args: Option<String>,
+    /// Store's class: accepted, the STORE wins
+    #[arg(long = "db", value_name = "CLASS", hide_short_help = true)]
+    pub(crate) db: Option<String>,
+    /// YCSB's flag of its load phase: accepted in 'load'
+    #[arg(long = "load", hide = true)]
+    pub(crate) load: bool,
+    /// YCSB's flag of its transaction phase: accepted in 'run'
+    #[arg(short = 't', hide = true)]
+    pub(crate) transactions: bool,
+}
+
+/// `serval shell`.
+#[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// Store, by its name or YCSB class
+    #[arg(value_name = "STORE")]
+    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) properties: PropertyArgs,
+    /// Table to begin with (table)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) table: Option<String>,
+    /// Status lines: accepted, without effect
+    #[arg(short = 's', hide = true)]
+    pub(crate) status: bool,
+    #[command(flatten)]
+    pub(crate) java: JavaArgs,
+}
+
+/// A name to explain.
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// Name; without it all are listed
+    pub(crate) name: Option<String>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `serval report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Result folder or result.json
+    #[arg(value_name = "RESULT", value_hint = ValueHint::AnyPath)]
+    pub(crate) result: PathBuf,
+    /// Write the HTML report here instead of printing the summary; must not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the series here as CSV; must not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+/// `serval merge`.
+#[derive(Debug, Args)]
+pub(crate) struct MergeArgs {
+    /// Result folders or result.json files
+    #[arg(value_name = "RESULT", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    pub(crate) results: Vec<PathBuf>,
+    /// Write the merged document here instead of printing it; must not exist
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// YCSB's long flags with a single dash.
+const SINGLE_DASH: [&str; 9] =
+    ["-threads", "-target", "-label", "-cp", "-jvm-args", "-db", "-load", "-table", "-help"];
+
+/// Puts YCSB's single-dash flags into the common form, for YCSB's commands
+/// only.
+pub(crate) fn normalized(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let ycsb = arguments.get(1).is_some_and(|command| ["load", "run", "shell"].iter().any(|c| command == c));
+    if !ycsb {
+        return arguments;
+    }
+    let mut is_value = false;
+    for argument in arguments.iter_mut().skip(2) {
+        let Some(text) = argument.to_str() else {
+            is_value = false;
+            continue;
+        };
+        if is_value {
+            is_value = false;
+            continue;
+        }
+        let name = text.split('=').next().unwrap_or(text);
+        if SINGLE_DASH.contains(&name) {
+            is_value = !text.contains('=') && !["-load", "-help"].contains(&name);
+            *argument = format!("-{text}").into();
+        } else {
+            is_value = ["-p", "-P", "-l"].contains(&text) || (text.starts_with("--") && takes_value(text));
+        }
+    }
+    arguments
+}
+
+fn takes_value(flag: &str) -> bool {
+    [
+        "--threads",
+        "--target",
+        "--label",
+        "--property",
+        "--property-file",
+        "--cp",
+        "--jvm-args",
+        "--db",
+        "--result",
+    ]
+    .contains(&flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn ycsb(words: &str) -> YcsbArgs {
+        let arguments = std::iter::once("serval").chain(words.split(' ')).map(OsString::from);
+        match Cli::try_parse_from(normalized(arguments)).unwrap_or_else(|e| panic!("{e}")).command {
+            Command::Run(args) => args,
+            Command::Load(args) => args.ycsb,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ycsbs_command_lines_are_read_unchanged() {
+        let args = ycsb("run redis -s -P workloads/a -P b -p x=-1 -p y=z=w -threads 4 -target 100 -l name");
+        assert!(args.status);
+        assert_eq!(args.properties.files.len(), 2);
+        assert_eq!(args.properties.properties, ["x=-1", "y=z=w"]);
+        assert_eq!(args.properties.threads.as_deref(), Some("4"));
+        assert_eq!(args.properties.target.as_deref(), Some("100"));
+        assert_eq!(args.properties.label.as_deref(), Some("name"));
+        let args =
+            ycsb("load redis -cp /x:/y -jvm-args=-Xmx4g -db site.ycsb.db.RedisClient -load --threads 2");
+        assert_eq!(args.java.jvm_args.as_deref(), Some("-Xmx4g"));
+        assert_eq!(args.properties.threads.as_deref(), Some("2"));
+        let args = ycsb("run redis -jvm-args -Xmx4g -p -target=3 -t");
+        assert_eq!(args.java.jvm_args.as_deref(), Some("-Xmx4g"));
+        assert_eq!(args.properties.properties, ["-target=3"], "a value is left alone");
+    }
+}

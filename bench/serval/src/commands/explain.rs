@@ -1,0 +1,245 @@
+//! `serval stores`, `serval workloads`, `serval properties`: everything from
+//! the tables that also parse.
+
+use crate::{args::NameArgs, failure::Failure};
+use anstyle::{AnsiColor, Style};
+use serval_experiment::{
+    properties::catalog,
+    workloads::{WORKLOADS, WorkloadInfo},
+};
+use serval_model::properties::{Property, Table};
+use serval_stores::{STORES, StoreInfo};
+
+const HEADING: Style = AnsiColor::Green.on_default().bold();
+const NAME: Style = AnsiColor::Cyan.on_default();
+
+/// Columns of text.
+const WIDTH: usize = 96;
+
+fn heading(text: &str) {
+    anstream::println!("{HEADING}{text}{HEADING:#}");
+}
+
+/// Prints text wrapped and indented.
+fn paragraph(text: &str, indent: usize) {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent + line.chars().count() + 1 + word.chars().count() > WIDTH {
+            anstream::println!("{:indent$}{line}", "");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        anstream::println!("{:indent$}{line}", "");
+    }
+}
+
+fn default_of(property: &Property) -> String {
+    match property.default {
+        Some("") => "empty".into(),
+        Some(text) => text.to_owned(),
+        None => "none".into(),
+    }
+}
+
+fn explain(property: &Property) {
+    anstream::println!("  {NAME}{}{NAME:#}", property.name);
+    paragraph(property.meaning, 6);
+    let mut facts = vec![property.kind.describe()];
+    if !property.unit.is_empty() {
+        facts.push(format!("unit {}", property.unit));
+    }
+    facts.push(format!("default {}", default_of(property)));
+    facts.push(format!("from {}", property.source.name()));
+    if !property.aliases.is_empty() {
+        facts.push(format!("also {}", property.aliases.join(", ")));
+    }
+    paragraph(&facts.join("; "), 6);
+}
+
+fn explain_table(table: &Table) {
+    heading(&format!("Properties: {}", table.heading));
+    table.properties.iter().for_each(|property| explain(property));
+}
+
+fn property_json(property: &Property, heading: &str) -> serde_json::Value {
+    serde_json::json!({
+        "name": property.name,
+        "aliases": property.aliases,
+        "values": property.kind.describe(),
+        "default": property.default,
+        "unit": property.unit,
+        "source": property.source.name(),
+        "meaning": property.meaning,
+        "part": heading,
+    })
+}
+
+fn table_json(table: &Table) -> Vec<serde_json::Value> {
+    table.properties.iter().map(|property| property_json(property, table.heading)).collect()
+}
+
+fn print_json(value: &serde_json::Value) {
+    anstream::println!("{value:#}");
+}
+
+/// `serval stores [NAME]`.
+pub(crate) fn stores(args: &NameArgs) -> Result<(), Failure> {
+    let json = |info: &StoreInfo| {
+        serde_json::json!({
+            "name": info.name,
+            "aliases": info.aliases,
+            "summary": info.summary,
+            "details": info.details,
+            "properties": table_json(&info.properties),
+        })
+    };
+    if let Some(name) = &args.name {
+        let info = super::store(name)?;
+        if args.json {
+            print_json(&json(info));
+            return Ok(());
+        }
+        heading(info.name);
+        paragraph(info.summary, 2);
+        paragraph(info.details, 2);
+        if !info.aliases.is_empty() {
+            paragraph(&format!("Also: {}", info.aliases.join(", ")), 2);
+        }
+        if !info.properties.properties.is_empty() {
+            anstream::println!();
+            explain_table(&info.properties);
+        }
+        return Ok(());
+    }
+    if args.json {
+        print_json(&STORES.iter().map(json).collect());
+        return Ok(());
+    }
+    heading("Stores");
+    for info in STORES {
+        anstream::println!("  {NAME}{:<10}{NAME:#} {}", info.name, info.summary);
+    }
+    anstream::println!("\n'serval stores NAME' explains a store and its properties.");
+    Ok(())
+}
+
+/// `serval workloads [NAME]`.
+pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
+    let json = |info: &WorkloadInfo| {
+        serde_json::json!({
+            "name": info.name,
+            "classes": info.classes,
+            "summary": info.summary,
+            "details": info.details,
+            "properties": info.tables.iter().flat_map(table_json).collect::<Vec<_>>(),
+        })
+    };
+    if let Some(name) = &args.name {
+        let Some(info) = serval_experiment::workloads::find(name) else {
+            let known: Vec<&str> = WORKLOADS.iter().map(|info| info.name).collect();
+            return Err(Failure::usage(format!(
+                "unknown workload '{name}'. This build has {}",
+                known.join(", ")
+            )));
+        };
+        if args.json {
+            print_json(&json(info));
+            return Ok(());
+        }
+        heading(info.name);
+        paragraph(info.summary, 2);
+        paragraph(info.details, 2);
+        paragraph(&format!("workload={}", info.classes.join(" or ")), 2);
+        for table in info.tables {
+            anstream::println!();
+            explain_table(table);
+        }
+        return Ok(());
+    }
+    if args.json {
+        print_json(&WORKLOADS.iter().map(json).collect());
+        return Ok(());
+    }
+    heading("Workloads (property 'workload')");
+    for info in WORKLOADS {
+        anstream::println!("  {NAME}{:<18}{NAME:#} {}", info.name, info.summary);
+        anstream::println!("  {:<18} {}", "", info.classes[0]);
+    }
+    anstream::println!();
+    heading("Ready-made files (folder 'workloads')");
+    for (file, text) in [
+        ("workloada", "update heavy: half reads, half updates, zipfian"),
+        ("workloadb", "read mostly: 95 % reads, 5 % updates, zipfian"),
+        ("workloadc", "read only, zipfian"),
+        ("workloadd", "read latest: 95 % reads of new records, 5 % inserts"),
+        ("workloade", "short ranges: 95 % scans, 5 % inserts, zipfian"),
+        ("workloadf", "read-modify-write: half reads, half read-modify-writes, zipfian"),
+        ("tsworkloada", "time series: 90 % inserts, 10 % reads"),
+    ] {
+        anstream::println!("  {NAME}{file:<18}{NAME:#} {text}");
+    }
+    anstream::println!("\n'serval workloads NAME' explains a workload and its properties.");
+    Ok(())
+}
+
+/// `serval properties [NAME]`: all, the one of that name, or all whose names
+/// contain it.
+pub(crate) fn properties(args: &NameArgs) -> Result<(), Failure> {
+    let catalog = catalog();
+    let wanted = |property: &Property| match &args.name {
+        None => true,
+        Some(name) => property.name.contains(name.as_str()) || property.aliases.contains(&name.as_str()),
+    };
+    let exact = args.name.as_deref().and_then(|name| catalog.find(name));
+    let matching =
+        |property: &Property| exact.map_or_else(|| wanted(property), |exact| exact.name == property.name);
+    let tables: Vec<(&str, Vec<&Property>)> = catalog
+        .tables()
+        .iter()
+        .map(|table| {
+            (table.heading, table.properties.iter().copied().filter(|p| matching(p)).collect::<Vec<_>>())
+        })
+        .filter(|(_, properties)| !properties.is_empty())
+        .collect();
+    if tables.is_empty() {
+        let name = args.name.as_deref().unwrap_or_default();
+        let near = catalog.nearest(name, 3);
+        let hint = near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+        return Err(Failure::usage(format!("no property has '{name}' in its name{hint}")));
+    }
+    if args.json {
+        let all: Vec<_> = tables
+            .iter()
+            .flat_map(|(heading, list)| list.iter().map(|p| property_json(p, heading)))
+            .collect();
+        print_json(&all.into());
+        return Ok(());
+    }
+    for (index, (part, list)) in tables.iter().enumerate() {
+        if index > 0 {
+            anstream::println!();
+        }
+        heading(&format!("Properties: {part}"));
+        for property in list {
+            if args.name.is_some() {
+                explain(property);
+            } else {
+                let unit =
+                    if property.unit.is_empty() { String::new() } else { format!(" {}", property.unit) };
+                let default = property.default.map(|text| format!(" = {text}{unit}")).unwrap_or_default();
+                anstream::println!("  {NAME}{}{NAME:#}{default}", property.name);
+            }
+        }
+    }
+    if args.name.is_none() {
+        anstream::println!(
+            "\n'serval properties NAME' explains a property: meaning, values, unit, default, source."
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The commands.
+
+pub(crate) mod explain;
+pub(crate) mod shell;
+pub(crate) mod ycsb;
+
+use crate::{args::PropertyArgs, failure::Failure};
+use serval_experiment::{properties as p, without_secrets};
+use serval_model::properties::{Fault, Faults, Origin, Properties};
+use serval_stores::StoreInfo;
+
+/// Reads property files and what the command line sets over them. All faults
+/// come at once.
+pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
+    let mut properties = Properties::new();
+    let mut faults = Vec::new();
+    for file in &args.files {
+        if let Err(more) = properties.load_file(file) {
+            faults.extend(more.0);
+        }
+    }
+    for text in &args.properties {
+        let origin = Origin::CommandLine("-p".into());
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
+            _ => faults.push(Fault {
+                origin: Some(origin),
+                problem: format!(
+                    "'{text}' is no property: write NAME=VALUE, for example -p recordcount=1000"
+                ),
+            }),
+        }
+    }
+    let flags = [
+        (&p::THREAD_COUNT, &args.threads, "-threads"),
+        (&p::TARGET, &args.target, "-target"),
+        (&p::LABEL, &args.label, "-l"),
+    ];
+    for (property, value, flag) in flags {
+        if let Some(value) = value {
+            properties.set(property.name, value, Origin::CommandLine(flag.into()));
+        }
+    }
+    if faults.is_empty() { Ok(properties) } else { Err(Faults(faults)) }
+}
+
+/// The store of a name.
+pub(crate) fn store(name: &str) -> Result<&'static StoreInfo, Failure> {
+    serval_stores::find(name).ok_or_else(|| Failure::usage(serval_stores::unknown(name)))
+}
+
+/// The command line, without secrets.
+pub(crate) fn command_line() -> Vec<String> {
+    without_secrets(std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()))
+}
+
+/// Tells warnings of a plan.
+pub(crate) fn tell_warnings(warnings: &[Fault]) {
+    for warning in warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+}

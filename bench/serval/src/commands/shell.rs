@@ -1,0 +1,277 @@
+//! `serval shell`: single operations by hand, with the commands and answers
+//! of YCSB's shell.
+
+use super::{properties, store, tell_warnings};
+use crate::{args::ShellArgs, failure::Failure};
+use rustyline::{DefaultEditor, error::ReadlineError};
+use serval_experiment::{
+    foreign,
+    properties::catalog,
+    session::{Question, QuestionKind, open},
+};
+use serval_model::{
+    Outcome, Purpose, Reply, Schema,
+    properties::{Faults, Reader},
+};
+use serval_workload::core::properties as core;
+use std::{
+    io::{BufRead, IsTerminal},
+    path::PathBuf,
+    time::Instant,
+};
+
+const HELP: &str = "\
+Commands:
+  read key [field1 field2 ...] - Read a record
+  scan key recordcount [field1 field2 ...] - Scan starting at key
+  insert key name1=value1 [name2=value2 ...] - Insert a new record
+  update key name1=value1 [name2=value2 ...] - Update a record
+  delete key - Delete a record
+  table [tablename] - Get or [set] the name of the table
+  help - Show this
+  quit - Quit
+Values with spaces: name=\"some value\".";
+
+/// Where lines come from: a terminal with history and editing, or a pipe.
+enum Lines {
+    Terminal(Box<DefaultEditor>, Option<PathBuf>),
+    Pipe(std::io::Lines<std::io::StdinLock<'static>>),
+}
+
+impl Lines {
+    fn new() -> Lines {
+        if std::io::stdin().is_terminal()
+            && let Ok(mut editor) = DefaultEditor::new()
+        {
+            let home = std::env::var_os("XDG_STATE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
+            let history = home.map(|folder| folder.join("serval").join("shell_history"));
+            if let Some(path) = &history {
+                // No history yet is no fault.
+                let _ = editor.load_history(path);
+            }
+            return Lines::Terminal(Box::new(editor), history);
+        }
+        Lines::Pipe(std::io::stdin().lock().lines())
+    }
+
+    fn next(&mut self) -> Option<String> {
+        match self {
+            Lines::Terminal(editor, _) => loop {
+                match editor.readline("> ") {
+                    Ok(line) => {
+                        let _ = editor.add_history_entry(line.trim());
+                        return Some(line);
+                    }
+                    // Ctrl-C clears the line, as in other shells.
+                    Err(ReadlineError::Interrupted) => {}
+                    Err(_) => return None,
+                }
+            },
+            Lines::Pipe(lines) => lines.next()?.ok(),
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let Lines::Terminal(editor, Some(path)) = self {
+            // A history that cannot be kept is not worth an error.
+            let _ = path.parent().map(std::fs::create_dir_all);
+            let _ = editor.save_history(path);
+        }
+    }
+}
+
+/// Splits a line into words; double quotes keep spaces together.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
+    for c in line.chars() {
+        match c {
+            '"' => (quoted, any) = (!quoted, true),
+            c if c.is_whitespace() && !quoted => {
+                if any {
+                    words.push(std::mem::take(&mut word));
+                }
+                any = false;
+            }
+            c => {
+                word.push(c);
+                any = true;
+            }
+        }
+    }
+    if any {
+        words.push(word);
+    }
+    words
+}
+
+/// What a line asks for.
+#[derive(Debug, PartialEq)]
+enum Line {
+    Nothing,
+    Help,
+    Quit,
+    Table(Option<String>),
+    Ask(String, QuestionKind),
+    Wrong(String),
+}
+
+fn fields(words: &[String]) -> Result<Vec<(String, String)>, String> {
+    let pairs = words.iter().map(|word| match word.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("Error: '{word}' should be name=value")),
+    });
+    pairs.collect()
+}
+
+fn parse(line: &str) -> Line {
+    let words = words(line);
+    let Some((command, rest)) = words.split_first() else { return Line::Nothing };
+    let wrong = |syntax: &str| Line::Wrong(format!("Error: syntax is \"{syntax}\""));
+    match (command.as_str(), rest) {
+        ("help" | "?", []) => Line::Help,
+        ("quit" | "exit", []) => Line::Quit,
+        ("table", []) => Line::Table(None),
+        ("table", [name]) => Line::Table(Some(name.clone())),
+        ("table", _) => wrong("table tablename"),
+        ("read", [key, fields @ ..]) => Line::Ask(key.clone(), QuestionKind::Read(fields.to_vec())),
+        ("read", _) => wrong("read keyname [field1 field2 ...]"),
+        ("scan", [key, count, fields @ ..]) => match count.parse() {
+            Ok(count) => Line::Ask(key.clone(), QuestionKind::Scan(count, fields.to_vec())),
+            Err(_) => wrong("scan keyname scanlength [field1 field2 ...]"),
+        },
+        ("scan", _) => wrong("scan keyname scanlength [field1 field2 ...]"),
+        ("insert" | "update", [key, first, more @ ..]) => {
+            let pairs: Vec<String> = std::iter::once(first).chain(more).cloned().collect();
+            match fields(&pairs) {
+                Ok(fields) if command == "insert" => Line::Ask(key.clone(), QuestionKind::Insert(fields)),
+                Ok(fields) => Line::Ask(key.clone(), QuestionKind::Update(fields)),
+                Err(problem) => Line::Wrong(problem),
+            }
+        }
+        ("insert" | "update", _) => wrong(&format!("{command} keyname name1=value1 [name2=value2 ...]")),
+        ("delete", [key]) => Line::Ask(key.clone(), QuestionKind::Delete),
+        ("delete", _) => wrong("delete keyname"),
+        _ => Line::Wrong(format!("Error: unknown command \"{command}\". Type \"help\" for help")),
+    }
+}
+
+fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
+    let lead = match kind {
+        QuestionKind::Read(_) => "Return code",
+        QuestionKind::Delete => "Return result",
+        _ => "Result",
+    };
+    anstream::println!("{lead}: {}", outcome.status.name());
+    if let Some(message) = &outcome.message {
+        anstream::println!("{message}");
+    }
+    let records = reply.records();
+    match kind {
+        QuestionKind::Read(_) => {
+            for (name, value) in records.iter().flat_map(|record| record.iter()) {
+                anstream::println!("{name}={}", String::from_utf8_lossy(value));
+            }
+        }
+        QuestionKind::Scan(..) if outcome.is_ok() => {
+            const LINE: &str = "--------------------------------";
+            anstream::println!("{}", if records.is_empty() { "0 records" } else { LINE });
+            for (index, record) in records.iter().enumerate() {
+                anstream::println!("Record {index}");
+                for (name, value) in record.iter() {
+                    anstream::println!("{name}={}", String::from_utf8_lossy(value));
+                }
+                anstream::println!("{LINE}");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `serval shell STORE`.
+pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
+    let info = store(&args.store)?;
+    let properties = properties(&args.properties)?;
+    let (faults, warnings) = properties.check_names(&catalog(), foreign::PROPERTIES, false);
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    tell_warnings(&warnings);
+    let mut reader = Reader::new(&properties);
+    let mut table = args.table.clone().unwrap_or_else(|| reader.text(&core::TABLE));
+    let prefix = reader.text(&core::FIELD_NAME_PREFIX);
+    let fields = (0..reader.count(&core::FIELD_COUNT)).map(|i| format!("{prefix}{i}")).collect();
+    reader.finish()?;
+    let session = open(info.name, &properties)?;
+    // Records by hand: what is not there yet is made.
+    session.prepare(&Schema { table: table.clone(), fields }, Purpose::Load)?;
+    let mut lines = Lines::new();
+    let terminal = matches!(lines, Lines::Terminal(..));
+    if terminal {
+        anstream::println!("Connected to {}. Type \"help\" for help.", info.name);
+    }
+    let asked: std::cell::RefCell<Option<(QuestionKind, Instant)>> = std::cell::RefCell::default();
+    let mut questions = || loop {
+        match parse(&lines.next()?) {
+            Line::Nothing => {}
+            Line::Help => anstream::println!("{HELP}"),
+            Line::Quit => return None,
+            Line::Table(name) => {
+                table = name.unwrap_or_else(|| table.clone());
+                anstream::println!("Using table \"{table}\"");
+            }
+            Line::Wrong(problem) => anstream::println!("{problem}"),
+            Line::Ask(key, operation) => {
+                *asked.borrow_mut() = Some((operation.clone(), Instant::now()));
+                return Some(Question { operation, table: table.clone(), key });
+            }
+        }
+    };
+    let mut answer = |outcome: Outcome, reply: &Reply| {
+        if let Some((kind, since)) = asked.borrow_mut().take() {
+            let took = since.elapsed();
+            show(&kind, &outcome, reply);
+            anstream::println!("{} ms", took.as_millis());
+        }
+    };
+    session.ask(&mut questions, &mut answer)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_ycsbs_commands() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        for (line, expected) in [
+            ("", Line::Nothing),
+            ("  ", Line::Nothing),
+            ("quit", Line::Quit),
+            ("table x", Line::Table(Some("x".into()))),
+            ("read user1", Line::Ask("user1".into(), QuestionKind::Read(vec![]))),
+            ("read user1 f g", Line::Ask("user1".into(), QuestionKind::Read(vec!["f".into(), "g".into()]))),
+            ("scan a 5", Line::Ask("a".into(), QuestionKind::Scan(5, vec![]))),
+            (
+                "insert k a=1 b=\"x y\" c=",
+                Line::Ask(
+                    "k".into(),
+                    QuestionKind::Insert(vec![pair("a", "1"), pair("b", "x y"), pair("c", "")]),
+                ),
+            ),
+            ("update k a=b=c", Line::Ask("k".into(), QuestionKind::Update(vec![pair("a", "b=c")]))),
+            ("delete k", Line::Ask("k".into(), QuestionKind::Delete)),
+        ] {
+            assert_eq!(parse(line), expected, "{line}");
+        }
+        for line in
+            ["read", "scan a", "scan a b", "insert k", "insert k novalue", "delete", "jump", "table a b"]
+        {
+            assert!(matches!(parse(line), Line::Wrong(_)), "{line}");
+        }
+    }
+}

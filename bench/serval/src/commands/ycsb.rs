@@ -1,0 +1,291 @@
+//! `serval load` and `serval run`: YCSB's commands with YCSB's output.
+
+use super::{command_line, properties, store, tell_warnings};
+use crate::{
+    args::{LoadArgs, YcsbArgs},
+    failure::{self, Failure},
+    interrupt,
+    render::files,
+    show::Show,
+    stdout,
+};
+use serval_experiment::{
+    bench::effective_properties,
+    folder::ResultFolder,
+    perform::{Files, Performed, perform, resume_point},
+    plan::{Plan, Request},
+    properties as p,
+    session::open,
+};
+use serval_measure::{legacy::TimeKind, recorder::Pair};
+use serval_model::{Metric, Status as Ended, properties::Origin};
+use serval_report::ycsb::{Exporter, Legacy, Metrics, Report, StatusLine};
+use serval_runner::{EndedBy, Interval, Observer, Progress};
+use serval_workload::core::Phase;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// `serval load STORE`.
+pub(crate) fn load(args: &LoadArgs) -> Result<ExitCode, Failure> {
+    execute(&args.ycsb, Phase::Load, args.resume)
+}
+
+/// `serval run STORE`.
+pub(crate) fn run(args: &YcsbArgs) -> Result<ExitCode, Failure> {
+    execute(args, Phase::Run, false)
+}
+
+fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Failure> {
+    let info = store(&args.store)?;
+    let mut properties = properties(&args.properties)?;
+    if args.status {
+        properties.set(p::STATUS.name, "true", Origin::CommandLine("-s".into()));
+    }
+    if resume {
+        properties.set(p::LOAD_RESUME.name, "true", Origin::CommandLine("--resume".into()));
+    }
+    let request = Request { properties, phase, store: info, strict: false, resume: None };
+    let mut plan = Plan::new(request.clone())?;
+    tell_warnings(&plan.warnings);
+    check_outputs(&plan)?;
+    let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
+    let session = open(info.name, &plan.properties)?;
+    if plan.resume && phase == Phase::Load {
+        let resume = resume_point(&plan, &*session)?;
+        let seed = plan.options.seed;
+        plan = Plan::new(Request { resume, ..request })?;
+        plan.options.seed = seed;
+        if let Some((from, _)) = resume {
+            anstream::eprintln!("going on with the load at record {from}");
+        }
+    }
+    let clients = plan.options.clients;
+    let units = plan.workload.units().or(plan.options.units);
+    if units.is_some_and(|units| units < clients as u64 && units > 0) {
+        anstream::eprintln!(
+            "warning: there are more clients (threadcount) than operations; some would have nothing to do"
+        );
+    }
+    let (control, unfinished) = interrupt::control();
+    unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
+    anstream::eprintln!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
+    let mut show = Status::new(&plan);
+    let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
+    let performed = perform(&plan, &*session, &control, &mut show, growing, command_line());
+    show.bar.finish();
+    let performed = performed?;
+    show.last_line(&performed);
+    drop(session);
+    for warning in &performed.document.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    export(&plan, &performed)?;
+    if let Some(folder) = folder {
+        for (name, contents) in files(&performed.document)? {
+            folder.write(&name, &contents)?;
+        }
+        let properties = format!("{}.properties", plan.phase_name());
+        folder.write(&properties, effective_properties(&plan).as_bytes())?;
+        let path = folder.finish()?;
+        unfinished.set(None);
+        anstream::eprintln!("result: {}", path.display());
+    }
+    if phase == Phase::Load && performed.record.ended_by == EndedBy::Interrupted {
+        anstream::eprintln!("the load is not complete; the same command with --resume goes on with it");
+    }
+    Ok(exit_code(&plan, &performed))
+}
+
+/// The exit status of a phase that has ended.
+pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
+    let overall = &performed.document.overall;
+    let done = overall.operations.max(1) as f64;
+    let unfinished_load =
+        plan.phase == Phase::Load && plan.workload.units().is_some_and(|units| overall.operations < units);
+    if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {
+        return ExitCode::from(failure::INTERRUPTED);
+    }
+    if overall.failed as f64 / done > plan.failures_allowed || (unfinished_load && overall.failed > 0) {
+        return ExitCode::from(failure::OPERATIONS_FAILED);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Files that the end will write must be writable before the run.
+fn check_outputs(plan: &Plan) -> Result<(), Failure> {
+    let outputs =
+        [(&plan.output.export_file, p::EXPORT_FILE.name), (&plan.output.raw_file, p::RAW_OUTPUT_FILE.name)];
+    for (path, name) in outputs {
+        let Some(path) = path else { continue };
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
+            return Err(Failure::output(format!(
+                "{name}={}: cannot be written: is the folder there?",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes YCSB's output, or the result document for `exporter=json`.
+fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    let in_memory = |error: std::io::Error| Failure::output(error.to_string());
+    let custom = plan.workload.metrics();
+    let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
+    let totals = &performed.record.totals;
+    let options = plan.output.ycsb(&custom, totals.paced);
+    let legacy = legacy(performed);
+    let report = Report {
+        options,
+        runtime_ms: performed.record.duration.as_millis() as u64,
+        operations: totals.units,
+        metrics: &totals.measured,
+        legacy: &legacy,
+        raw: &performed.raw,
+    };
+    if options.kind.is_raw() {
+        let since_epoch = performed.record.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_ms = since_epoch.as_millis() as u64;
+        match &plan.output.raw_file {
+            None => report.write_raw_points(epoch_ms, &mut text).map_err(in_memory)?,
+            Some(path) => {
+                // YCSB appends, and other tools expect what several runs left.
+                let file = fs::OpenOptions::new().create(true).append(true).open(path);
+                let written = file
+                    .and_then(|file| report.write_raw_points(epoch_ms, &mut std::io::BufWriter::new(file)));
+                written.map_err(|error| {
+                    Failure::output(format!("{}: cannot be written: {error}", path.display()))
+                })?;
+            }
+        }
+    }
+    match Exporter::from_name(&plan.output.exporter) {
+        Some(exporter) => exporter.write(&report.lines(), &mut text).map_err(in_memory)?,
+        None => text.extend(crate::render::json(&performed.document)?),
+    }
+    match &plan.output.export_file {
+        Some(path) => fs::write(path, text).map_err(|error| {
+            Failure::output(format!("exportfile={}: cannot be written: {error}", path.display()))
+        }),
+        None => stdout(&text),
+    }
+}
+
+/// The older measurement types of all threads.
+fn legacy(performed: &Performed) -> Legacy {
+    let mut merged: BTreeMap<(Metric, Ended, TimeKind), serval_measure::legacy::LegacySeries> =
+        BTreeMap::new();
+    for legacy in performed.record.recorders.iter().filter_map(|recorder| recorder.legacy()) {
+        for (metric, status, time, series) in legacy.series() {
+            merged.entry((metric, status, time)).or_default().merge(series);
+        }
+    }
+    merged
+}
+
+/// YCSB's status lines with `-s`, a bar on a terminal without it.
+struct Status<'a> {
+    plan: &'a Plan,
+    bar: Show,
+    every: Option<Duration>,
+    next: Duration,
+    /// Times and operations since the last line.
+    since: Metrics,
+    seen: BTreeSet<(Metric, Ended)>,
+    before: (Duration, u64),
+    now: Progress,
+    units: Option<u64>,
+}
+
+impl<'a> Status<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        Status {
+            plan,
+            bar: Show::new(
+                plan,
+                plan.status.is_some() || !std::io::IsTerminal::is_terminal(&std::io::stderr()),
+            ),
+            every: plan.status,
+            next: Duration::ZERO,
+            since: Metrics::new(),
+            seen: BTreeSet::new(),
+            before: (Duration::ZERO, 0),
+            now: Progress { elapsed: Duration::ZERO, warming_up: false, units: 0, failed: 0 },
+            units: plan.workload.units().or(plan.options.units),
+        }
+    }
+
+    fn line(&mut self) {
+        let custom = self.plan.workload.metrics();
+        let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
+        let (since, before) = self.before;
+        let seconds = (self.now.elapsed.saturating_sub(since)).as_secs_f64();
+        let seen: Vec<_> = self.seen.iter().copied().collect();
+        let line = StatusLine {
+            options: self.plan.output.ycsb(&custom, self.plan.options.rate.is_some()),
+            label: &self.plan.label,
+            now: &jiff::Zoned::now(),
+            elapsed: self.now.elapsed,
+            operations: self.now.units,
+            current_rate: if seconds > 0.0 {
+                self.now.units.saturating_sub(before) as f64 / seconds
+            } else {
+                0.0
+            },
+            todo: self.units.map_or(0, |units| units.saturating_sub(self.now.units)),
+            seen: &seen,
+            interval: &self.since,
+        }
+        .line();
+        anstream::eprintln!("{line}");
+        if self.plan.output.measurement_type == "timeseries" {
+            // As YCSB: its older status goes to standard output as well.
+            let _ = stdout(format!("{line}\n").as_bytes());
+        }
+        self.before = (self.now.elapsed, self.now.units);
+        self.since.clear();
+    }
+
+    fn last_line(&mut self, performed: &Performed) {
+        if self.every.is_some() {
+            self.now.units = performed.record.totals.units;
+            self.line();
+        }
+    }
+}
+
+impl Observer for Status<'_> {
+    fn connected(&mut self, clients: usize, of: usize) {
+        self.bar.connected(clients, of);
+    }
+
+    fn started(&mut self, _: SystemTime) {
+        anstream::eprintln!("Starting test.");
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        self.now = *progress;
+        self.bar.progress(progress);
+        if let Some(every) = self.every
+            && progress.elapsed >= self.next
+        {
+            self.line();
+            self.next += every;
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        for (key, pair) in &interval.pairs {
+            self.seen.insert(*key);
+            let sum: &mut Pair = self.since.entry(*key).or_default();
+            sum.merge(pair);
+        }
+        self.bar.interval(interval);
+    }
+}

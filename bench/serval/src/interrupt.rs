@@ -1,0 +1,45 @@
+//! Ctrl-C: the first asks for a clean end, the second ends at once.
+
+use serval_runner::Control;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Folders to remove when ending at once.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unfinished(Arc<Mutex<Option<PathBuf>>>);
+
+impl Unfinished {
+    /// Remembers the folder of a result in the making.
+    pub(crate) fn set(&self, path: Option<PathBuf>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path;
+    }
+}
+
+/// Has signals end runs under the control that is returned.
+pub(crate) fn control() -> (Control, Unfinished) {
+    let (control, unfinished) = (Control::default(), Unfinished::default());
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
+        // Then signals do what they do by default.
+        return (control, unfinished);
+    };
+    let (for_signals, folder) = (control.clone(), unfinished.clone());
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if for_signals.interrupted() {
+                if let Some(path) = folder.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    let _ = std::fs::remove_dir_all(path);
+                }
+                std::process::exit(128 + signal);
+            }
+            anstream::eprintln!("\nending; once more ends at once");
+            for_signals.interrupt();
+        }
+    });
+    (control, unfinished)
+}

@@ -1,0 +1,159 @@
+//! What people see while a run goes: a bar on a terminal, plain lines
+//! elsewhere, YCSB's status lines when asked for.
+
+use crate::format::{count, span};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serval_experiment::plan::Plan;
+use serval_measure::histogram::Histogram;
+use serval_runner::{Interval, Observer, Progress};
+use serval_workload::core::Phase;
+use std::{
+    collections::VecDeque,
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+/// Time between plain lines.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Time over which the bar's rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(2);
+
+/// A bar, or lines.
+pub(crate) struct Show {
+    title: &'static str,
+    bar: ProgressBar,
+    terminal: bool,
+    units: Option<u64>,
+    time: Option<Duration>,
+    warm_up: Duration,
+    recent: VecDeque<(Instant, u64)>,
+    latency: String,
+    next_line: Duration,
+}
+
+impl Show {
+    /// For a plan; silent when `quiet`.
+    pub(crate) fn new(plan: &Plan, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !quiet;
+        let units = plan.workload.units().or(plan.options.units);
+        let target =
+            if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        Show {
+            title: if plan.phase == Phase::Load { "load" } else { "run" },
+            bar,
+            terminal: terminal || quiet,
+            units,
+            time: plan.options.time,
+            warm_up: plan.options.warm_up,
+            recent: VecDeque::new(),
+            latency: String::new(),
+            next_line: LINE_EVERY,
+        }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn style(&self, template: &str) {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style.progress_chars("━╸─"));
+        }
+    }
+
+    fn rate(&mut self, units: u64) -> f64 {
+        let now = Instant::now();
+        self.recent.push_back((now, units));
+        while self.recent.len() > 2 && now - self.recent[0].0 > RATE_OVER {
+            self.recent.pop_front();
+        }
+        let (since, before) = self.recent[0];
+        let seconds = (now - since).as_secs_f64();
+        if seconds > 0.0 { units.saturating_sub(before) as f64 / seconds } else { 0.0 }
+    }
+
+    fn remaining(&self, progress: &Progress, rate: f64) -> Option<Duration> {
+        let measured = progress.elapsed.saturating_sub(self.warm_up);
+        let by_time = self.time.map(|time| time.saturating_sub(measured));
+        let by_units = self.units.filter(|_| rate > 0.0).map(|units| {
+            Duration::from_secs_f64((units.saturating_sub(progress.units) as f64 / rate).min(3e8))
+        });
+        match (by_time, by_units) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn message(&mut self, progress: &Progress) -> String {
+        if progress.warming_up {
+            let left = self.warm_up.saturating_sub(progress.elapsed);
+            return format!("warming up, {} left", span(left));
+        }
+        let rate = self.rate(progress.units);
+        let mut parts = vec![format!("{}/s", count(rate as u64))];
+        if !self.latency.is_empty() {
+            parts.push(self.latency.clone());
+        }
+        if progress.failed > 0 {
+            parts.push(format!("{} failed", count(progress.failed)));
+        }
+        if let Some(left) = self.remaining(progress, rate) {
+            parts.push(format!("ETA {}", span(left)));
+        }
+        parts.join(" · ")
+    }
+}
+
+impl Observer for Show {
+    fn connected(&mut self, clients: usize, of: usize) {
+        self.style("{prefix:>5} {msg}");
+        self.bar.set_prefix(self.title);
+        self.bar.set_message(format!("connecting {clients} of {of} clients"));
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let message = self.message(progress);
+        if !self.terminal && progress.elapsed >= self.next_line {
+            self.next_line += LINE_EVERY;
+            let done = self.units.map_or_else(String::new, |units| format!(" of {}", count(units)));
+            anstream::eprintln!(
+                "{} {:>4}s: {}{done} · {message}",
+                self.title,
+                progress.elapsed.as_secs(),
+                count(progress.units)
+            );
+        }
+        match (self.units, self.time) {
+            _ if progress.warming_up => self.style("{prefix:>5} {spinner} {msg}"),
+            (Some(units), _) => {
+                self.style("{prefix:>5} {wide_bar} {human_pos}/{human_len} {msg}");
+                self.bar.set_length(units);
+                self.bar.set_position(progress.units);
+            }
+            (None, Some(time)) => {
+                self.style("{prefix:>5} {bar:24} {msg}");
+                self.bar.set_length(time.as_millis() as u64);
+                self.bar.set_position(progress.elapsed.saturating_sub(self.warm_up).as_millis() as u64);
+            }
+            (None, None) => self.style("{prefix:>5} {spinner} {msg}"),
+        }
+        self.bar.set_message(message);
+        self.bar.tick();
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        let mut all = Histogram::new();
+        for ((metric, status), pair) in &interval.pairs {
+            if status.is_ok() && metric.index() < serval_model::OperationKind::ALL.len() {
+                all.merge(if interval.paced { &pair.response } else { &pair.service });
+            }
+        }
+        if !all.is_empty() {
+            let time = |percentile| span(Duration::from_nanos(all.percentile(percentile)));
+            self.latency = format!("p50 {} p99 {}", time(50.0), time(99.0));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Hotspot: the first part of the range is hot.
+//!
+//! Law: with H = floor(hot fraction x N) of the N keys from `min`, a draw is
+//! uniform over the first H with the hot share as probability, and uniform
+//! over the others otherwise. Example: keys 0 to 999, fraction 0.2, share
+//! 0.8: keys 0 to 199 get 0.4 % each, the others 0.025 % each.
+//!
+//! YCSB's `HotspotIntegerGenerator` divides by zero when a part that is
+//! empty is to be drawn from (fraction 0 with share 0.8); here the other part
+//! is taken. It keeps H in 32 bits; here H has 64.
+
+use super::error::{DistributionError, fraction, items};
+use crate::random::Random;
+
+/// The hotspot distribution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hotspot {
+    min: u64,
+    hot: u64,
+    cold: u64,
+    hot_share: f64,
+}
+
+impl Hotspot {
+    /// Over the keys `min` to `max`, both included. `hot_fraction` of the
+    /// keys get `hot_share` of the draws; both are in [0, 1].
+    pub fn new(min: u64, max: u64, hot_fraction: f64, hot_share: f64) -> Result<Self, DistributionError> {
+        let items = items(min, max)?;
+        let hot_fraction = fraction("fraction of hot keys", hot_fraction)?;
+        let hot_share = fraction("share of operations on hot keys", hot_share)?;
+        let hot = ((items as f64 * hot_fraction) as u64).min(items);
+        Ok(Hotspot { min, hot, cold: items - hot, hot_share })
+    }
+
+    /// A key: one draw for the part, one within it. O(1).
+    #[inline]
+    pub fn draw<R: Random + ?Sized>(&self, rng: &mut R) -> u64 {
+        let hit = rng.next_f64() < self.hot_share;
+        if (hit && self.hot > 0) || self.cold == 0 {
+            self.min + rng.below(self.hot)
+        } else {
+            self.min + self.hot + rng.below(self.cold)
+        }
+    }
+
+    /// The smallest key.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// The smallest key that is drawn at all.
+    pub(crate) fn lowest(&self) -> u64 {
+        if self.hot == 0 || (self.hot_share == 0.0 && self.cold > 0) { self.min + self.hot } else { self.min }
+    }
+}

@@ -1,0 +1,67 @@
+//! YCSB's `ScrambledZipfianGenerator`: popular keys scattered by a hash.
+//!
+//! Law: x is Zipfian over 10^10 + 1 items with exponent theta; the key is
+//! `min + fnv64(x) mod (max - min + 1)`. Example: x = 0 has the hash
+//! 6284781860667377211, so over the keys 0 to 999 the most popular is 211.
+//!
+//! This is not Zipf's law over the keys: the hottest item of 10^10 is drawn
+//! 3.8 % of the time however few the keys are, where Zipf's law gives 12.9 %
+//! for 1,000 keys, and hashes modulo the number of keys collide, so that more
+//! than a third of N keys gets none of the N most popular items. It is here
+//! because results of other people were measured with it;
+//! [`ScatteredZipf`](super::ScatteredZipf) is the law itself.
+
+use super::{
+    error::{DistributionError, items},
+    zipfian::Zipfian,
+};
+use crate::{hash::fnv64, random::Random};
+
+/// YCSB's zipfian request distribution.
+///
+/// YCSB's constructor discards one draw: see [`Zipfian::CONSTRUCTOR_DRAWS`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScrambledZipfian {
+    zipfian: Zipfian,
+    min: u64,
+    items: u64,
+}
+
+impl ScrambledZipfian {
+    /// The largest item that is drawn before the hash, so that there are
+    /// 10^10 + 1 of them.
+    pub const MAX_ITEM: u64 = 10_000_000_000;
+
+    /// YCSB's value of zeta(10^10, 0.99). See [`zeta`](super::zeta()) for its
+    /// error.
+    pub const ZETAN: f64 = 26.469_028_201_783_02;
+
+    /// Over the keys `min` to `max`, both included. With the exponent
+    /// [`Zipfian::THETA`] this is YCSB's to the last bit; others, in [0, 1),
+    /// take no longer.
+    pub fn new(min: u64, max: u64, theta: f64) -> Result<Self, DistributionError> {
+        let items = items(min, max)?;
+        let zipfian = if theta == Zipfian::THETA {
+            Zipfian::with_zeta(0, Self::MAX_ITEM, theta, Self::ZETAN)?
+        } else {
+            Zipfian::new(0, Self::MAX_ITEM, theta)?
+        };
+        Ok(ScrambledZipfian { zipfian, min, items })
+    }
+
+    /// A key. O(1).
+    #[inline]
+    pub fn draw<R: Random + ?Sized>(&mut self, rng: &mut R) -> u64 {
+        self.min + fnv64(self.zipfian.next(rng)) % self.items
+    }
+
+    /// The smallest key.
+    pub fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// The distribution before the hash.
+    pub fn zipfian(&self) -> &Zipfian {
+        &self.zipfian
+    }
+}

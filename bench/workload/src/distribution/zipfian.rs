@@ -1,0 +1,186 @@
+//! Zipf's law by the formula of Gray, Sundaresan, Englert, Baclawski and
+//! Weinberger ("Quickly Generating Billion-Record Synthetic Databases",
+//! SIGMOD 1994), as YCSB's `ZipfianGenerator` has it, to the last bit.
+//!
+//! Law: item i of n, from 0, has probability 1/((i+1)^theta zeta(n, theta));
+//! exactly so for items 0 and 1, nearly so for the others. Symbols:
+//!
+//! * theta: the exponent, 0 <= theta < 1; 0 is uniform
+//! * zetan = zeta(n, theta)
+//! * alpha = 1/(1 - theta)
+//! * eta = (1 - (2/n)^(1-theta)) / (1 - zeta(2, theta)/zetan)
+//!
+//! A uniform draw u gives item 0 if u zetan < 1, item 1 if u zetan < 1 +
+//! 0.5^theta, else item floor(n (eta u - eta + 1)^alpha). Example: n = 1000,
+//! theta = 0.99 have zetan = 7.729, alpha = 100, eta = 0.0748; u = 0.1 gives
+//! item 0, u = 0.19 item 1, and u = 0.5 item floor(1000 x 0.9626^100) = 22.
+
+use super::{
+    error::{DistributionError, items},
+    zeta::{DIRECT_TERMS, direct, zeta},
+};
+use crate::random::Random;
+
+/// A growth of at most this many items is added term by term, which costs as
+/// much as a [`zeta`] of a long sum.
+const SMALL_GROWTH: u64 = 32;
+
+/// Zipf's law over a range of numbers, the smallest the most popular.
+///
+/// YCSB's constructor draws one item and discards it. Constructing takes no
+/// source of draws here: whoever wants YCSB's sequence of items calls
+/// [`Zipfian::next`] once beforehand ([`Zipfian::CONSTRUCTOR_DRAWS`]).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zipfian {
+    base: u64,
+    items: u64,
+    theta: f64,
+    alpha: f64,
+    zetan: f64,
+    eta: f64,
+    /// The part of eta that the number of items at construction gives.
+    eta_items: f64,
+    zeta2: f64,
+    below_second: f64,
+    count: u64,
+}
+
+impl Zipfian {
+    /// YCSB's exponent.
+    pub const THETA: f64 = 0.99;
+
+    /// Items that YCSB's constructor draws and discards.
+    pub const CONSTRUCTOR_DRAWS: u32 = 1;
+
+    /// Over the numbers `min` to `max`, both included, with exponent `theta`
+    /// in [0, 1). Takes at most some milliseconds, whatever the range.
+    pub fn new(min: u64, max: u64, theta: f64) -> Result<Self, DistributionError> {
+        let items = items(min, max)?;
+        check_theta(theta)?;
+        Ok(Zipfian::build(min, items, theta, zeta(items, theta)))
+    }
+
+    /// As [`Zipfian::new`], with a `zetan` that was computed elsewhere, or is
+    /// wanted wrong.
+    pub fn with_zeta(min: u64, max: u64, theta: f64, zetan: f64) -> Result<Self, DistributionError> {
+        let items = items(min, max)?;
+        check_theta(theta)?;
+        Ok(Zipfian::build(min, items, theta, zetan))
+    }
+
+    /// Over the `n` numbers from 0; `n` may be 0, to grow later.
+    pub fn of(n: u64, theta: f64) -> Result<Self, DistributionError> {
+        check_theta(theta)?;
+        Ok(Zipfian::build(0, n, theta, zeta(n, theta)))
+    }
+
+    fn build(base: u64, items: u64, theta: f64, zetan: f64) -> Self {
+        let mut zipfian = Zipfian {
+            base,
+            items,
+            theta,
+            alpha: 1.0 / (1.0 - theta),
+            zetan,
+            eta: 0.0,
+            eta_items: 1.0 - libm::pow(2.0 / items as f64, 1.0 - theta),
+            zeta2: zeta(2, theta),
+            below_second: 1.0 + libm::pow(0.5, theta),
+            count: items,
+        };
+        zipfian.eta = zipfian.eta();
+        zipfian
+    }
+
+    /// From the number of items at construction, even when it has grown
+    /// since: so it is in YCSB.
+    fn eta(&self) -> f64 {
+        self.eta_items / (1.0 - self.zeta2 / self.zetan)
+    }
+
+    /// A number of the range. O(1).
+    #[inline]
+    pub fn next<R: Random + ?Sized>(&mut self, rng: &mut R) -> u64 {
+        self.next_of(rng, self.items)
+    }
+
+    /// One of the first `n` numbers from the start of the range: YCSB's
+    /// `nextLong(itemcount)`.
+    ///
+    /// When `n` grows, zetan grows with it: in YCSB's order of addition for
+    /// up to [`DIRECT_TERMS`] items and for small steps, by [`zeta`]
+    /// otherwise. When it shrinks nothing is recomputed, as in YCSB. Eta
+    /// keeps the number of items at construction, as in YCSB: a range that
+    /// outgrows it manifold is no longer Zipfian at all.
+    ///
+    /// One thing differs: where YCSB leaves the range, this returns the last
+    /// number within. YCSB does so through rounding, once in about 2^53 draws,
+    /// and when a range of 1 or 2 items at construction has grown.
+    #[inline]
+    pub fn next_of<R: Random + ?Sized>(&mut self, rng: &mut R, n: u64) -> u64 {
+        if n > self.count {
+            self.grow(n);
+        }
+        let u = rng.next_f64();
+        let uz = u * self.zetan;
+        if uz < 1.0 {
+            return self.base;
+        }
+        if uz < self.below_second {
+            return self.base + 1;
+        }
+        let item = (n as f64 * libm::pow(self.eta * u - self.eta + 1.0, self.alpha)) as u64;
+        self.base + item.min(n.saturating_sub(1))
+    }
+
+    #[cold]
+    fn grow(&mut self, n: u64) {
+        self.zetan = if n <= DIRECT_TERMS || n - self.count <= SMALL_GROWTH {
+            direct(self.count, n, self.theta, self.zetan)
+        } else {
+            zeta(n, self.theta)
+        };
+        self.count = n;
+        self.eta = self.eta();
+    }
+
+    /// The sum the law is normalised by, of the items so far.
+    pub fn zetan(&self) -> f64 {
+        self.zetan
+    }
+
+    /// 1/(1 - theta).
+    pub fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
+    /// The constant of the formula above.
+    pub fn eta_constant(&self) -> f64 {
+        self.eta
+    }
+
+    /// The mean of [`Zipfian::next`] before any growth. This is the mean of
+    /// the formula, not of Zipf's law: item k or above, k >= 2, has
+    /// probability (1 - (k/n)^(1-theta))/eta, and the mean is the sum of
+    /// these for all k. Takes as long as constructing.
+    pub fn mean(&self) -> f64 {
+        let (n, base) = (self.items, self.base as f64);
+        let above_first = 1.0 - 1.0 / self.zetan;
+        match n {
+            0 | 1 => base,
+            2 => base + above_first,
+            _ => {
+                let powers = zeta(n - 1, self.theta - 1.0) - 1.0;
+                let tails = (n - 2) as f64 - libm::pow(n as f64, self.theta - 1.0) * powers;
+                base + above_first + tails / self.eta
+            }
+        }
+    }
+}
+
+fn check_theta(theta: f64) -> Result<(), DistributionError> {
+    if (0.0..1.0).contains(&theta) {
+        return Ok(());
+    }
+    let allowed = "at least 0 and below 1 (the exact Zipf distribution takes any)";
+    Err(DistributionError::Exponent { value: theta, allowed })
+}
