@@ -72,7 +72,7 @@ fn shares_are_divided_by_their_sum() {
     let mut counts: BTreeMap<OperationKind, u32> = BTreeMap::new();
     drive(&workload, 3, 50_000, |operation| *counts.entry(operation.kind).or_default() += 1);
     let shares = [
-        (OperationKind::Read, 0.4),
+        (OperationKind::Read, 0.4_f64),
         (OperationKind::Update, 0.2),
         (OperationKind::Insert, 0.2),
         (OperationKind::Scan, 0.1),

@@ -7,13 +7,16 @@
 mod common;
 
 use common::java::{Below, ThreadLocalRandom};
+use serval_model::java::string_hash;
 use serval_workload::{
     distribution::{
         AcknowledgedCounter, Discrete, Exponential, Histogram, Hotspot, ScrambledZipfian, Sequential,
         SkewedLatest, Uniform, Zipfian,
     },
-    hash::{fnv64, java_string_hash, java_string_hash_from},
+    hash::fnv64,
+    keys::KeyFormat,
     random::Random,
+    values::write_integrity,
 };
 use std::fmt::Write;
 
@@ -98,16 +101,19 @@ fn hashes_and_key_names() {
     let mut out = String::new();
     for number in special.into_iter().chain((0..500).map(|i| i * 20_082_008)) {
         let hash = fnv64(number);
-        write!(out, "{number} {hash} user{hash} user{number}").unwrap();
+        let key = |hashed, digits| KeyFormat { hashed, digits }.key(number);
+        write!(out, "{number} {hash} {} {}", key(true, 1), key(false, 1)).unwrap();
         if out.lines().count() <= special.len() {
-            write!(out, " user{hash:012} user{number:012} user{hash:020} user{number:020}").unwrap();
+            for digits in [12, 20] {
+                write!(out, " {} {}", key(true, digits), key(false, digits)).unwrap();
+            }
         }
         out.push('\n');
     }
-    let mut text = Vec::new();
+    let mut text = String::new();
     for i in 0..64u8 {
-        line!(out, "{} {}", text.len(), java_string_hash(&text));
-        text.push(32 + ((u32::from(i) * 37) % 95) as u8);
+        line!(out, "{} {}", text.len(), string_hash(&text));
+        text.push((32 + (u32::from(i) * 37) % 95) as u8 as char);
     }
     compare("hashes.txt", &out, include_str!("../golden/hashes.txt"));
 }
@@ -118,16 +124,9 @@ fn integrity_values() {
     for key in ["user0", "user6284781860667377211", "user000000000042"] {
         for field in ["field0", "field9", "f"] {
             for size in [0, 1, 5, 12, 13, 31, 32, 100, 1000] {
-                let mut value = format!("{key}:{field}");
-                let mut hash = java_string_hash(value.as_bytes());
-                while value.len() < size {
-                    let from = value.len();
-                    // Java hashes the text with the colon already there.
-                    hash = java_string_hash_from(hash, b":");
-                    write!(value, ":{hash}").unwrap();
-                    hash = java_string_hash_from(hash, &value.as_bytes()[from + 1..]);
-                }
-                line!(out, "{key} {field} {size} {}", &value[..size]);
+                let mut value = Vec::new();
+                write_integrity(&mut value, key, field, size);
+                line!(out, "{key} {field} {size} {}", String::from_utf8(value).unwrap());
             }
         }
     }

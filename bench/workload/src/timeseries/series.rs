@@ -53,7 +53,7 @@ pub(super) fn write_name(out: &mut String, mut number: u64, length: usize) {
 }
 
 /// Letters of names that are kept at most; beyond, each is made when it is
-/// asked for, which takes some 100 ns.
+/// asked for.
 const KEPT_MAX: u64 = 1 << 20;
 
 /// Names by number, in turn or shuffled.
@@ -85,10 +85,11 @@ impl Names {
     /// Appends the name at a place below [`count`](Self::count).
     #[inline]
     pub(super) fn write(&self, out: &mut String, index: u64) {
-        let start = index as usize * self.length;
-        match self.kept.get(start..start + self.length) {
-            Some(name) => out.push_str(name),
-            None => self.make(out, index),
+        if self.kept.is_empty() {
+            self.make(out, index);
+        } else {
+            let start = index as usize * self.length;
+            out.push_str(&self.kept[start..start + self.length]);
         }
     }
 
