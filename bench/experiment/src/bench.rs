@@ -9,7 +9,6 @@ use crate::{
     properties as p,
     session::{Session, open},
 };
-use serval_measure::document::ResultDocument;
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_runner::{Control, Observer};
 use serval_stores::StoreInfo;
@@ -59,10 +58,6 @@ pub struct Bench {
     session: Box<dyn Session>,
     request: BenchRequest,
 }
-
-/// The files that a benchmark's document becomes; made by the caller, who
-/// knows how results look.
-pub type Render<'a> = &'a dyn Fn(&ResultDocument) -> Vec<(String, Vec<u8>)>;
 
 fn default_folder(name: &str, store: &str) -> PathBuf {
     let clean: String =
@@ -140,19 +135,17 @@ impl Bench {
         perform(&self.run, &*self.session, control, show, Some(files), self.request.command_line.clone())
     }
 
-    /// Writes the result and gives the folder its name.
+    /// Writes the files of a result, and the load's document, and gives the
+    /// folder its name.
     pub fn finish(
         self,
-        load: Option<&ResultDocument>,
-        run: &ResultDocument,
-        render: Render<'_>,
+        load: Option<Vec<u8>>,
+        files: Vec<(String, Vec<u8>)>,
     ) -> Result<PathBuf, FolderError> {
         if let Some(load) = load {
-            for (name, contents) in render(load).into_iter().filter(|(name, _)| name == "result.json") {
-                self.folder.write(&format!("load-{name}"), &contents)?;
-            }
+            self.folder.write("load-result.json", &load)?;
         }
-        for (name, contents) in render(run) {
+        for (name, contents) in files {
             self.folder.write(&name, &contents)?;
         }
         self.folder.write("run.properties", effective_properties(&self.run).as_bytes())?;

@@ -237,7 +237,9 @@ impl Plan {
             target: rate.as_ref().map(RateSchedule::rate_max),
             resume,
         };
-        let opened = workload_info.and_then(|info| workloads::open(info, &mut reader, &facts));
+        // An unknown workload's properties are looked at as the core's, so that
+        // all faults come at once.
+        let opened = workloads::open(workload_info.unwrap_or(&workloads::CORE), &mut reader, &facts);
         let arrivals = arrivals(&mut reader);
         let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
         let interval = reader.duration(&p::SERIES_INTERVAL);

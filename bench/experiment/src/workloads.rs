@@ -5,8 +5,12 @@ use serval_workload::{
     Workload,
     core::{self, Circumstances, CoreWorkload},
     occupancy,
+    timeseries::{self, TimeSeriesWorkload},
 };
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// What people are told of a workload.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +50,19 @@ pub const CONSTANT_OCCUPANCY: WorkloadInfo = WorkloadInfo {
     tables: &[core::properties::PROPERTIES, occupancy::PROPERTIES],
 };
 
+/// Time series.
+pub const TIME_SERIES: WorkloadInfo = WorkloadInfo {
+    name: "timeseries",
+    classes: &["site.ycsb.workloads.TimeSeriesWorkload", "com.yahoo.ycsb.workloads.TimeSeriesWorkload"],
+    summary: "Points of many series, written in turn of time, and queries over them",
+    details: "YCSB's time series workload: fieldcount keys with tags make the series; timestamps begin at insertstart. \
+              Queries are spelt as fields ('tag=value', 'YCSBTS=from,to'), which needs a store that understands them; \
+              noop and memory take them as they are.",
+    tables: &[timeseries::properties::PROPERTIES],
+};
+
 /// Every workload of this build, in the order in which help lists them.
-pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY];
+pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES];
 
 /// The workload of a name or class.
 pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
@@ -73,7 +88,11 @@ pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<St
 
 /// Opens a workload. Faults go to the reader; `None` when there were some.
 pub fn open(info: &WorkloadInfo, reader: &mut Reader<'_>, facts: &Circumstances) -> Option<Opened> {
-    let _ = info;
+    if info.name == TIME_SERIES.name {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let workload = TimeSeriesWorkload::open(reader, facts, now)?;
+        return Some(Opened { workload: Arc::new(workload), core: None });
+    }
     let core = CoreWorkload::open(reader, facts)?;
     Some(Opened { workload: Arc::new(core.clone()), core: Some(core) })
 }

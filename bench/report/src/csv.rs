@@ -62,7 +62,14 @@ mod tests {
 
     #[test]
     fn a_line_an_interval_and_metric() {
-        let response = IntervalTimes { mean_ns: 1500.5, p50_ns: 999, p95_ns: 2000, p99_ns: 3, p999_ns: 4, max_ns: 12_345 };
+        let response = IntervalTimes {
+            mean_ns: 1500.5,
+            p50_ns: 999,
+            p95_ns: 2000,
+            p99_ns: 3,
+            p999_ns: 4,
+            max_ns: 12_345,
+        };
         let metric = IntervalMetric { ok: 5, failed: 1, response, service: IntervalTimes::default() };
         let interval = IntervalSummary {
             start_s: 1.0,

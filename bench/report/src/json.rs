@@ -33,7 +33,9 @@ pub enum ReadError {
     #[error("not a result of Serval's: {0}")]
     NotAResult(String),
     /// Written by a later Serval.
-    #[error("the result has schema version {found}, this Serval reads up to {SCHEMA_VERSION}: use a newer Serval")]
+    #[error(
+        "the result has schema version {found}, this Serval reads up to {SCHEMA_VERSION}: use a newer Serval"
+    )]
     Newer {
         /// The version found.
         found: u64,
@@ -154,7 +156,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_written_is_read_back(document in sample::any()) {
+        fn what_is_written_is_read_back(document in sample::any_document()) {
             prop_assert_eq!(read(&text(&document)[..]).unwrap(), document);
         }
 

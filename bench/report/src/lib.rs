@@ -3,4 +3,13 @@
 //!
 //! Everywhere the response time leads: what a user waits.
 
+pub mod csv;
+pub mod html;
+pub mod json;
+pub mod merge;
+pub mod notes;
+#[cfg(test)]
+mod sample;
+pub mod summary;
+pub mod units;
 pub mod ycsb;

@@ -31,8 +31,12 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
     match document.overall.ended_by.as_str() {
-        "interrupted" => say("The run was interrupted: the numbers are of the part that was run.".into(), vec![]),
-        "failed" => say("The run failed before its end: the numbers are of the part that was run.".into(), vec![]),
+        "interrupted" => {
+            say("The run was interrupted: the numbers are of the part that was run.".into(), vec![])
+        }
+        "failed" => {
+            say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
+        }
         _ => (),
     }
     if let Some(text) = censored(&document.censored, document.overall.operations) {
@@ -81,9 +85,15 @@ pub fn printable(text: &str, max: usize) -> String {
     clean
 }
 
+/// How often an operation ended, in whatever way. Numbers come from files
+/// too, so that nothing here overflows.
+pub fn total(metric: &MetricResult) -> u64 {
+    metric.statuses.values().fold(0, |sum, n| sum.saturating_add(*n))
+}
+
 fn censored(censored: &Censored, finished: u64) -> Option<String> {
     let (sent, unsent) = (censored.in_flight, censored.not_started);
-    let unfinished = sent + unsent;
+    let unfinished = sent.saturating_add(unsent);
     if unfinished == 0 {
         return None;
     }
@@ -105,7 +115,7 @@ fn censored(censored: &Censored, finished: u64) -> Option<String> {
 /// The percentile up to which unfinished operations, which may be slower
 /// than all others, leave the numbers alone; rounded down.
 fn known_percentile(finished: u64, unfinished: u64) -> String {
-    let unknown = unfinished as f64 / (finished + unfinished) as f64 * 100.0;
+    let unknown = unfinished as f64 / finished.saturating_add(unfinished) as f64 * 100.0;
     // One digit more than the share needs: p99.98 for 0.013 %.
     let decimals = (-unknown.log10().floor()).clamp(0.0, 6.0) as usize;
     let factor = 10f64.powi(decimals as i32);
@@ -115,9 +125,9 @@ fn known_percentile(finished: u64, unfinished: u64) -> String {
 
 fn failures(metric: &MetricResult) -> Option<String> {
     let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
-    let all: u64 = metric.statuses.values().sum();
+    let all = total(metric);
     let failed: Vec<_> = metric.statuses.iter().filter(|(status, n)| !ok(status) && **n > 0).collect();
-    let sum: u64 = failed.iter().map(|(_, n)| **n).sum();
+    let sum = failed.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(**n));
     if sum == 0 {
         return None;
     }

@@ -1,7 +1,7 @@
 //! A result as a table for people, at most [`WIDTH`] columns wide.
 
 use crate::{
-    notes::{notes, printable},
+    notes::{notes, printable, total},
     units::{percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::{AnsiColor, Style};
@@ -93,8 +93,7 @@ fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
         s if s > 0.0 => format!(" after {} of warm-up", time(s * 1e9)),
         _ => String::new(),
     };
-    let second =
-        format!("{}, {}{warm_up}", plural(run.clients, "client"), time(overall.duration_s * 1e9));
+    let second = format!("{}, {}{warm_up}", plural(run.clients, "client"), time(overall.duration_s * 1e9));
     wrapped(text, "", &second, styles.dim);
     let third = format!(
         "{} operations/s ({} operations, {} failed{})",
@@ -121,8 +120,8 @@ struct Row<'a> {
 fn rows(document: &ResultDocument) -> Vec<Row<'_>> {
     let mut rows = Vec::new();
     for metric in &document.metrics {
-        let MetricResult { name, statuses, ok, failed, .. } = metric;
-        let all: u64 = statuses.values().sum();
+        let MetricResult { name, ok, failed, .. } = metric;
+        let all = total(metric);
         let succeeded = ok.as_ref().map_or(0, |ok| ok.service.count);
         rows.push(Row {
             name: printable(name, NAME_MAX),
@@ -213,4 +212,51 @@ fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
         empty = false;
     }
     line(text, &current, style);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use proptest::prelude::*;
+
+    fn check(name: &str, text: &str) {
+        let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&path).unwrap(), "UPDATE_GOLDEN=1 accepts the new text");
+    }
+
+    #[test]
+    fn a_paced_run_has_both_tables_and_response_leads() {
+        check("summary-paced.txt", &summary(&sample::paced(), &Styles::plain()));
+    }
+
+    #[test]
+    fn an_unpaced_run_says_so() {
+        check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::plain()));
+    }
+
+    #[test]
+    fn nothing_measured_is_no_table() {
+        let text = summary(&sample::empty(), &Styles::plain());
+        assert!(!text.contains("RESPONSE TIME") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn colour_only_when_asked_for() {
+        assert!(!summary(&sample::paced(), &Styles::plain()).contains('\x1b'));
+        assert!(summary(&sample::paced(), &Styles::ansi()).contains("\x1b["));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_line_is_too_wide(document in sample::any_document()) {
+            for line in summary(&document, &Styles::plain()).lines() {
+                prop_assert!(line.chars().count() <= WIDTH, "{}", line);
+            }
+        }
+    }
 }

@@ -86,7 +86,11 @@ pub fn bytes(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["bytes", "KiB", "MiB", "GiB"] {
         if value < 1023.5 {
-            return if unit == "bytes" { format!("{number} bytes") } else { format!("{} {unit}", digits(value)) };
+            return if unit == "bytes" {
+                format!("{number} bytes")
+            } else {
+                format!("{} {unit}", digits(value))
+            };
         }
         value /= 1024.0;
     }

@@ -220,6 +220,12 @@ pub(crate) struct MergeArgs {
     /// Result folders or result.json files
     #[arg(value_name = "RESULT", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub(crate) results: Vec<PathBuf>,
+    /// The results came one after the other: durations are added, not throughputs
+    #[arg(long)]
+    pub(crate) one_after_another: bool,
+    /// Merge results of different stores or workloads too
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Write the merged document here instead of printing it; must not exist
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,

@@ -31,14 +31,16 @@ pub(crate) fn stdout(bytes: &[u8]) -> Result<(), Failure> {
 fn execute(command: Command) -> Result<ExitCode, Failure> {
     let done = |result: Result<(), Failure>| result.map(|()| ExitCode::SUCCESS);
     match command {
+        Command::Bench(args) => commands::bench::bench(&args),
         Command::Load(args) => commands::ycsb::load(&args),
         Command::Run(args) => commands::ycsb::run(&args),
         Command::Shell(args) => done(commands::shell::shell(&args)),
         Command::Stores(args) => done(commands::explain::stores(&args)),
         Command::Workloads(args) => done(commands::explain::workloads(&args)),
         Command::Properties(args) => done(commands::explain::properties(&args)),
+        Command::Report(args) => done(commands::results::report(&args)),
+        Command::Merge(args) => done(commands::results::merge(&args)),
         Command::Schema => done(stdout(format!("{}\n", serval_measure::document::json_schema()).as_bytes())),
-        Command::Bench(_) | Command::Report(_) | Command::Merge(_) => Err(Failure::usage("")),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "serval", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

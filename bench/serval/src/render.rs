@@ -1,14 +1,46 @@
-//! The files of a result folder.
+//! A result document in its several forms.
 
 use crate::failure::Failure;
 use serval_measure::document::ResultDocument;
+use serval_report::summary::{Styles, summary as table};
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::output(error.to_string())
+}
 
 /// The document as JSON.
 pub(crate) fn json(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
-    serde_json::to_vec_pretty(document).map_err(|error| Failure::output(error.to_string()))
+    let mut text = Vec::new();
+    serval_report::json::write(document, &mut text).map_err(failed)?;
+    Ok(text)
 }
 
-/// All files made from a document.
+/// The series as CSV.
+pub(crate) fn csv(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    serval_report::csv::write(&document.series, &mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// The report for a browser.
+pub(crate) fn html(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
+    Ok(serval_report::html::html(document).into_bytes())
+}
+
+/// The table for people.
+pub(crate) fn summary(document: &ResultDocument, terminal: bool) -> Vec<u8> {
+    let colour = terminal
+        && anstream::ColorChoice::global() != anstream::ColorChoice::Never
+        && std::env::var_os("NO_COLOR").is_none();
+    table(document, &if colour { Styles::ansi() } else { Styles::plain() }).into_bytes()
+}
+
+/// The files of a result folder.
 pub(crate) fn files(document: &ResultDocument) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    Ok(vec![("result.json".into(), json(document)?)])
+    Ok(vec![
+        ("result.json".into(), json(document)?),
+        ("summary.txt".into(), summary(document, false)),
+        ("series.csv".into(), csv(document)?),
+        ("report.html".into(), html(document)?),
+    ])
 }

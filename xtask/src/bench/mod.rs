@@ -12,6 +12,7 @@ use crate::Result;
 use crate::children::Children;
 
 mod baseline;
+mod figures;
 mod measure;
 
 #[derive(Args)]
@@ -22,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     list: bool,
     /// Pairs of measurements, where two sides are compared
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
 }
 
@@ -44,6 +45,31 @@ const BENCHMARKS: &[Benchmark] = &[
         measures: "redis-benchmark's reads a second of one YCSB record, by 1 and 50 connections",
         run: baseline::redis_ceiling,
     },
+    Benchmark {
+        name: "noop",
+        measures: "the client alone: workload C on the no-op store, against YCSB's client with BasicDB",
+        run: figures::noop,
+    },
+    Benchmark {
+        name: "load",
+        measures: "making records: 1,000 bytes each into the no-op store by one thread",
+        run: figures::load,
+    },
+    Benchmark {
+        name: "keyspace",
+        measures: "time and memory of a start over 10^12 records, by distribution",
+        run: figures::key_space,
+    },
+    Benchmark {
+        name: "redis",
+        measures: "reads of 1 KB records by 32 clients, against redis-benchmark and the redis crate",
+        run: figures::redis,
+    },
+    Benchmark {
+        name: "pacing",
+        measures: "a paced run on Redis at half of saturation: rate, lateness, CPU",
+        run: figures::pacing,
+    },
 ];
 
 /// What a benchmark is given.
@@ -57,15 +83,26 @@ impl Bench<'_> {
     /// Builds serval for release and returns the program.
     fn serval(&self) -> Result<PathBuf> {
         self.children.check(crate::cargo().args(["build", "--release", "--package", "serval"]))?;
+        Self::built("serval")
+    }
+
+    /// Builds an example of the stores for release and returns the program.
+    fn example(&self, name: &str) -> Result<PathBuf> {
+        let arguments = ["build", "--release", "--package", "serval-stores", "--example", name];
+        self.children.check(crate::cargo().args(arguments))?;
+        Self::built(&format!("examples/{name}"))
+    }
+
+    fn built(name: &str) -> Result<PathBuf> {
         // Cargo puts profiles side by side, so that the way from our own
         // program also holds for a target folder or triple set elsewhere.
         let ours = env::current_exe().map_err(|error| format!("where are we? {error}"))?;
-        let serval = ours
+        let program = ours
             .ancestors()
             .nth(2)
-            .map(|target| target.join("release").join("serval"))
-            .filter(|serval| serval.is_file());
-        serval.ok_or_else(|| format!("no release/serval beside the folder of {}", ours.display()))
+            .map(|target| target.join("release").join(name))
+            .filter(|program| program.is_file());
+        program.ok_or_else(|| format!("no release/{name} beside the folder of {}", ours.display()))
     }
 }
 

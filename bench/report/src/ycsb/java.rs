@@ -99,7 +99,7 @@ fn split<T>(bins: Vec<Vec<T>>, hash: &impl Fn(&T) -> i32) -> Vec<Vec<T>> {
 }
 
 /// The names of measurements in the order of YCSB's map of them.
-pub(crate) fn name_order<'a>(names: Vec<&'a str>) -> Vec<&'a str> {
+pub(crate) fn name_order(names: Vec<&str>) -> Vec<&str> {
     map_order(names, |name| string_hash(name))
 }
 

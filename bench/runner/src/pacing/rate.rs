@@ -244,7 +244,11 @@ fn parse_span(text: &str) -> Result<f64, String> {
 }
 
 fn parse_nonnegative(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.trim().parse().map_err(|_| format!("'{text}' is not a rate in operations/s"))?;
+    let rate: f64 = text.trim().parse().map_err(|_| {
+        format!(
+            "'{text}' is not a rate in operations/s; write for example '1000 for 30s; ramp 1000..5000 for 1m'"
+        )
+    })?;
     if (0.0..=RATE_MAX).contains(&rate) {
         Ok(rate)
     } else {

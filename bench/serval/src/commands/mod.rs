@@ -1,6 +1,8 @@
 //! The commands.
 
+pub(crate) mod bench;
 pub(crate) mod explain;
+pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod ycsb;
 

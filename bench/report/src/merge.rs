@@ -1,0 +1,450 @@
+//! Several results made one: clients that ran at the same time, or a run
+//! repeated.
+//!
+//! Histograms are added and percentiles computed anew, never averaged.
+//! Summaries of intervals cannot be added, so that the series is left out
+//! (the HDR logs of the parts have all of it).
+
+use serval_measure::{
+    document::{
+        Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact,
+        ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
+    },
+    histogram::{DecodeError, Histogram},
+};
+use std::collections::BTreeMap;
+
+/// How the parts lie in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Together {
+    /// Clients that ran at the same time: throughputs are added.
+    AtOnce,
+    /// One after the other: durations are added.
+    InTurn,
+}
+
+/// A result and what to call it in warnings.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// For example its folder.
+    pub name: &'a str,
+    /// The result.
+    pub document: &'a ResultDocument,
+}
+
+/// Results that cannot be merged.
+#[derive(Debug, thiserror::Error)]
+pub enum MergeError {
+    /// No result at all.
+    #[error("there is nothing to merge")]
+    Nothing,
+    /// Results with different meanings of their fields.
+    #[error("{name} has schema version {found}, and {SCHEMA_VERSION} is wanted")]
+    Version {
+        /// The part.
+        name: String,
+        /// Its version.
+        found: u32,
+    },
+    /// Results of different things.
+    #[error("{first} and {second} differ in {what}: `{left}` and `{right}`")]
+    Different {
+        /// A part.
+        first: String,
+        /// Another part.
+        second: String,
+        /// The store, the workload or the phase.
+        what: &'static str,
+        /// The first's.
+        left: String,
+        /// The second's.
+        right: String,
+    },
+    /// A histogram that is none.
+    #[error("{name}: {error}")]
+    Histogram {
+        /// The part.
+        name: String,
+        /// The fault.
+        error: DecodeError,
+    },
+}
+
+/// Merges results. Those of different stores, workloads or phases are
+/// refused unless `force`d, and then a warning says so.
+pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
+    let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
+    let mut warnings = Vec::new();
+    for part in parts {
+        if part.document.schema_version != SCHEMA_VERSION {
+            return Err(MergeError::Version {
+                name: part.name.to_owned(),
+                found: part.document.schema_version,
+            });
+        }
+        if let Err(different) = same(first, part) {
+            if !force {
+                return Err(different);
+            }
+            warnings.push(format!("{different}; they were merged all the same."));
+        }
+    }
+    if let [only] = parts {
+        return Ok(only.document.clone());
+    }
+    if parts.iter().any(|part| !part.document.series.is_empty()) {
+        warnings.push(
+            "The series is left out: summaries of intervals cannot be merged. The parts have theirs."
+                .to_owned(),
+        );
+    }
+    for part in parts {
+        warnings.extend(part.document.warnings.iter().map(|warning| format!("{}: {warning}", part.name)));
+    }
+    let run = run(parts, together);
+    let environment = environment(parts, &mut warnings);
+    let pacing = pacing(parts, together, &mut warnings)?;
+    Ok(ResultDocument {
+        schema_version: SCHEMA_VERSION,
+        run,
+        environment,
+        overall: overall(parts, together),
+        metrics: metrics(parts)?,
+        censored: censored(parts)?,
+        pacing,
+        series: Vec::new(),
+        warnings,
+    })
+}
+
+fn same(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
+    let of = |part: &Part<'_>| {
+        let run = &part.document.run;
+        [
+            ("the store", run.store.clone()),
+            ("the workload", run.workload.clone()),
+            ("the phase", run.phase.clone()),
+        ]
+    };
+    for ((what, left), (_, right)) in of(first).into_iter().zip(of(second)) {
+        if left != right {
+            let (first, second) = (first.name.to_owned(), second.name.to_owned());
+            return Err(MergeError::Different { first, second, what, left, right });
+        }
+    }
+    Ok(())
+}
+
+/// A sum that does not overflow, whatever the files say.
+fn add(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// A text that is the same everywhere, or all different ones.
+fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut different: Vec<&str> = Vec::new();
+    for text in texts {
+        if !different.contains(&text) {
+            different.push(text);
+        }
+    }
+    different.join("; ")
+}
+
+/// A map whose values are the same everywhere or joined.
+fn joined_maps<V>(maps: &[&BTreeMap<String, V>], join: impl Fn(&[&V]) -> V) -> BTreeMap<String, V> {
+    let mut values: BTreeMap<&String, Vec<&V>> = BTreeMap::new();
+    for (name, value) in maps.iter().copied().flatten() {
+        values.entry(name).or_default().push(value);
+    }
+    values.into_iter().map(|(name, values)| (name.clone(), join(&values))).collect()
+}
+
+fn run(parts: &[Part<'_>], together: Together) -> RunFacts {
+    let runs: Vec<&RunFacts> = parts.iter().map(|part| &part.document.run).collect();
+    let text = |field: fn(&RunFacts) -> &str| joined(runs.iter().map(|run| field(run)));
+    let clients = runs.iter().map(|run| run.clients);
+    let properties: Vec<_> = runs.iter().map(|run| &run.properties).collect();
+    let facts: Vec<_> = runs.iter().map(|run| &run.store_facts).collect();
+    RunFacts {
+        serval_version: text(|run| &run.serval_version),
+        label: text(|run| &run.label),
+        phase: text(|run| &run.phase),
+        // The first stands for all; what the others were given differently
+        // stands in the properties.
+        command_line: runs[0].command_line.clone(),
+        started: runs.iter().map(|run| run.started.as_str()).min().unwrap_or_default().to_owned(),
+        store: text(|run| &run.store),
+        store_facts: joined_maps(&facts, |values| joined(values.iter().map(|v| v.as_str()))),
+        workload: text(|run| &run.workload),
+        seed: runs[0].seed,
+        clients: match together {
+            Together::AtOnce => add(clients),
+            Together::InTurn => clients.max().unwrap_or(0),
+        },
+        execution: text(|run| &run.execution),
+        properties: joined_maps(&properties, |values| PropertyFact {
+            value: joined(values.iter().map(|v| v.value.as_str())),
+            origin: joined(values.iter().map(|v| v.origin.as_str())),
+        }),
+    }
+}
+
+/// What is equal stays. Texts that differ are joined, numbers that differ
+/// are 0, and a warning tells whose they are.
+fn environment(parts: &[Part<'_>], warnings: &mut Vec<String>) -> Environment {
+    let all: Vec<&Environment> = parts.iter().map(|part| &part.document.environment).collect();
+    let text = |field: fn(&Environment) -> &str| joined(all.iter().map(|e| field(e)));
+    let equal = |field: fn(&Environment) -> u64| {
+        let first = field(all[0]);
+        if all.iter().all(|e| field(e) == first) { first } else { 0 }
+    };
+    let merged = Environment {
+        cpu: text(|e| &e.cpu),
+        cores: equal(|e| e.cores),
+        memory_bytes: equal(|e| e.memory_bytes),
+        kernel: text(|e| &e.kernel),
+        host: text(|e| &e.host),
+        build: text(|e| &e.build),
+    };
+    if all.iter().any(|e| **e != merged) {
+        let of = |part: &Part<'_>| {
+            let Environment { cpu, cores, memory_bytes, kernel, host, build } = &part.document.environment;
+            format!("{}: {host}, {cpu}, {cores} cores, {memory_bytes} bytes, {kernel}, {build}", part.name)
+        };
+        let each: Vec<String> = parts.iter().map(of).collect();
+        warnings.push(format!("The clients' machines differ. {}.", each.join(". ")));
+    }
+    merged
+}
+
+fn overall(parts: &[Part<'_>], together: Together) -> Overall {
+    let all: Vec<&Overall> = parts.iter().map(|part| &part.document.overall).collect();
+    let longest = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).fold(0.0, f64::max);
+    let sum = |field: fn(&Overall) -> f64| all.iter().map(|o| field(o)).sum::<f64>();
+    let operations = add(all.iter().map(|o| o.operations));
+    let (duration_s, throughput) = match together {
+        Together::AtOnce => (longest(|o| o.duration_s), sum(|o| o.throughput)),
+        Together::InTurn => {
+            let duration = sum(|o| o.duration_s);
+            (duration, if duration > 0.0 { operations as f64 / duration } else { 0.0 })
+        }
+    };
+    // The worst end is that of the whole.
+    let ends = ["failed", "interrupted", "time", "count"];
+    let ended_by = ends.iter().find(|end| all.iter().any(|o| o.ended_by == **end));
+    Overall {
+        duration_s,
+        warm_up_s: longest(|o| o.warm_up_s),
+        operations,
+        failed: add(all.iter().map(|o| o.failed)),
+        throughput,
+        ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), |end| (*end).to_owned()),
+        client_cpu_s: sum(|o| o.client_cpu_s),
+    }
+}
+
+/// Adds up distributions, with all percentiles that any of them has.
+fn latency<'a>(all: impl Iterator<Item = (&'a str, &'a Latency)>) -> Result<Option<Latency>, MergeError> {
+    let (mut sum, mut percentiles, mut any) = (Histogram::new(), Vec::new(), false);
+    for (name, latency) in all {
+        let histogram = latency.to_histogram();
+        let histogram = histogram.map_err(|error| MergeError::Histogram { name: name.to_owned(), error })?;
+        sum.merge(&histogram);
+        percentiles.extend(latency.percentiles.iter().map(|p| p.percentile));
+        any = true;
+    }
+    Ok(any.then(|| Latency::of(&sum, &percentiles)))
+}
+
+fn times(all: &[(&str, &TimesResult)]) -> Result<Option<TimesResult>, MergeError> {
+    let response = latency(all.iter().map(|(name, times)| (*name, &times.response)))?;
+    let service = latency(all.iter().map(|(name, times)| (*name, &times.service)))?;
+    Ok(response.zip(service).map(|(response, service)| TimesResult { response, service }))
+}
+
+fn metrics(parts: &[Part<'_>]) -> Result<Vec<MetricResult>, MergeError> {
+    // In the order in which the parts have them.
+    let mut names: Vec<&str> = Vec::new();
+    for metric in parts.iter().flat_map(|part| &part.document.metrics) {
+        if !names.contains(&metric.name.as_str()) {
+            names.push(&metric.name);
+        }
+    }
+    names.into_iter().map(|name| metric(parts, name)).collect()
+}
+
+fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
+    let all: Vec<(&str, &MetricResult)> = parts
+        .iter()
+        .flat_map(|part| part.document.metrics.iter().map(|metric| (part.name, metric)))
+        .filter(|(_, metric)| metric.name == name)
+        .collect();
+    let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
+    let mut failed: BTreeMap<String, Vec<(&str, &TimesResult)>> = BTreeMap::new();
+    let mut messages: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (part, metric) in &all {
+        for (status, count) in &metric.statuses {
+            let sum = statuses.entry(status.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        for (status, times) in &metric.failed {
+            failed.entry(status.clone()).or_default().push((part, times));
+        }
+        for MessageCount { status, message, count } in &metric.messages {
+            let sum = messages.entry((status, message)).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+    let ok: Vec<_> = all.iter().filter_map(|(part, metric)| Some((*part, metric.ok.as_ref()?))).collect();
+    let mut failed_times = BTreeMap::new();
+    for (status, all) in failed {
+        failed_times.extend(times(&all)?.map(|times| (status, times)));
+    }
+    Ok(MetricResult {
+        name: name.to_owned(),
+        statuses,
+        ok: times(&ok)?,
+        failed: failed_times,
+        messages: messages
+            .into_iter()
+            .map(|((status, message), count)| MessageCount {
+                status: status.to_owned(),
+                message: message.to_owned(),
+                count,
+            })
+            .collect(),
+    })
+}
+
+fn censored(parts: &[Part<'_>]) -> Result<Censored, MergeError> {
+    let all = || parts.iter().map(|part| (part.name, &part.document.censored));
+    Ok(Censored {
+        in_flight: add(all().map(|(_, c)| c.in_flight)),
+        not_started: add(all().map(|(_, c)| c.not_started)),
+        in_flight_age: latency(all().filter_map(|(name, c)| Some((name, c.in_flight_age.as_ref()?))))?,
+        not_started_age: latency(all().filter_map(|(name, c)| Some((name, c.not_started_age.as_ref()?))))?,
+    })
+}
+
+fn pacing(
+    parts: &[Part<'_>],
+    together: Together,
+    warnings: &mut Vec<String>,
+) -> Result<Option<PacingResult>, MergeError> {
+    let paced: Vec<(&str, f64, &PacingResult)> = parts
+        .iter()
+        .filter_map(|p| Some((p.name, p.document.overall.duration_s, p.document.pacing.as_ref()?)))
+        .collect();
+    if paced.is_empty() {
+        return Ok(None);
+    }
+    for part in parts.iter().filter(|part| part.document.pacing.is_none()) {
+        warnings.push(format!("{}: nothing was paced: its response times are its service times.", part.name));
+    }
+    let text = |field: fn(&PacingResult) -> &str| joined(paced.iter().map(|(.., pacing)| field(pacing)));
+    let duration: f64 = paced.iter().map(|(_, duration, _)| duration).sum();
+    let due: f64 = paced.iter().map(|(_, duration, pacing)| pacing.target * duration).sum();
+    let lateness = latency(paced.iter().map(|(name, _, pacing)| (*name, &pacing.lateness)))?;
+    Ok(lateness.map(|lateness| PacingResult {
+        schedule: text(|pacing| &pacing.schedule),
+        target: match together {
+            // Clients in a closed loop have no target; what they did is not owed.
+            Together::AtOnce => paced.iter().map(|(.., pacing)| pacing.target).sum(),
+            Together::InTurn if duration > 0.0 => due / duration,
+            Together::InTurn => 0.0,
+        },
+        arrivals: text(|pacing| &pacing.arrivals),
+        slack_ns: paced.iter().map(|(.., pacing)| pacing.slack_ns).max().unwrap_or(0),
+        lateness,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use proptest::prelude::*;
+
+    fn parts<'a>(documents: &'a [ResultDocument]) -> Vec<Part<'a>> {
+        let names = ["a", "b", "c"];
+        names.iter().zip(documents).map(|(name, document)| Part { name, document }).collect()
+    }
+
+    #[test]
+    fn what_differs_is_refused_or_forced() {
+        let mut documents = [sample::paced(), sample::paced()];
+        documents[1].run.store = "sqlite".to_owned();
+        let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err().to_string();
+        assert_eq!(error, "a and b differ in the store: `redis` and `sqlite`");
+        let merged = merge(&parts(&documents), Together::AtOnce, true).unwrap();
+        assert!(merged.warnings[0].contains("differ in the store"));
+        assert_eq!(merged.run.store, "redis; sqlite");
+        documents[1].schema_version = 9;
+        assert!(merge(&parts(&documents), Together::AtOnce, true).is_err());
+        assert!(matches!(merge(&[], Together::AtOnce, false), Err(MergeError::Nothing)));
+    }
+
+    #[test]
+    fn one_alone_is_itself() {
+        let documents = [sample::paced()];
+        assert_eq!(merge(&parts(&documents), Together::AtOnce, false).unwrap(), documents[0]);
+    }
+
+    #[test]
+    fn throughput_adds_up_and_warnings_tell_whose_they_are() {
+        let mut documents = [sample::paced(), sample::unpaced()];
+        documents[1].environment.host = "client-2".to_owned();
+        let [a, b] = &documents;
+        let at_once = merge(&parts(&documents), Together::AtOnce, false).unwrap();
+        assert_eq!(at_once.overall.throughput, a.overall.throughput + b.overall.throughput);
+        assert_eq!((at_once.overall.duration_s, at_once.run.clients), (110.2, 32));
+        assert_eq!(at_once.environment.host, "client-1; client-2");
+        assert_eq!(at_once.environment.cores, 8);
+        assert!(at_once.series.is_empty());
+        let has = |text: &str| at_once.warnings.iter().any(|w| w.starts_with(text));
+        assert!(has("The series is left out") && has("a: The store runs") && has("b: nothing was paced"));
+        assert!(has("The clients' machines differ. a: client-1, AMD"));
+        let in_turn = merge(&parts(&documents), Together::InTurn, false).unwrap();
+        assert_eq!((in_turn.overall.duration_s, in_turn.run.clients), (220.4, 16));
+        let mean = (a.overall.operations + b.overall.operations) as f64 / 220.4;
+        assert!((in_turn.overall.throughput - mean).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_spoilt_histogram_is_named() {
+        let mut documents = [sample::paced(), sample::paced()];
+        documents[1].metrics[0].ok.as_mut().unwrap().service.histogram = "?".to_owned();
+        let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err();
+        assert!(error.to_string().starts_with("b: not an HdrHistogram"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn the_parts_are_the_whole(a in sample::operations(), b in sample::operations(), c in sample::operations()) {
+            let documents = [sample::of(&a, 2.0), sample::of(&b, 3.0), sample::of(&c, 1.0)];
+            let whole = sample::of(&[a, b, c].concat(), 3.0);
+            let merged = merge(&parts(&documents), Together::AtOnce, false).unwrap();
+            prop_assert_eq!(merged.overall.operations, whole.overall.operations);
+            prop_assert_eq!(merged.overall.failed, whole.overall.failed);
+            prop_assert_eq!(merged.metrics.len(), whole.metrics.len());
+            for (merged, whole) in merged.metrics.iter().zip(&whole.metrics) {
+                prop_assert_eq!(&merged.statuses, &whole.statuses);
+                prop_assert_eq!(&merged.messages, &whole.messages);
+                let pairs = |m: &MetricResult| {
+                    let all = m.ok.iter().chain(m.failed.values());
+                    all.flat_map(|t| [t.response.clone(), t.service.clone()]).collect::<Vec<_>>()
+                };
+                for (merged, whole) in pairs(merged).iter().zip(pairs(whole)) {
+                    prop_assert_eq!(merged.count, whole.count);
+                    prop_assert_eq!(&merged.percentiles, &whole.percentiles);
+                    prop_assert_eq!((merged.min_ns, merged.max_ns), (whole.min_ns, whole.max_ns));
+                    prop_assert!((merged.mean_ns - whole.mean_ns).abs() < 1.0);
+                }
+            }
+            let lateness = |d: &ResultDocument| d.pacing.clone().unwrap().lateness.percentiles;
+            prop_assert_eq!(lateness(&merged), lateness(&whole));
+        }
+    }
+}

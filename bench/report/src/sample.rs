@@ -1,0 +1,290 @@
+//! Results for tests.
+
+use proptest::prelude::*;
+use serval_measure::{
+    document::{
+        Censored, Environment, IntervalMetric, IntervalSummary, IntervalTimes, Latency, MessageCount,
+        MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION,
+        TimesResult,
+    },
+    histogram::Histogram,
+    recorder::Pair,
+};
+use std::collections::BTreeMap;
+
+pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+
+/// Random enough and the same in every test.
+struct Draws(u64);
+
+impl Draws {
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// About log-normal.
+    fn time(&mut self, median_ns: f64, spread: f64) -> u64 {
+        let normal = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
+        (median_ns * (normal * spread).exp()) as u64
+    }
+}
+
+/// What a pair of histograms comes to.
+pub(crate) fn times(pair: &Pair, paced: bool) -> TimesResult {
+    TimesResult::of(pair, paced, &PERCENTILES)
+}
+
+fn interval_metric(pair: &Pair, failed: u64, paced: bool) -> IntervalMetric {
+    let service = IntervalTimes::of(&pair.service);
+    let response = if paced { IntervalTimes::of(&pair.response) } else { service };
+    IntervalMetric { ok: pair.service.count(), failed, response, service }
+}
+
+/// A run of two minutes with two stalls; `paced` or not.
+fn run(paced: bool) -> ResultDocument {
+    let mut draws = Draws(7);
+    let names = [("READ", 180_000.0, 100), ("UPDATE", 310_000.0, 90), ("SCAN", 2_400_000.0, 6)];
+    let mut pairs: BTreeMap<&str, Pair> = BTreeMap::new();
+    let mut not_found = Pair::default();
+    let mut late = Histogram::new();
+    let mut series = Vec::new();
+    for second in 0..120u32 {
+        let warm_up = second < 10;
+        let stall = if matches!(second, 47 | 48 | 90) { 40.0 } else { 1.0 };
+        let mut metrics = BTreeMap::new();
+        for (name, median, rate) in names {
+            let mut pair = Pair::default();
+            let rate = if stall > 1.0 && !paced { rate / 4 } else { rate + (draws.unit() * 6.0) as u64 };
+            for _ in 0..rate {
+                let service =
+                    (draws.time(median, 0.5) as f64 * if draws.unit() < 0.2 { stall } else { 1.0 }) as u64;
+                let wait = draws.time(9_000.0, 0.9) + if stall > 1.0 { draws.time(90e6, 1.0) } else { 0 };
+                pair.service.record(service);
+                if paced {
+                    pair.response.record(service + wait);
+                    late.record(wait);
+                }
+            }
+            metrics.insert(name.to_owned(), interval_metric(&pair, u64::from(stall > 1.0), paced));
+            if !warm_up {
+                pairs.entry(name).or_default().merge(&pair);
+            }
+        }
+        let (start_s, length_s) = (f64::from(second), 1.0);
+        series.push(IntervalSummary { start_s, length_s, warm_up, metrics });
+    }
+    for i in 1..=3u64 {
+        not_found.service.record(i * 50_000);
+        if paced {
+            not_found.response.record(i * 70_000);
+        }
+    }
+    let mut metrics: Vec<MetricResult> = Vec::new();
+    for (name, pair) in &pairs {
+        let mut statuses = BTreeMap::from([("OK".to_owned(), pair.service.count())]);
+        let (mut failed, mut messages) = (BTreeMap::new(), Vec::new());
+        if *name == "READ" {
+            statuses.insert("NOT_FOUND".to_owned(), 3);
+            failed.insert("NOT_FOUND".to_owned(), times(&not_found, paced));
+            messages.push(MessageCount {
+                status: "NOT_FOUND".to_owned(),
+                message: "<b>no such key</b> & \"none\" in 'usertable'".to_owned(),
+                count: 3,
+            });
+        }
+        metrics.push(MetricResult {
+            name: (*name).to_owned(),
+            statuses,
+            ok: Some(times(pair, paced)),
+            failed,
+            messages,
+        });
+    }
+    let operations = metrics.iter().flat_map(|m| m.statuses.values()).sum::<u64>();
+    let mut ages = Histogram::new();
+    [3_200_000_000, 150_000_000].iter().for_each(|&age| ages.record(age));
+    let ages = Latency::of(&ages, &PERCENTILES);
+    ResultDocument {
+        schema_version: SCHEMA_VERSION,
+        run: facts(),
+        environment: Environment {
+            cpu: "AMD EPYC 7B13".to_owned(),
+            cores: 8,
+            memory_bytes: 33_600_000_000,
+            kernel: "Linux 6.1.0".to_owned(),
+            host: "client-1".to_owned(),
+            build: "x86_64 release".to_owned(),
+        },
+        warnings: vec!["The store runs on the same machine as the client.".to_owned()],
+        overall: Overall {
+            duration_s: 110.2,
+            warm_up_s: 10.0,
+            operations,
+            failed: 3,
+            throughput: operations as f64 / 110.2,
+            ended_by: "time".to_owned(),
+            client_cpu_s: 12.5,
+        },
+        metrics,
+        censored: match paced {
+            true => {
+                Censored { in_flight: 2, not_started: 0, in_flight_age: Some(ages), not_started_age: None }
+            }
+            false => Censored::default(),
+        },
+        pacing: paced.then(|| PacingResult {
+            schedule: "200/s".to_owned(),
+            target: 200.0,
+            arrivals: "poisson".to_owned(),
+            slack_ns: 0,
+            lateness: Latency::of(&late, &PERCENTILES),
+        }),
+        series,
+    }
+}
+
+fn facts() -> RunFacts {
+    let property =
+        |value: &str, origin: &str| PropertyFact { value: value.to_owned(), origin: origin.to_owned() };
+    RunFacts {
+        serval_version: "0.1.0".to_owned(),
+        label: String::new(),
+        phase: "run".to_owned(),
+        command_line: [
+            "serval",
+            "run",
+            "redis",
+            "-P",
+            "workloads/workload a",
+            "-p",
+            "x=<script>alert(1)</script>",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        started: "2026-04-05T06:07:08.009Z".to_owned(),
+        store: "redis".to_owned(),
+        store_facts: [("version", "7.0.15"), ("address", "127.0.0.1:6379")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+        workload: "site.ycsb.workloads.CoreWorkload".to_owned(),
+        seed: 42,
+        clients: 16,
+        execution: "event loops, 2".to_owned(),
+        properties: [
+            ("recordcount", property("1000000", "workloads/workload a:12")),
+            ("readproportion", property("0.5", "workloads/workload a:20")),
+            ("target", property("200", "-target")),
+        ]
+        .map(|(k, v)| (k.to_owned(), v))
+        .into(),
+    }
+}
+
+/// A paced run with stalls, failures and unfinished operations.
+pub(crate) fn paced() -> ResultDocument {
+    run(true)
+}
+
+/// A run in a closed loop.
+pub(crate) fn unpaced() -> ResultDocument {
+    run(false)
+}
+
+/// A result with nothing in it.
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn empty() -> ResultDocument {
+    ResultDocument {
+        metrics: Vec::new(),
+        series: Vec::new(),
+        warnings: Vec::new(),
+        censored: Censored::default(),
+        pacing: None,
+        overall: Overall::default(),
+        ..run(false)
+    }
+}
+
+/// A result of a few operations: what each took, and whether it succeeded.
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocument {
+    let (mut ok, mut error, mut late) = (Pair::default(), Pair::default(), Histogram::new());
+    for &(wait, service, is_ok) in operations {
+        let pair = if is_ok { &mut ok } else { &mut error };
+        pair.service.record(service);
+        pair.response.record(wait + service);
+        late.record(wait);
+    }
+    let (oks, errors) = (ok.service.count(), error.service.count());
+    let mut metric = MetricResult {
+        name: "READ".to_owned(),
+        statuses: BTreeMap::new(),
+        ok: None,
+        failed: BTreeMap::new(),
+        messages: Vec::new(),
+    };
+    if oks > 0 {
+        metric.statuses.insert("OK".to_owned(), oks);
+        metric.ok = Some(times(&ok, true));
+    }
+    if errors > 0 {
+        metric.statuses.insert("ERROR".to_owned(), errors);
+        metric.failed.insert("ERROR".to_owned(), times(&error, true));
+        metric.messages.push(MessageCount {
+            status: "ERROR".to_owned(),
+            message: "no".to_owned(),
+            count: errors,
+        });
+    }
+    let count = oks + errors;
+    let mut document = empty();
+    document.metrics = if count > 0 { vec![metric] } else { Vec::new() };
+    document.overall = Overall {
+        duration_s,
+        warm_up_s: 0.0,
+        operations: count,
+        failed: errors,
+        throughput: count as f64 / duration_s,
+        ended_by: "count".to_owned(),
+        client_cpu_s: 1.0,
+    };
+    document.pacing = Some(PacingResult {
+        schedule: "100/s".to_owned(),
+        target: 100.0,
+        arrivals: "uniform".to_owned(),
+        slack_ns: 0,
+        lateness: Latency::of(&late, &PERCENTILES),
+    });
+    document
+}
+
+/// Operations for [`of`].
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn operations() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
+    prop::collection::vec((0u64..1 << 36, 1u64..1 << 36, prop::bool::weighted(0.9)), 0..60)
+}
+
+/// Any result: odd texts, odd numbers.
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
+    let numbers = (0.0f64..1e12, any::<u64>(), any::<u64>());
+    let texts = (".{0,20}", ".{0,20}", prop::collection::vec(".{0,10}", 0..4));
+    (operations(), numbers, texts).prop_map(|(operations, (float, a, b), (x, y, list))| {
+        let mut document = of(&operations, 1.0 + float);
+        document.run.label = x.clone();
+        document.run.seed = a;
+        document.run.store_facts.insert(x.clone(), y.clone());
+        document.run.properties.insert(y.clone(), PropertyFact { value: x, origin: y });
+        document.run.command_line = list.clone();
+        document.warnings = list;
+        document.environment.memory_bytes = b;
+        document.overall.throughput = float / 3.0;
+        document.censored.in_flight = a % 7;
+        let response = IntervalTimes { mean_ns: float, p50_ns: a, ..IntervalTimes::default() };
+        let metric = IntervalMetric { ok: b, failed: a, response, service: IntervalTimes::default() };
+        let metrics = [("READ".to_owned(), metric)].into();
+        document.series =
+            vec![IntervalSummary { start_s: float / 7.0, length_s: 1.0, warm_up: a > b, metrics }];
+        document
+    })
+}

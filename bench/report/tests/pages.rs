@@ -1,0 +1,16 @@
+//! Writes pages to look at: `cargo test -p serval-report --test pages`, then
+//! open `pages/*.html` in the target directory's `tmp`.
+
+#[path = "../src/sample.rs"]
+mod sample;
+
+#[test]
+fn pages_to_look_at() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, document) in [("paced", sample::paced()), ("unpaced", sample::unpaced())] {
+        let page = serval_report::html::html(&document);
+        assert!(page.len() < 400_000, "{}", page.len());
+        std::fs::write(folder.join(format!("{name}.html")), page).unwrap();
+    }
+}

@@ -1,0 +1,147 @@
+//! `serval bench`: one command from nothing to a result.
+
+use super::{command_line, properties, store, tell_warnings, ycsb::exit_code};
+use crate::{
+    args::BenchArgs,
+    failure::{self, Failure},
+    interrupt, render,
+    show::Show,
+    stdout,
+};
+use serval_experiment::{
+    bench::{Bench, BenchRequest},
+    perform::ExperimentError,
+    properties as p,
+};
+use serval_model::properties::{Faults, Origin, Properties};
+use serval_runner::{EndedBy, RunError};
+use serval_workload::core::properties as core;
+use std::{io::IsTerminal, process::ExitCode};
+
+fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
+    let mut faults = Vec::new();
+    let info = store(&args.store)?;
+    // The workload file comes before other files, so that these win.
+    let mut all = Properties::new();
+    if let Err(more) = all.load_file(&args.workload) {
+        faults.extend(more.0);
+    }
+    match properties(&args.properties) {
+        Ok(over) => {
+            for (name, setting) in over.iter() {
+                all.set(name, &setting.value, setting.origin.clone());
+            }
+        }
+        Err(more) => faults.extend(more.0),
+    }
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    let flags = [
+        (&p::MAX_EXECUTION_TIME, &args.time, "--time"),
+        (&p::WARM_UP, &args.warm_up, "--warm-up"),
+        (&core::RECORD_COUNT, &args.records, "--records"),
+        (&p::OPERATION_COUNT, &args.operations, "--operations"),
+    ];
+    for (property, value, flag) in flags {
+        if let Some(value) = value {
+            all.set(property.name, value, Origin::CommandLine(flag.into()));
+        }
+    }
+    let name = args.workload.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(BenchRequest {
+        properties: all,
+        store: info,
+        out: args.out.clone(),
+        keep_store: args.keep_store,
+        skip_load: args.skip_load,
+        raw: args.raw,
+        command_line: command_line(),
+        name,
+    })
+}
+
+fn interrupted() -> Failure {
+    Failure {
+        status: failure::INTERRUPTED,
+        message: "interrupted while loading: there is nothing to report, and nothing was left behind".into(),
+    }
+}
+
+/// `serval bench WORKLOAD`.
+pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    let bench = Bench::new(request(args)?)?;
+    tell_warnings(&bench.run.warnings);
+    if cfg!(debug_assertions) {
+        anstream::eprintln!(
+            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
+        );
+    }
+    let (control, unfinished) = interrupt::control();
+    unfinished.set(Some(bench.folder.partial_path().to_owned()));
+    let loaded = match &bench.load {
+        None => None,
+        Some(plan) => {
+            anstream::eprintln!("{}", plan.describe());
+            let mut show = Show::new(plan, false);
+            let loaded = bench.load(&control, &mut show);
+            show.finish();
+            let loaded = match loaded {
+                Err(ExperimentError::Run(RunError::Interrupted)) => return Err(interrupted()),
+                loaded => loaded?,
+            };
+            if let Some(loaded) = &loaded {
+                let overall = &loaded.document.overall;
+                if loaded.record.ended_by == EndedBy::Interrupted {
+                    return Err(interrupted());
+                }
+                anstream::eprintln!(
+                    "loaded {} records in {:.1} s, {}/s",
+                    crate::format::count(overall.operations - overall.failed),
+                    overall.duration_s,
+                    crate::format::count(overall.throughput as u64)
+                );
+                if overall.failed > 0 {
+                    return Err(load_failed(&loaded.document));
+                }
+            }
+            loaded
+        }
+    };
+    anstream::eprintln!("{}", bench.run.describe());
+    let mut show = Show::new(&bench.run, false);
+    let performed = bench.run(&control, &mut show);
+    show.finish();
+    let performed = performed?;
+    let code = exit_code(&bench.run, &performed);
+    let text = if args.json {
+        render::json(&performed.document)?
+    } else {
+        render::summary(&performed.document, std::io::stdout().is_terminal())
+    };
+    stdout(&text)?;
+    let made = render::files(&performed.document)?;
+    let made_load = loaded.as_ref().map(|loaded| render::json(&loaded.document)).transpose()?;
+    let path = bench.finish(made_load, made)?;
+    unfinished.set(None);
+    anstream::eprintln!("result: {}", path.display());
+    Ok(code)
+}
+
+fn load_failed(document: &serval_measure::document::ResultDocument) -> Failure {
+    let words: Vec<String> = document
+        .metrics
+        .iter()
+        .flat_map(|metric| &metric.messages)
+        .map(|message| format!("{} ({} times)", message.message, message.count))
+        .collect();
+    Failure {
+        status: failure::OPERATIONS_FAILED,
+        message: format!(
+            "{} of {} records could not be loaded: {}. Nothing was measured and nothing was left behind",
+            document.overall.failed,
+            document.overall.operations,
+            if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") }
+        ),
+    }
+}

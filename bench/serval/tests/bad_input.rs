@@ -1,0 +1,165 @@
+//! Whatever is wrong is said: what, where, and what to do; the exit status is
+//! not zero, nothing half-written stays, nothing is overwritten.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+use common::{entries, folder, serval, workload, write};
+
+/// Runs and expects a status and parts of the message, and no panic.
+#[track_caller]
+fn refused(place: &std::path::Path, words: &str, status: i32, parts: &[&str]) {
+    let ran = serval(place, words).expect(status);
+    for part in parts {
+        assert!(ran.stderr.contains(part), "'{part}' is not in the message of '{words}':\n{}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+}
+
+#[test]
+fn wrong_files_and_lines() {
+    let place = folder();
+    let here = place.path();
+    write(here, "bad", "recordcount=10\nfieldlength=\\u12\nfieldcount=3\n");
+    write(
+        here,
+        "slips",
+        "recordcuont=10\nreadproportion=2\nworkload=site.ycsb.Nothing\nmeasurementtype=hdr\n",
+    );
+    refused(here, "load memory -P none", 2, &["none", "cannot be read"]);
+    refused(here, "bench none", 2, &["none", "cannot be read"]);
+    refused(here, "load memory -P .", 2, &["is a folder"]);
+    refused(here, "load memory -P bad", 2, &["bad:2", "four hexadecimal digits"]);
+    refused(
+        here,
+        "run memory -P slips",
+        2,
+        &[
+            "slips:1",
+            "did you mean 'recordcount'",
+            "slips:2",
+            "from 0 to 1",
+            "slips:3",
+            "slips:4",
+            "hdrhistogram",
+        ],
+    );
+    refused(here, "run memory -p recordcount", 2, &["write NAME=VALUE"]);
+    refused(here, "run memroy", 2, &["did you mean 'memory'"]);
+    refused(here, "run", 2, &["STORE"]);
+    assert_eq!(entries(here), ["bad", "slips"]);
+}
+
+#[test]
+fn impossible_settings() {
+    let place = folder();
+    let here = place.path();
+    refused(here, "run noop -p readproportion=0 -p updateproportion=0", 2, &["there is nothing to do"]);
+    refused(here, "load memory", 2, &["recordcount"]);
+    refused(
+        here,
+        "run noop -p recordcount=10 -p insertstart=5 -p insertcount=6",
+        2,
+        &["goes beyond recordcount"],
+    );
+    refused(
+        here,
+        "run noop -p recordcount=1 -p target.schedule=fast",
+        2,
+        &["target.schedule=fast", "1000 for 30s"],
+    );
+    refused(here, "run noop -p recordcount=1 -target 5 -p target.schedule=5", 2, &["choose one"]);
+    refused(here, "run noop -p recordcount=1 -threads 0", 2, &["threadcount=0"]);
+    refused(
+        here,
+        "run noop -p recordcount=1 -p dataintegrity=true -p fieldlengthdistribution=uniform",
+        2,
+        &["constant"],
+    );
+    refused(here, "run noop -p recordcount=1 -p exporter=Nothing", 2, &["no such exporter"]);
+    refused(here, "run redis -p redis.cluster=true -p recordcount=1", 2, &["redis.cluster=true"]);
+}
+
+#[test]
+fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() {
+    let place = folder();
+    let here = place.path();
+    write(here, "w", "recordcount=10\noperationcount=10\nmongodb.url=mongodb://x\nhosts=h\nhtrace.x=1\n");
+    let ran = serval(here, "load memory -P w").expect(0);
+    assert_eq!(
+        ran.stderr.lines().filter(|line| line.starts_with("warning: w:")).count(),
+        3,
+        "{}",
+        ran.stderr
+    );
+    refused(here, "bench w", 2, &["unknown property 'mongodb.url'", "unknown property 'hosts'"]);
+}
+
+#[test]
+fn stores_that_cannot_be_used() {
+    let place = folder();
+    let here = place.path();
+    let file = workload("workloadc");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    drop(silent);
+    let unreachable = format!("run redis -P {file} -p redis.host=127.0.0.1 -p redis.port={port}");
+    refused(here, &unreachable, 3, &["cannot connect", "redis.port"]);
+    refused(here, &format!("run sqlite -P {file}"), 3, &["serval.db", "serval load sqlite"]);
+    assert!(entries(here).is_empty(), "a run makes no database");
+    write(here, "serval.db", "this is no database, only text that is long enough to be looked at closely");
+    refused(here, &format!("run sqlite -P {file}"), 3, &["serval.db"]);
+    refused(here, &format!("run memory -P {file}"), 3, &["one command"]);
+    serval(here, &format!("load sqlite -P {file} -p sqlite.path=other.db -p insertorder=ordered")).expect(0);
+    refused(
+        here,
+        &format!("run sqlite -P {file} -p sqlite.path=other.db"),
+        3,
+        &["there are no records", "insertorder"],
+    );
+    let table = format!("run sqlite -P {file} -p sqlite.path=other.db -p table=nothing");
+    refused(here, &table, 3, &["nothing"]);
+}
+
+#[test]
+fn results_are_never_overwritten_and_never_half_written() {
+    let place = folder();
+    let here = place.path();
+    let file = workload("workloadc");
+    std::fs::create_dir(here.join("there")).unwrap();
+    write(here, "there/precious", "x");
+    refused(here, &format!("bench {file} --out there"), 4, &["exists already"]);
+    refused(here, &format!("run noop -P {file} --result there"), 4, &["exists already"]);
+    assert_eq!(entries(&here.join("there")), ["precious"]);
+    write(here, "file", "x");
+    refused(here, &format!("bench {file} --out file/inside"), 4, &["file"]);
+    refused(here, &format!("run noop -P {file} -p exportfile=no/such/folder/x"), 4, &["exportfile"]);
+    refused(here, &format!("bench {file} --store redis -p redis.port=1 --out new"), 3, &["cannot connect"]);
+    assert_eq!(entries(here), ["file", "there"]);
+}
+
+/// A disk that is full: a tmpfs of a few pages, where one can be mounted.
+#[test]
+fn a_full_disk_leaves_nothing() {
+    let place = folder();
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16k", "tmpfs"])
+        .arg(&small)
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !mounted {
+        eprintln!("skipped: a small tmpfs cannot be mounted here (it takes root)");
+        return;
+    }
+    let file = workload("workloada");
+    let words = format!("run noop -P {file} --result {}", small.join("result").display());
+    let ran = serval(place.path(), &words);
+    let left = entries(&small);
+    let unmounted = std::process::Command::new("umount").arg(&small).status().unwrap();
+    assert!(unmounted.success());
+    let ran = ran.expect(4);
+    assert!(ran.stderr.contains("No space left on device"), "{}", ran.stderr);
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,238 @@
+//! `load` and `run` with YCSB's flags, files and output.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+use common::{entries, folder, serval, workload, write};
+
+#[test]
+fn the_six_workloads_load_and_run_on_sqlite() {
+    for name in ["workloada", "workloadb", "workloadc", "workloadd", "workloade", "workloadf"] {
+        let place = folder();
+        let file = workload(name);
+        let load = serval(place.path(), &format!("load sqlite -P {file} -threads 2")).expect(0);
+        assert_eq!(load.value("[INSERT], Operations,"), 1000.0);
+        assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
+        assert_eq!(load.value("[CLEANUP], Operations,"), 2.0);
+        let run = serval(place.path(), &format!("run sqlite -P {file} -threads 2 -p seed=1")).expect(0);
+        let count = |metric: &str| {
+            if run.stdout.contains(&format!("[{metric}], Operations,")) {
+                run.value(&format!("[{metric}], Operations,"))
+            } else {
+                0.0
+            }
+        };
+        let sum = ["UPDATE", "INSERT", "SCAN", "READ"].map(count).iter().sum::<f64>();
+        let modifies = count("READ-MODIFY-WRITE");
+        assert_eq!(sum - modifies, 1000.0, "{name}:\n{}", run.stdout);
+        assert!(!run.stdout.contains("FAILED"), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn what_ycsbs_command_line_says_is_understood() {
+    let place = folder();
+    let file = workload("workloadc");
+    let words = format!(
+        "load memory -s -P {file} -p recordcount=200 -p fieldcount=2 -threads 3 -target 100000 -l here -cp /nowhere \
+         -jvm-args=-Xmx1g -db site.ycsb.db.RedisClient"
+    );
+    let ran = serval(place.path(), &words).expect(0);
+    assert_eq!(ran.value("[INSERT], Return=OK,"), 200.0);
+    let status = ran.stderr.lines().find(|line| line.starts_with("here2")).expect("a status line");
+    assert!(status.contains(" sec: ") && status.contains(" operations; "), "{status}");
+    let last = ran.stderr.lines().rfind(|line| line.starts_with("here2")).unwrap();
+    assert!(last.contains("200 operations; ") && last.contains("[INSERT: Count="), "{last}");
+    assert!(entries(place.path()).is_empty());
+}
+
+#[test]
+fn later_files_win_and_the_command_line_over_all() {
+    let place = folder();
+    write(
+        place.path(),
+        "a",
+        "recordcount=10\nfieldlength=5\nworkload=com.yahoo.ycsb.workloads.CoreWorkload\n",
+    );
+    write(place.path(), "b", "recordcount=20\n");
+    let count = |words: &str| serval(place.path(), words).expect(0).value("[INSERT], Operations,");
+    assert_eq!(count("load memory -P a -P b"), 20.0);
+    assert_eq!(count("load memory -P b -P a"), 10.0);
+    assert_eq!(count("load memory -p recordcount=30 -P b -P a"), 30.0);
+}
+
+#[test]
+fn with_a_target_intended_times_are_added_unless_op_is_asked_for() {
+    let place = folder();
+    let file = workload("workloadc");
+    let metrics = |more: &str| {
+        let ran = serval(place.path(), &format!("run noop -P {file} -p operationcount=50 {more}")).expect(0);
+        let mut names: Vec<String> =
+            ran.stdout.lines().filter_map(|line| Some(line.split_once("],")?.0[1..].to_owned())).collect();
+        names.dedup();
+        names.retain(|name| name.contains("READ"));
+        names
+    };
+    assert_eq!(metrics(""), ["READ"]);
+    assert_eq!(metrics("-target 10000"), ["READ", "Intended-READ"]);
+    assert_eq!(metrics("-target 10000 -p measurement.interval=op"), ["READ"]);
+    assert_eq!(metrics("-target 10000 -p measurement.interval=intended"), ["READ"]);
+    assert_eq!(metrics("-p measurement.interval=both"), ["READ", "Intended-READ"]);
+}
+
+#[test]
+fn exporters_and_measurement_types() {
+    let place = folder();
+    let file = workload("workloada");
+    let run = |more: &str| serval(place.path(), &format!("run noop -P {file} {more}")).expect(0);
+    let array = run("-p exporter=site.ycsb.measurements.exporter.JSONArrayMeasurementsExporter");
+    let lines: Vec<serde_json::Value> = serde_json::from_str(&array.stdout).unwrap();
+    assert!(lines.iter().any(|line| line["metric"] == "READ" && line["measurement"] == "Return=OK"));
+    let stream = run("-p exporter=site.ycsb.measurements.exporter.JSONMeasurementsExporter");
+    let stream: Result<Vec<serde_json::Value>, _> =
+        serde_json::Deserializer::from_str(&stream.stdout).into_iter().collect();
+    assert_eq!(stream.unwrap().len(), lines.len());
+    let document: serde_json::Value = serde_json::from_str(&run("-p exporter=json").stdout).unwrap();
+    assert_eq!(document["overall"]["operations"], 1000);
+    run("-p exportfile=out.txt");
+    let text = std::fs::read_to_string(place.path().join("out.txt")).unwrap();
+    assert!(text.starts_with("[OVERALL], RunTime(ms), "));
+    let buckets = run("-p measurementtype=histogram");
+    assert!(buckets.stdout.contains("[READ], LatencyVariance(us), "), "{}", buckets.stdout);
+    let series = run("-p measurementtype=timeseries -p timeseries.granularity=100");
+    assert!(series.stdout.contains("[READ], 0, "), "{}", series.stdout);
+    let raw = run("-p measurementtype=raw");
+    assert_eq!(
+        raw.stdout.lines().filter(|line| line.starts_with("READ,") || line.starts_with("UPDATE,")).count(),
+        1000
+    );
+    run("-p measurementtype=hdrhistogram+raw -p measurement.raw.output_file=raw.txt");
+    assert!(std::fs::read_to_string(place.path().join("raw.txt")).unwrap().lines().count() > 1000);
+    run("-p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=hdr-");
+    for name in ["hdr-READ.hdr", "hdr-UPDATE.hdr", "hdr-CLEANUP.hdr"] {
+        let bytes = std::fs::read(place.path().join(name)).unwrap();
+        use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+        let entries =
+            IntervalLogIterator::new(&bytes).filter(|e| matches!(e, Ok(LogEntry::Interval(_)))).count();
+        assert_eq!(entries, 1, "{name}");
+    }
+}
+
+#[test]
+fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
+    let place = folder();
+    let file = workload("workloadf");
+    let words = format!("-P {file} -p dataintegrity=true -p recordcount=50 -p readproportion=0.8");
+    serval(place.path(), &format!("load sqlite {words}")).expect(0);
+    let right = serval(place.path(), &format!("run sqlite {words}")).expect(0);
+    assert_eq!(right.value("[VERIFY], Return=OK,"), 1000.0);
+    let spoil = "update user6284781860667377211 field0=spoilt\nquit\n";
+    let mut shell = common::program();
+    shell.current_dir(place.path()).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
+    let mut child = shell.stdout(std::process::Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), spoil.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let words = format!(
+        "{words} -p requestdistribution=sequential -p readproportion=1 -p readmodifywriteproportion=0"
+    );
+    let wrong = serval(place.path(), &format!("run sqlite {words} -p operationcount=50")).expect(1);
+    assert_eq!(wrong.value("[VERIFY], Return=UNEXPECTED_STATE,"), 1.0);
+    assert_eq!(wrong.value("[VERIFY], Return=OK,"), 49.0);
+}
+
+#[test]
+fn failures_decide_the_exit_status_above_a_threshold() {
+    let place = folder();
+    let file = workload("workloadc");
+    serval(place.path(), &format!("load sqlite -P {file} -p recordcount=90")).expect(0);
+    let words = format!(
+        "run sqlite -P {file} -p recordcount=100 -p requestdistribution=sequential -p operationcount=100"
+    );
+    let ran = serval(place.path(), &words).expect(1);
+    assert_eq!(ran.value("[READ], Return=OK,"), 90.0);
+    assert_eq!(ran.value("[READ], Return=NOT_FOUND,"), 10.0);
+    assert_eq!(ran.value("[READ-FAILED], Operations,"), 10.0);
+    serval(place.path(), &format!("{words} -p failures.allowed=0.1")).expect(0);
+    let apart = serval(place.path(), &format!("{words} -p reportlatencyforeacherror=true")).expect(1);
+    assert_eq!(apart.value("[READ-NOT_FOUND], Operations,"), 10.0);
+}
+
+#[test]
+fn loads_in_parts_and_in_batches_make_one_data_set() {
+    let place = folder();
+    let file = workload("workloadc");
+    for (start, more) in [(0, ""), (400, "-p batchsize=7 -threads 3"), (700, "-p batchsize=1000")] {
+        let words = format!("load sqlite -P {file} -p insertstart={start} {more}");
+        let count = if start == 0 { 400 } else { 300 };
+        serval(place.path(), &format!("{words} -p insertcount={count}")).expect(0);
+    }
+    let words = format!("run sqlite -P {file} -p requestdistribution=sequential");
+    assert_eq!(serval(place.path(), &words).expect(0).value("[READ], Return=OK,"), 1000.0);
+}
+
+#[test]
+fn an_interrupted_load_goes_on_and_ends_with_every_record_once() {
+    let place = folder();
+    let file = workload("workloadc");
+    let words = format!("sqlite -P {file} -p recordcount=30000 -p insertorder=ordered -p zeropadding=8");
+    // The first part, as an interruption would leave it, with a hole.
+    serval(place.path(), &format!("load {words} -p insertcount=12000")).expect(0);
+    let mut shell = common::program();
+    shell.current_dir(place.path()).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
+    let mut child = shell.stdout(std::process::Stdio::null()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"delete user00011990\nquit\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let ran = serval(place.path(), &format!("load {words} --resume -threads 2")).expect(0);
+    assert_eq!(ran.value("[INSERT], Return=OK,"), 18_001.0);
+    let again = serval(place.path(), &format!("load {words} --resume")).expect(0);
+    assert!(!again.stdout.contains("[INSERT]"), "{}", again.stdout);
+    let words = format!("run {words} -p requestdistribution=sequential -p operationcount=30000");
+    assert_eq!(serval(place.path(), &words).expect(0).value("[READ], Return=OK,"), 30_000.0);
+}
+
+#[test]
+fn constant_occupancy_and_time_series_run() {
+    let place = folder();
+    write(
+        place.path(),
+        "occupancy",
+        "workload=site.ycsb.workloads.ConstantOccupancyWorkload\ndisksize=1MB\nstorageages=2\nreadproportion=1\n",
+    );
+    let load = serval(place.path(), "load sqlite -P occupancy").expect(0);
+    assert_eq!(load.value("[INSERT], Operations,"), 900.0);
+    let run = serval(place.path(), "run sqlite -P occupancy").expect(0);
+    assert!(run.value("[READ], Operations,") > 1500.0);
+    let file = workload("tsworkloada");
+    let load = serval(place.path(), &format!("load noop -P {file} -p recordcount=5000")).expect(0);
+    assert_eq!(load.value("[INSERT], Operations,"), 5000.0);
+    let words = format!("run noop -P {file} -p recordcount=5000 -p operationcount=1000");
+    let run = serval(place.path(), &words).expect(0);
+    assert_eq!(run.value("[INSERT], Operations,") + run.value("[READ], Operations,"), 1000.0);
+}
+
+#[test]
+fn the_same_seed_writes_the_same_data() {
+    let place = folder();
+    let file = workload("workloada");
+    let dump = |name: &str, seed: u32| {
+        let path = place.path().join(name);
+        let words = format!("sqlite -P {file} -p sqlite.path={name} -p seed={seed}");
+        serval(place.path(), &format!("load {words}")).expect(0);
+        serval(place.path(), &format!("run {words}")).expect(0);
+        let mut scan = common::program();
+        scan.current_dir(place.path()).args([
+            "shell",
+            "sqlite",
+            "-p",
+            &format!("sqlite.path={}", path.display()),
+        ]);
+        let mut child =
+            scan.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"scan user 2000\nquit\n").unwrap();
+        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        text.rsplit_once("--------------------------------").unwrap().0.to_owned()
+    };
+    let (first, second, other) = (dump("a.db", 5), dump("b.db", 5), dump("c.db", 6));
+    assert!(first.len() > 1_000_000 && first == second);
+    assert_ne!(first, other);
+}
