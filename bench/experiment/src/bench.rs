@@ -112,6 +112,9 @@ impl Bench {
         let mut load = load;
         if let Some(load) = &mut load {
             load.options.seed = run.options.seed;
+            // Time and target are the run's: a load takes what it takes.
+            load.options.time = None;
+            load.options.rate = None;
         }
         run.label = if run.label.is_empty() { request.name.clone() } else { run.label };
         Ok(Bench { load, run, folder, session, request })

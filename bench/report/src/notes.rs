@@ -72,6 +72,15 @@ pub fn percentile(latency: &Latency, percentile: f64) -> Option<u64> {
     latency.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-9).map(|p| p.ns)
 }
 
+/// `run of CoreWorkload on redis`, after the label if there is one. Workloads
+/// are classes in packages to YCSB; their last names say enough.
+pub fn title(document: &ResultDocument) -> String {
+    let run = &document.run;
+    let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
+    let workload = run.workload.rsplit('.').next().unwrap_or(&run.workload);
+    format!("{label}{} of {workload} on {}", run.phase, run.store)
+}
+
 /// What came from outside, without characters that steer a terminal, and cut.
 pub fn printable(text: &str, max: usize) -> String {
     let mut clean = String::new();

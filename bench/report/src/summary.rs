@@ -1,7 +1,7 @@
 //! A result as a table for people, at most [`WIDTH`] columns wide.
 
 use crate::{
-    notes::{notes, printable, total},
+    notes::{notes, printable, title, total},
     units::{percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::{AnsiColor, Style};
@@ -86,9 +86,7 @@ pub(crate) const NOT_PACED: &str = "Nothing was paced: an operation was due when
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let (run, overall) = (&document.run, &document.overall);
-    let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
-    let first = format!("{label}{} of {} on {}", run.phase, run.workload, run.store);
-    wrapped(text, "", &printable(&first, 300), styles.headline);
+    wrapped(text, "", &printable(&title(document), 300), styles.headline);
     let warm_up = match overall.warm_up_s {
         s if s > 0.0 => format!(" after {} of warm-up", time(s * 1e9)),
         _ => String::new(),

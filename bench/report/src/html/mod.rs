@@ -4,7 +4,7 @@
 mod plot;
 
 use crate::{
-    notes::{notes, percentile, printable, total},
+    notes::{notes, percentile, printable, title, total},
     summary::{NOT_PACED, RESPONSE_AND_SERVICE},
     units::{self, count, digits, percent, plural, rate, time},
 };
@@ -23,8 +23,7 @@ const STYLE: &str = include_str!("style.css");
 /// The page.
 pub fn html(document: &ResultDocument) -> String {
     let run = &document.run;
-    let name = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
-    let title = escape(format!("{name}{} of {} on {}", run.phase, run.workload, run.store));
+    let title = escape(title(document));
     let mut page = String::new();
     let _ = write!(
         page,

@@ -1,0 +1,101 @@
+//! The measured path allocates nothing: as many allocations for a run of many
+//! operations as for a run of few.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_model::properties::{Properties, Reader};
+use serval_runner::{Control, RunOptions, run};
+use serval_stores::noop::Noop;
+use serval_workload::{
+    Workload,
+    core::{Circumstances, CoreWorkload, Phase},
+};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of a run of so many operations.
+fn allocations(properties: &str, phase: Phase, operations: u64) -> u64 {
+    let mut all = Properties::new();
+    all.load(properties.as_bytes(), Path::new("test")).unwrap();
+    all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
+    let mut reader = Reader::new(&all);
+    let facts = Circumstances {
+        phase,
+        clients: 1,
+        operations: Some(operations),
+        time: None,
+        target: None,
+        resume: None,
+    };
+    let workload: Arc<dyn Workload> = Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap());
+    reader.finish().unwrap();
+    // One interval, so that only clients work during the run.
+    let interval = std::time::Duration::from_secs(3600);
+    let options = RunOptions { units: Some(operations), interval, seed: 1, ..RunOptions::default() };
+    let store = Arc::new(Noop::open(&all).unwrap());
+    let before = ALLOCATIONS.load(Relaxed);
+    let record = run(&store, &workload, &options, &Control::default(), &mut ()).unwrap();
+    assert_eq!(record.totals.units, operations);
+    ALLOCATIONS.load(Relaxed) - before
+}
+
+#[test]
+fn operations_allocate_nothing() {
+    let mixes = [
+        ("readproportion=1\nupdateproportion=0\nrequestdistribution=zipfian\n", Phase::Run),
+        ("readproportion=0.5\nupdateproportion=0.5\nrequestdistribution=exactzipfian\n", Phase::Run),
+        (
+            "readproportion=0\nscanproportion=0.9\ninsertproportion=0.1\nrequestdistribution=latest\n",
+            Phase::Run,
+        ),
+        ("readproportion=0\nupdateproportion=0\nreadmodifywriteproportion=1\n", Phase::Run),
+        ("", Phase::Load),
+        ("batchsize=10\n", Phase::Load),
+    ];
+    for (properties, phase) in mixes {
+        let few = allocations(properties, phase, 2_000);
+        let many = allocations(properties, phase, 200_000);
+        // What the conductor does ten times a second is not an operation's.
+        assert!(
+            many < few + 1_000,
+            "{properties}: {few} allocations for 2,000 operations, {many} for 200,000"
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! `serval bench`: everything by one command, and a whole result folder.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+use common::{entries, folder, serval, workload};
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serval_measure::histogram::Histogram;
+use serval_report::json;
+
+const FILES: [&str; 8] = [
+    "histograms.hlog",
+    "load-histograms.hlog",
+    "load-result.json",
+    "report.html",
+    "result.json",
+    "run.properties",
+    "series.csv",
+    "summary.txt",
+];
+
+#[test]
+fn a_result_folder_is_whole_and_its_parts_agree() {
+    let place = folder();
+    let file = workload("workloada");
+    let ran = serval(
+        place.path(),
+        &format!("bench {file} --records 500 --time 300ms --warm-up 100ms --out r --raw"),
+    )
+    .expect(0);
+    assert!(ran.stdout.contains("RESPONSE TIME"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("loaded 500 records"), "{}", ran.stderr);
+    assert_eq!(entries(place.path()), ["r"]);
+    let result = place.path().join("r");
+    let mut expected = FILES.map(str::to_owned).to_vec();
+    expected.push("raw.csv".into());
+    expected.sort();
+    assert_eq!(entries(&result), expected, "the store's file is not kept");
+    let document = json::read_file(&result.join("result.json")).unwrap();
+    let read = document.metrics.iter().find(|metric| metric.name == "READ").unwrap();
+    let count = read.ok.as_ref().unwrap().service.count;
+    assert!(count > 100 && document.overall.failed == 0);
+    // The HDR log adds up to the result, warm-up apart.
+    let log = std::fs::read(result.join("histograms.hlog")).unwrap();
+    let mut logged = Histogram::new();
+    for entry in IntervalLogIterator::new(&log) {
+        if let LogEntry::Interval(interval) = entry.unwrap()
+            && interval.tag().is_some_and(|tag| tag.as_str() == "READ")
+        {
+            logged.merge(&Histogram::decode(interval.encoded_histogram()).unwrap());
+        }
+    }
+    let whole = read.ok.as_ref().unwrap().service.to_histogram().unwrap();
+    // An interval is cut by the clock: a unit begun in the warm-up may end after it.
+    assert!(logged.count().abs_diff(count) <= 2, "{} logged, {count} counted", logged.count());
+    assert_eq!(whole.count(), count);
+    let raw = std::fs::read_to_string(result.join("raw.csv")).unwrap();
+    let raw_reads = raw.lines().filter(|line| line.starts_with("READ,OK,")).count() as u64;
+    assert_eq!(raw_reads, count);
+    let series = std::fs::read_to_string(result.join("series.csv")).unwrap();
+    assert!(series.lines().count() > 2);
+    let page = std::fs::read_to_string(result.join("report.html")).unwrap();
+    assert!(
+        page.contains("<svg") && !page.contains("http://") || page.contains("www.w3.org"),
+        "self-contained"
+    );
+}
+
+#[test]
+fn a_result_runs_again_from_its_properties() {
+    let place = folder();
+    let file = workload("workloadc");
+    serval(
+        place.path(),
+        &format!("bench {file} --operations 500 --warm-up 0 --out r -p seed=7 --keep-store"),
+    )
+    .expect(0);
+    assert!(place.path().join("r/store.db").is_file());
+    let words = "run sqlite -P r/run.properties -p sqlite.path=r/store.db";
+    let again = serval(place.path(), words).expect(0);
+    assert_eq!(again.value("[READ], Return=OK,"), 500.0);
+}
+
+#[test]
+fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() {
+    let place = folder();
+    let file = workload("workloadc");
+    let ran =
+        serval(place.path(), &format!("bench {file} --records 20000 --time 50ms --warm-up 0 --json --out r"))
+            .expect(0);
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(document["overall"]["ended_by"], "time");
+    assert!(ran.stderr.contains("loaded 20,000 records"), "{}", ran.stderr);
+}
+
+#[test]
+fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
+    let place = folder();
+    let file = workload("workloadb");
+    let words = format!(
+        "bench {file} --store memory --threads 4 --target 2000 --time 500ms --warm-up 100ms --json --out r"
+    );
+    let ran = serval(place.path(), &words).expect(0);
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert!((document["pacing"]["target"].as_f64().unwrap() - 2000.0).abs() < 20.0);
+    let done = document["overall"]["operations"].as_u64().unwrap();
+    let left = document["censored"]["not_started"].as_u64().unwrap();
+    // All that was due was done or is reported as left.
+    assert!((done + left).abs_diff(1000) <= 1, "{done} done, {left} left");
+}
+
+#[test]
+fn reports_are_made_again_and_results_merged() {
+    let place = folder();
+    let file = workload("workloadc");
+    for name in ["a", "b"] {
+        serval(place.path(), &format!("run noop -P {file} --result {name} -threads 2")).expect(0);
+    }
+    let summary = serval(place.path(), "report a").expect(0);
+    assert_eq!(summary.stdout, std::fs::read_to_string(place.path().join("a/summary.txt")).unwrap());
+    serval(place.path(), "report a --html a.html --csv a.csv").expect(0);
+    assert_eq!(
+        std::fs::read(place.path().join("a.html")).unwrap(),
+        std::fs::read(place.path().join("a/report.html")).unwrap()
+    );
+    serval(place.path(), "report a --html a.html").expect(4);
+    serval(place.path(), "merge a b -o merged.json").expect(0);
+    let merged = json::read_file(&place.path().join("merged.json")).unwrap();
+    assert_eq!(merged.overall.operations, 2000);
+    assert_eq!(
+        merged.metrics.iter().find(|m| m.name == "READ").unwrap().ok.as_ref().unwrap().service.count,
+        2000
+    );
+    std::fs::write(place.path().join("cut.json"), "{\"schema_version\": 1,").unwrap();
+    let cut = serval(place.path(), "report cut.json").expect(2);
+    assert!(cut.stderr.contains("cut.json"), "{}", cut.stderr);
+}
+
+#[test]
+fn ctrl_c_ends_a_run_cleanly_with_its_report() {
+    use std::io::BufRead;
+    let place = folder();
+    let file = workload("workloadc");
+    let mut command = common::program();
+    command.current_dir(place.path()).args(["run", "noop", "-s", "-P", &file, "-p", "operationcount=0"]);
+    command.args(["-p", "status.interval=100ms", "--result", "r"]);
+    let mut child =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    // The second status line: the run is going.
+    lines.by_ref().filter(|line| line.as_ref().unwrap().contains(" sec: ")).nth(1).unwrap().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    let ran = common::Ran::of(child.wait_with_output().unwrap());
+    // An endless run ends no other way.
+    let ran = ran.expect(0);
+    assert!(ran.value("[READ], Return=OK,") > 0.0, "{rest:?}");
+    assert_eq!(entries(place.path()), ["r"]);
+}
+
+#[test]
+fn ctrl_c_during_a_bench_leaves_nothing() {
+    let place = folder();
+    let file = workload("workloadc");
+    let mut command = common::program();
+    command.current_dir(place.path()).args([
+        "bench",
+        &file,
+        "--records",
+        "50000000",
+        "--store",
+        "memory",
+        "--out",
+        "r",
+    ]);
+    command.args(["-p", "memory.delay=1ms"]);
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    // The plan is told when signals are already looked after.
+    lines.by_ref().find(|line| line.as_ref().unwrap().starts_with("load memory")).unwrap().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(entries(place.path()).is_empty(), "{:?}", entries(place.path()));
+}
