@@ -128,6 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn ten_thousand_values_hardly_compress() {
+        use std::io::Write;
+        let mut rng = Rng::new(7);
+        for (compressibility, at_least, at_most) in [(0.0, 0.75, 1.0), (0.5, 0.38, 0.55)] {
+            let mut values = Vec::new();
+            for _ in 0..10_000 {
+                write_random(&mut values, 100, compressibility, &mut rng);
+            }
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(&values).unwrap();
+            let share = encoder.finish().unwrap().len() as f64 / values.len() as f64;
+            assert!((at_least..at_most).contains(&share), "{compressibility}: {share}");
+        }
+    }
+
+    #[test]
     fn compressibility_is_the_share_of_filler() {
         let mut rng = Rng::new(7);
         for (compressibility, filler) in [(0.25, 25), (0.5, 50), (1.0, 100)] {
