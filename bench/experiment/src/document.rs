@@ -16,9 +16,6 @@ use std::{collections::BTreeMap, time::SystemTime};
 /// Percentiles that every result has, beside those asked for.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// Lateness that is worth a warning, ns, at the 99th percentile.
-const LATENESS_MAX: u64 = 1_000_000;
-
 /// Operations below which tail percentiles say little.
 const SAMPLES_MIN: u64 = 1000;
 
@@ -85,44 +82,18 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
     (!histogram.is_empty()).then(|| Latency::of(histogram, percentiles))
 }
 
-/// Everything that a reader must know before quoting a number.
-fn warnings(plan: &Plan, record: &RunRecord, overall: &Overall) -> Vec<String> {
+/// What a reader must know before quoting a number and the numbers themselves
+/// do not show; `serval_report::notes` adds what they do.
+fn warnings(plan: &Plan, overall: &Overall) -> Vec<String> {
     let mut warnings = plan.workload.warnings();
-    let mut warn = |text: String| warnings.push(text);
     if cfg!(debug_assertions) {
-        warn("this is a debug build of the client: its numbers are not to be quoted".into());
+        warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
     }
     if overall.operations == 0 {
-        warn("no operation was measured".into());
+        warnings.push("No operation was measured.".into());
     } else if overall.operations < SAMPLES_MIN && plan.phase_name() == "run" {
-        warn(format!("only {} operations were measured: tail percentiles say little", overall.operations));
-    }
-    if overall.failed > 0 {
-        let share = 100.0 * overall.failed as f64 / overall.operations.max(1) as f64;
-        warn(format!("{} of {} operations failed ({share:.2} %)", overall.failed, overall.operations));
-    }
-    if !record.in_flight.is_empty() {
-        let age = record.in_flight.max() as f64 / 1e9;
-        warn(format!(
-            "{} operations had no outcome at the end, the oldest after {age:.3} s: high percentiles are lower bounds",
-            record.in_flight.count()
-        ));
-    }
-    if !record.not_started.is_empty() {
-        let age = record.not_started.max() as f64 / 1e9;
-        warn(format!(
-            "the target was missed: {} operations were due and not started at the end, the oldest for {age:.3} s. \
-             Response times are those of the others and would be longer with them",
-            record.not_started.count()
-        ));
-    }
-    let late = record.totals.lateness.percentile(99.0);
-    if late > LATENESS_MAX && record.not_started.is_empty() {
-        warn(format!(
-            "one operation in a hundred started {:.1} ms or more after its intended start: clients were busy or the \
-             machine was; response times have it, service times do not",
-            late as f64 / 1e6
-        ));
+        let n = overall.operations;
+        warnings.push(format!("Only {n} operations were measured: tail percentiles say little."));
     }
     warnings
 }
@@ -169,7 +140,7 @@ pub(crate) fn document(
         slack_ns: record.slack.as_nanos() as u64,
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
-    ResultDocument {
+    let mut document = ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: RunFacts {
             serval_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -186,7 +157,7 @@ pub(crate) fn document(
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
-        warnings: warnings(plan, record, &overall),
+        warnings: warnings(plan, &overall),
         metrics: metric_results(plan, totals, &messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),
@@ -197,7 +168,9 @@ pub(crate) fn document(
         overall,
         pacing,
         series,
-    }
+    };
+    document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();
+    document
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub const PACING_SLACK: Property = Property::serval(
     "pacing.slack",
     Kind::MICROSECONDS,
     "How long an event loop may hold operations that are due to send several together. Without it 200 us above \
-     10,000 operations/s a loop and 0 below. What it costs is in the response time and reported as lateness.",
+     25,000 operations/s a loop and 0 below. What it costs is in the response time and reported as lateness.",
 )
 .unit("us");
 /// Operations of a run.

@@ -266,18 +266,16 @@ impl Totals {
         totals
     }
 
-    /// What has come since `earlier`, warm-up and measured together.
-    pub fn since(&self, earlier: &Totals) -> BTreeMap<(Metric, Status), Pair> {
-        let mut interval: BTreeMap<(Metric, Status), Pair> = BTreeMap::new();
-        for (now, before) in [(&self.warm_up, &earlier.warm_up), (&self.measured, &earlier.measured)] {
-            for (key, pair) in now {
-                let pair = pair.since(before.get(key));
-                if !pair.service.is_empty() {
-                    interval.entry(*key).or_default().merge(&pair);
-                }
-            }
-        }
-        interval
+    /// What has come since `earlier`, of the warm-up or of what is measured.
+    /// All that is measured is in exactly one of the intervals between
+    /// successive totals.
+    pub fn since(&self, earlier: &Totals, warm_up: bool) -> BTreeMap<(Metric, Status), Pair> {
+        let (now, before) =
+            if warm_up { (&self.warm_up, &earlier.warm_up) } else { (&self.measured, &earlier.measured) };
+        now.iter()
+            .map(|(key, pair)| (*key, pair.since(before.get(key))))
+            .filter(|(_, pair)| !pair.service.is_empty())
+            .collect()
     }
 }
 
@@ -321,13 +319,13 @@ mod tests {
         for round in 0..5u64 {
             (0..=round).for_each(|i| handle.record(Metric::SCAN, &Outcome::OK, times(i * 100), AT));
             let now = Totals::of(&recorders);
-            let interval = now.since(&before);
+            let interval = now.since(&before, false);
             assert_eq!(interval[&(Metric::SCAN, Status::Ok)].service.count(), round + 1);
             sum += round + 1;
             before = now;
         }
         assert_eq!(before.measured[&(Metric::SCAN, Status::Ok)].service.count(), sum);
-        assert!(Totals::of(&recorders).since(&before).is_empty());
+        assert!(Totals::of(&recorders).since(&before, false).is_empty());
     }
 
     #[test]

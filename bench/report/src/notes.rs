@@ -26,7 +26,19 @@ pub struct Note {
     pub details: Vec<String>,
 }
 
-/// All warnings of a result, the gravest first.
+impl Note {
+    /// The note in one line, as a document's `warnings` have it.
+    pub fn line(&self) -> String {
+        if self.details.is_empty() {
+            self.text.clone()
+        } else {
+            format!("{} {}", self.text, self.details.join("; "))
+        }
+    }
+}
+
+/// All warnings of a result, the gravest first: those that its numbers make,
+/// and those of its own that are not the same.
 pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
@@ -61,8 +73,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
             say(text, vec![]);
         }
     }
-    for warning in &document.warnings {
-        say(printable(warning, usize::MAX), vec![]);
+    let derived: Vec<String> = notes.iter().map(Note::line).collect();
+    for warning in document.warnings.iter().filter(|warning| !derived.contains(warning)) {
+        notes.push(Note { text: printable(warning, usize::MAX), details: vec![] });
     }
     notes
 }
@@ -174,9 +187,19 @@ fn lateness(document: &ResultDocument, lateness: &Latency) -> Option<String> {
     if late == 0 || (late as f64) < response as f64 * LATENESS_MATTERS {
         return None;
     }
+    let slack = document.pacing.as_ref().map_or(0, |pacing| pacing.slack_ns);
+    let why = if late <= slack.saturating_mul(2) {
+        format!(
+            "Operations due were held for up to {} to be sent together (pacing.slack=0 sends each when it is due, for \
+             more CPU time)",
+            time(slack as f64)
+        )
+    } else {
+        "All clients, or the client's processors, were busy".to_owned()
+    };
     Some(format!(
-        "Operations started late: p99 {}, at most {}. All clients, or the client's processors, were busy; \
-         the wait is part of the response times and not of the service times.",
+        "Operations started late: p99 {}, at most {}. {why}; the wait is part of the response times and not of the \
+         service times.",
         time(late as f64),
         time(lateness.max_ns as f64)
     ))

@@ -18,6 +18,9 @@ pub(crate) struct Course {
     pub(crate) end_at: AtomicU64,
     /// Intended starts, if the run is paced.
     pub(crate) schedule: Option<Schedule>,
+    /// How long after the end an operation that was due before it may still
+    /// start: it was asleep when the end came.
+    pub(crate) allowance: u64,
     /// Whether the time that comparing data takes is measured.
     pub(crate) verifies: bool,
 }
@@ -65,7 +68,7 @@ impl Seat<'_> {
         let Some(schedule) = &self.course.schedule else { return Some(None) };
         let intended = self.course.start + schedule.take(self.index)?;
         self.slot.wait(intended);
-        let due = clock::now() >= intended || sleeper.until(intended).await;
+        let due = clock::now() >= intended || sleeper.until(intended).await || clock::now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
         due.then_some(Some(intended))
@@ -137,7 +140,11 @@ impl Seat<'_> {
             };
             let start = clock::now();
             if unit.is_none() && start >= course.end_at.load(Relaxed) {
-                return None;
+                let end_at = course.end_at.load(Relaxed);
+                let was_due = intended.is_some_and(|intended| intended < end_at);
+                if !was_due || start >= end_at.saturating_add(course.allowance) {
+                    return None;
+                }
             }
             // Later operations of a unit have no intended start of their own.
             let (begun, op_intended) = match unit {

@@ -25,11 +25,15 @@ use std::{
 };
 
 /// Offered load above which an event loop gathers operations by default,
-/// operations/s: below it a wake-up each costs less than a fifth of a core.
-pub const GATHER_RATE: f64 = 10_000.0;
+/// operations/s: below it a wake-up each costs less than half a core.
+pub const GATHER_RATE: f64 = 25_000.0;
 
 /// For how long it then holds an operation that is due, at most.
 pub const GATHER_SLACK: Duration = Duration::from_micros(200);
+
+/// Time that waking up may take: what was due this long before the end is
+/// still started.
+const WAKE_UP_NS: u64 = 1_000_000;
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -286,7 +290,7 @@ pub fn run<S: Store>(
         }
     };
     drop(crew);
-    let conductor = Conductor { stage: &stage, options: &options, recorders, observer };
+    let conductor = Conductor { stage: &stage, options: &options, slack, recorders, observer };
     let mut record = conductor.conduct(workload.verifies())?;
     record.slack = slack;
     record.execution =
@@ -298,6 +302,7 @@ pub fn run<S: Store>(
 struct Conductor<'a> {
     stage: &'a Arc<Stage>,
     options: &'a RunOptions,
+    slack: Duration,
     recorders: Vec<Arc<Recorder>>,
     observer: &'a mut dyn Observer,
 }
@@ -325,9 +330,16 @@ impl Conductor<'_> {
             Some(time) => measure_from.saturating_add(time.as_nanos().min(u128::from(u64::MAX)) as u64),
             None => u64::MAX,
         };
+        let allowance = self.slack.as_nanos() as u64 + WAKE_UP_NS;
         let stage = Arc::clone(self.stage);
-        let course =
-            stage.go(Course { start, measure_from, end_at: AtomicU64::new(end_at), schedule, verifies });
+        let course = stage.go(Course {
+            start,
+            measure_from,
+            end_at: AtomicU64::new(end_at),
+            schedule,
+            allowance,
+            verifies,
+        });
         self.observer.started(started);
         let (ended_by, cpu) = self.watch(course);
         if let Some(client) = stage.tally().panicked {
@@ -459,16 +471,22 @@ impl Conductor<'_> {
 
     fn interval(&mut self, series: &mut Series, course: &Course, now: u64) {
         let totals = Totals::of(&self.recorders);
-        let pairs = totals.since(&series.before);
+        // The conductor comes a little late to the end of the warm-up. What
+        // has been measured by then belongs to the first interval after it.
+        let warm_up = series.since < course.measure_from;
         let interval = Interval {
             start: Duration::from_nanos(series.since - course.start),
             length: Duration::from_nanos(now.saturating_sub(series.since)),
-            warm_up: series.since < course.measure_from,
-            pairs,
+            warm_up,
+            pairs: totals.since(&series.before, warm_up),
             paced: totals.paced,
         };
         series.since = now;
-        series.before = totals;
+        if warm_up {
+            series.before.warm_up = totals.warm_up;
+        } else {
+            series.before.measured = totals.measured;
+        }
         self.observer.interval(&interval);
     }
 

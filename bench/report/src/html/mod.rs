@@ -221,7 +221,9 @@ fn figure(page: &mut String, title: &str, lines: &[Line], svg: Option<String>) {
 }
 
 fn plots(page: &mut String, document: &ResultDocument) {
-    let plotted: Vec<&MetricResult> = by_count(document).into_iter().take(PLOTTED_MAX).collect();
+    // Closing happens once, at the end: there is no course of it to show.
+    let plotted: Vec<&MetricResult> =
+        by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
     let series = Series::new(&document.series);
     if let Some(series) = &series {
         page.push_str("<h2>Over time</h2>\n");
