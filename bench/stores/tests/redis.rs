@@ -140,7 +140,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
         let mut reply = Reply::new();
         let outcome = handle.client.read("usertable", "user1", &FieldSelection::default(), &mut reply).await;
         assert_eq!(outcome.status, Status::UnexpectedState);
-        assert!(outcome.message.unwrap().starts_with("WRONGTYPE"));
+        assert!(outcome.message.unwrap().contains("WRONGTYPE"));
         // The connection is as good as before.
         let record = Record::from_iter([("f", &b"v"[..])]);
         assert_eq!(handle.client.insert("usertable", "user9", &record).await, Outcome::OK);
@@ -161,7 +161,7 @@ fn passwords_right_wrong_and_missing() {
     {
         let wrong = redis(&address, settings).unwrap();
         let early = wrong.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
-        assert!(early.contains(advice) && early.contains(&address.replace("127.0.0.1", "")), "{early}");
+        assert!(early.contains(advice) && early.contains(&address), "{early}");
         let late =
             Loop.run(async { wrong.connect(&wrong.local().unwrap(), 0).await.unwrap_err() }).to_string();
         assert_eq!(late, early);
@@ -173,7 +173,7 @@ fn a_password_for_a_server_without_one() {
     let Some(address) = server("SERVAL_TEST_REDIS") else { return };
     let store = redis(&address, &[("redis.password", "x")]).unwrap();
     let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
-    assert!(error.contains("leave out redis.password"), "{error}");
+    assert!(error.contains("leave it out if the server has none"), "{error}");
 }
 
 #[test]
@@ -210,16 +210,14 @@ fn peer(answer: &'static [u8], connections: usize) -> String {
 #[test]
 fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
     for connections in ["0", "1"] {
-        for (answer, words) in
-            [(&b"HTTP/1.1 400\r\n"[..], "not a Redis reply"), (b"*2\r\n$1\r\n", "connection lost")]
-        {
+        for answer in [&b"HTTP/1.1 400\r\n"[..], b"*2\r\n$1\r\n"] {
             let store = redis(&peer(answer, 1), &[("redis.connections", connections)]).unwrap();
             let outcome = Loop.run(async {
                 let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
                 client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await
             });
             assert_eq!(outcome.status, Status::ServiceUnavailable);
-            assert!(outcome.message.as_ref().unwrap().contains(words), "{outcome:?}");
+            assert!(outcome.message.as_ref().unwrap().contains("connection lost"), "{outcome:?}");
         }
     }
 }

@@ -175,13 +175,12 @@ fn operations(count: u64) -> Vec<String> {
     vec!["-p".into(), format!("operationcount={count}")]
 }
 
-/// Reads of 1 KB records against `redis-benchmark -c 32` over the same keys,
-/// and against the kept Redis crate.
+/// Reads of 1 KB records against `redis-benchmark -c 32` over the same keys.
 pub(super) fn redis(bench: &Bench) -> Result<()> {
     let serval = bench.serval()?;
     let server = loaded_redis(bench, &serval)?;
     let per_operation = |measured: &Measured| measured.cpu_seconds() * 1e6 / REDIS_OPERATIONS as f64;
-    let cpu: RefCell<[Vec<f64>; 4]> = RefCell::default();
+    let cpu: RefCell<[Vec<f64>; 3]> = RefCell::default();
     let note = |row: usize, measured: &Measured| cpu.borrow_mut()[row].push(per_operation(measured));
     let ours = |row: usize, more: &[&str]| {
         let mut arguments = operations(REDIS_OPERATIONS);
@@ -202,15 +201,6 @@ pub(super) fn redis(bench: &Bench) -> Result<()> {
     };
     let pairs = alternate(bench.pairs, || ours(0, &[]), theirs)?;
     let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=4"]), theirs)?;
-    let example = bench.example("redis_crate")?;
-    let with_crate = || {
-        let mut command = Command::new(&example);
-        command.args([&port, REDIS_CLIENTS, &requests]);
-        let measured = measure::run(bench.children, &mut command)?;
-        note(3, &measured);
-        line_value(&measured.stdout, "throughput")
-    };
-    let kept = alternate(bench.pairs, with_crate, theirs)?;
     let cpu = cpu.into_inner();
     let median = |row: usize| Spread::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
     let mut table =
@@ -227,7 +217,6 @@ pub(super) fn redis(bench: &Bench) -> Result<()> {
     row("redis-benchmark -c 32", 1, pairs.b(), 1.0);
     row("serval, a connection each", 0, pairs.a(), pairs.ratio().median);
     row("serval, 4 shared connections", 2, shared.a(), shared.ratio().median);
-    row("the redis crate, a connection each", 3, kept.a(), kept.ratio().median);
     print!("{table}");
     println!("wanted: rate 0.9 or more at CPU 1.3 or less; with shared connections CPU 0.6 or less");
     Ok(())

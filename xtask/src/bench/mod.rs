@@ -62,7 +62,7 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "redis",
-        measures: "reads of 1 KB records by 32 clients, against redis-benchmark and the redis crate",
+        measures: "reads of 1 KB records by 32 clients, against redis-benchmark",
         run: figures::redis,
     },
     Benchmark {
@@ -84,13 +84,6 @@ impl Bench<'_> {
     fn serval(&self) -> Result<PathBuf> {
         self.children.check(crate::cargo().args(["build", "--release", "--package", "serval"]))?;
         Self::built("serval")
-    }
-
-    /// Builds an example of the stores for release and returns the program.
-    fn example(&self, name: &str) -> Result<PathBuf> {
-        let arguments = ["build", "--release", "--package", "serval-stores", "--example", name];
-        self.children.check(crate::cargo().args(arguments))?;
-        Self::built(&format!("examples/{name}"))
     }
 
     fn built(name: &str) -> Result<PathBuf> {
