@@ -51,7 +51,7 @@ pub const TARGET_ARRIVALS: Property = Property::serval(
 pub const PACING_SLACK: Property = Property::serval(
     "pacing.slack",
     Kind::MICROSECONDS,
-    "How long an event loop may hold operations that are due to send several together. Without it 200 us above \
+    "How long an event loop may hold operations that are due to send several together. Without it 175 us above \
      25,000 operations/s a loop and 0 below. What it costs is in the response time and reported as lateness.",
 )
 .unit("us");

@@ -29,7 +29,7 @@ use std::{
 pub const GATHER_RATE: f64 = 25_000.0;
 
 /// For how long it then holds an operation that is due, at most.
-pub const GATHER_SLACK: Duration = Duration::from_micros(200);
+pub const GATHER_SLACK: Duration = Duration::from_micros(175);
 
 /// Time that waking up may take: what was due this long before the end is
 /// still started.

@@ -319,7 +319,7 @@ impl Store for Redis {
 
     async fn connect(&self, local: &Local, _: usize) -> Result<RedisClient, StoreError> {
         if self.connections == 0 {
-            return Ok(RedisClient { seat: Seat::connect(&self.server).await? });
+            return Ok(RedisClient::new(Seat::connect(&self.server).await?));
         }
         let number = local.next.get() % self.connections;
         local.next.set(local.next.get() + 1);
@@ -328,7 +328,7 @@ impl Store for Redis {
         if pool.len() <= number {
             pool.push(Seat::connect(&self.server).await?);
         }
-        Ok(RedisClient { seat: Rc::clone(&pool[number.min(pool.len() - 1)]) })
+        Ok(RedisClient::new(Rc::clone(&pool[number.min(pool.len() - 1)])))
     }
 }
 
@@ -336,20 +336,47 @@ impl Store for Redis {
 #[derive(Debug)]
 pub struct RedisClient {
     seat: Rc<Seat>,
+    /// The seat's connection as this client last had it.
+    link: Option<(MultiplexedConnection, u64)>,
+    /// The read command, kept for its memory.
+    read: Cmd,
 }
 
 impl RedisClient {
-    async fn command(&self, command: &Cmd) -> Result<Value, Outcome> {
-        let (mut connection, opened) = self.seat.connection().await?;
-        command.query_async(&mut connection).await.map_err(|error| self.seat.failed(&error, opened))
+    fn new(seat: Rc<Seat>) -> Self {
+        RedisClient { seat, link: None, read: Cmd::new() }
     }
 
-    async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Outcome> {
-        let (mut connection, opened) = self.seat.connection().await?;
-        pipeline.query_async(&mut connection).await.map_err(|error| self.seat.failed(&error, opened))
+    /// The connection, if need be opened again.
+    async fn link(&mut self) -> Result<&mut (MultiplexedConnection, u64), Outcome> {
+        if self.link.is_none() {
+            self.link = Some(self.seat.connection().await?);
+        }
+        self.link.as_mut().ok_or_else(unexpected)
     }
 
-    async fn write(&self, pipeline: &Pipeline) -> Outcome {
+    fn failed(&mut self, error: &RedisError) -> Outcome {
+        let opened = self.link.as_ref().map_or(0, |(_, opened)| *opened);
+        let outcome = self.seat.failed(error, opened);
+        if outcome.status == Status::ServiceUnavailable {
+            self.link = None;
+        }
+        outcome
+    }
+
+    async fn command(&mut self, command: &Cmd) -> Result<Value, Outcome> {
+        let (connection, _) = self.link().await?;
+        let result = command.query_async(connection).await;
+        result.map_err(|error| self.failed(&error))
+    }
+
+    async fn pipeline(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, Outcome> {
+        let (connection, _) = self.link().await?;
+        let result = pipeline.query_async(connection).await;
+        result.map_err(|error| self.failed(&error))
+    }
+
+    async fn write(&mut self, pipeline: &Pipeline) -> Outcome {
         self.pipeline(pipeline).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
     }
 }
@@ -358,18 +385,15 @@ fn unexpected() -> Outcome {
     Outcome::failed(Status::UnexpectedState, "the server's reply has another shape than the command's")
 }
 
-fn read_command(key: &[u8], fields: &FieldSelection) -> Cmd {
+fn read_command(command: &mut Cmd, key: &[u8], fields: &FieldSelection) {
     if fields.is_all() {
-        let mut command = redis::cmd("HGETALL");
-        command.arg(key);
-        return command;
+        command.arg("HGETALL").arg(key);
+        return;
     }
-    let mut command = redis::cmd("HMGET");
-    command.arg(key);
-    fields.iter().for_each(|field| {
+    command.arg("HMGET").arg(key);
+    for field in fields.iter() {
         command.arg(field);
-    });
-    command
+    }
 }
 
 fn write_command(key: &str, record: &Record) -> Cmd {
@@ -409,7 +433,12 @@ fn take_record(reply: Value, fields: &FieldSelection, record: &mut Record) -> Re
 
 impl Client for RedisClient {
     async fn read(&mut self, _: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        let value = match self.command(&read_command(key.as_bytes(), fields)).await {
+        let mut command = std::mem::take(&mut self.read);
+        command.clear();
+        read_command(&mut command, key.as_bytes(), fields);
+        let value = self.command(&command).await;
+        self.read = command;
+        let value = match value {
             Ok(value) => value,
             Err(outcome) => return outcome,
         };
@@ -457,7 +486,9 @@ impl Client for RedisClient {
         let mut pipeline = Pipeline::with_capacity(keys.len());
         for key in &keys {
             let Value::BulkString(key) = key else { return unexpected() };
-            pipeline.add_command(read_command(key, fields));
+            let mut command = Cmd::new();
+            read_command(&mut command, key, fields);
+            pipeline.add_command(command);
         }
         match self.pipeline(&pipeline).await {
             Ok(records) => {

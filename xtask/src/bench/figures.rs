@@ -200,7 +200,7 @@ pub(super) fn redis(bench: &Bench) -> Result<()> {
         csv_rate(&measured.stdout)
     };
     let pairs = alternate(bench.pairs, || ours(0, &[]), theirs)?;
-    let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=4"]), theirs)?;
+    let shared = alternate(bench.pairs, || ours(2, &["-p", "redis.connections=2"]), theirs)?;
     let cpu = cpu.into_inner();
     let median = |row: usize| Spread::of(&cpu[row]).map_or(f64::NAN, |spread| spread.median);
     let mut table =
@@ -216,7 +216,7 @@ pub(super) fn redis(bench: &Bench) -> Result<()> {
     };
     row("redis-benchmark -c 32", 1, pairs.b(), 1.0);
     row("serval, a connection each", 0, pairs.a(), pairs.ratio().median);
-    row("serval, 4 shared connections", 2, shared.a(), shared.ratio().median);
+    row("serval, 2 shared connections", 2, shared.a(), shared.ratio().median);
     print!("{table}");
     println!("wanted: rate 0.9 or more at CPU 1.3 or less; with shared connections CPU 0.6 or less");
     Ok(())
