@@ -12,7 +12,7 @@ use crate::{
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_runner::{Control, Observer};
 use serval_stores::StoreInfo;
-use serval_workload::core::Phase;
+use serval_workload::core::{Phase, properties::EXPECTED_OPERATIONS};
 use std::{
     path::{Path, PathBuf},
     time::SystemTime,
@@ -120,16 +120,45 @@ impl Bench {
         Ok(Bench { load, run, folder, session, request })
     }
 
-    /// Loads the records.
+    /// Loads the records. Their rate tells how many operations to expect of a
+    /// run that is bounded by time.
     pub fn load(
-        &self,
+        &mut self,
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Option<Performed>, ExperimentError> {
         let Some(plan) = &self.load else { return Ok(None) };
         let files = Files { folder: &self.folder, prefix: "load-", raw: false };
         let command_line = self.request.command_line.clone();
-        perform(plan, &*self.session, control, show, Some(files), command_line).map(Some)
+        let loaded = perform(plan, &*self.session, control, show, Some(files), command_line)?;
+        self.expect(loaded.document.overall.throughput)?;
+        Ok(Some(loaded))
+    }
+
+    /// Lays the key range of a run that inserts out for the rate of the load,
+    /// unless the properties say what to expect.
+    fn expect(&mut self, rate: f64) -> Result<(), Faults> {
+        let options = &self.run.options;
+        let Some(time) = options.time else { return Ok(()) };
+        let given = self.request.properties.has(&EXPECTED_OPERATIONS);
+        if options.units.is_some() || options.rate.is_some() || given {
+            return Ok(());
+        }
+        let operations = rate * (time + options.warm_up).as_secs_f64();
+        let mut properties = self.run.properties.clone();
+        let why = Origin::Program("serval bench: the rate of the load");
+        properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);
+        let mut run = Plan::new(Request {
+            properties,
+            phase: Phase::Run,
+            store: self.request.store,
+            strict: true,
+            resume: None,
+        })?;
+        run.options.seed = self.run.options.seed;
+        run.label = std::mem::take(&mut self.run.label);
+        self.run = run;
+        Ok(())
     }
 
     /// Warms up and runs.
@@ -177,8 +206,6 @@ pub fn effective_properties(plan: &Plan) -> String {
         let secret = crate::document::without_secrets([format!("{name}={}", setting.value)]).remove(0);
         if secret.ends_with("=***") {
             text.push_str(&format!("# {name} is left out: it is a secret\n"));
-        } else if matches!(setting.origin, Origin::Program("serval bench: in the result folder")) {
-            text.push_str(&format!("# {name}: the embedded store was made for this run\n"));
         } else {
             text.push_str(&format!("# {}\n{}\n", setting.origin, escape(name, &setting.value)));
         }

@@ -1,6 +1,6 @@
 //! What Java computes, where stores and data sets depend on it.
 
-/// `String.hashCode()`: s[0]*31^(n-1) + ... + s[n-1] over UTF-16 units, in
+/// `String.hashCode()`: `s[0]*31^(n-1) + ... + s[n-1]` over UTF-16 units, in
 /// wrapping 32-bit arithmetic.
 pub fn string_hash(text: &str) -> i32 {
     string_hash_from(0, text)

@@ -92,6 +92,19 @@ fn a_files_operation_count_does_not_bound_it_and_time_does_not_bound_the_load() 
 }
 
 #[test]
+fn a_run_that_inserts_has_keys_for_what_it_does() {
+    let place = folder();
+    let file = workload("workloade");
+    let words =
+        format!("bench {file} --store memory --time 300ms --warm-up 0 --json --out r -p maxscanlength=2");
+    let ran = serval(place.path(), &words).expect(0);
+    let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let expected = &document["run"]["properties"]["expectedoperations"];
+    assert_eq!(expected["origin"], "serval bench: the rate of the load");
+    assert!(!document["run"]["properties"].as_object().unwrap().contains_key("sqlite.path"));
+}
+
+#[test]
 fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
     let place = folder();
     let file = workload("workloadb");

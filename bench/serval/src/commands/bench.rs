@@ -70,7 +70,7 @@ fn interrupted() -> Failure {
 
 /// `serval bench WORKLOAD`.
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
-    let bench = Bench::new(request(args)?)?;
+    let mut bench = Bench::new(request(args)?)?;
     tell_warnings(&bench.run.warnings);
     if cfg!(debug_assertions) {
         anstream::eprintln!(
@@ -79,11 +79,13 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
-    let loaded = match &bench.load {
+    let shown = bench.load.as_ref().map(|plan| {
+        anstream::eprintln!("{}", plan.describe());
+        Show::new(plan, false)
+    });
+    let loaded = match shown {
         None => None,
-        Some(plan) => {
-            anstream::eprintln!("{}", plan.describe());
-            let mut show = Show::new(plan, false);
+        Some(mut show) => {
             let loaded = bench.load(&control, &mut show);
             show.finish();
             let loaded = match loaded {
