@@ -230,9 +230,35 @@ fn csv_rate(csv: &str) -> Result<f64> {
         .ok_or_else(|| format!("redis-benchmark printed no rate:\n{csv}"))
 }
 
+/// Share of time, in per cent, in which this machine runs nothing of ours
+/// though a thread on every processor asks for nothing but to run: what the
+/// hypervisor and the kernel take in pieces of 100 us and more.
+fn stolen_share() -> f64 {
+    let span = std::time::Duration::from_secs(2);
+    let spin = || {
+        let start = std::time::Instant::now();
+        let (mut last, mut stolen) = (start, std::time::Duration::ZERO);
+        while last - start < span {
+            let now = std::time::Instant::now();
+            if now - last > std::time::Duration::from_micros(100) {
+                stolen += now - last;
+            }
+            last = now;
+        }
+        stolen.as_secs_f64()
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let stolen: f64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(spin)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
+    });
+    100.0 * stolen / (span.as_secs_f64() * processors as f64)
+}
+
 /// A paced run at half of saturation.
 pub(super) fn pacing(bench: &Bench) -> Result<()> {
     let serval = bench.serval()?;
+    let stolen_before = stolen_share();
     let server = loaded_redis(bench, &serval)?;
     let saturation = Cell::new(0.0);
     let unpaced = || {
@@ -280,6 +306,8 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
     let ratio = pairs.ratio();
     let ratio = Spread { median: 1.0 / ratio.median, min: 1.0 / ratio.max, max: 1.0 / ratio.min };
     row("CPU paced over unpaced", format!("{ratio:.2}"), "1.5 or less");
+    let stolen = format!("{stolen_before:.2} before, {:.2} after", stolen_share());
+    row("time that the machine takes from a spinning thread, %", stolen, "");
     print!("{table}");
     Ok(())
 }
