@@ -1,7 +1,7 @@
 //! YCSB's older measurement types: a histogram of 1 ms buckets, and averages
 //! over time. Kept only when `measurementtype` asks for them.
 
-use crate::recorder::Times;
+use crate::times::Times;
 use serval_model::{Metric, Status};
 use std::collections::BTreeMap;
 

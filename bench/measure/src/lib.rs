@@ -7,3 +7,4 @@ pub mod layout;
 pub mod legacy;
 pub mod raw;
 pub mod recorder;
+pub mod times;

@@ -3,7 +3,7 @@
 //! Threads fill chunks and hand full ones to a collecting thread, so that
 //! the measured path neither writes files nor waits for them.
 
-use crate::recorder::Times;
+use crate::times::Times;
 use serval_model::{Metric, Status};
 use std::{
     io::{self, Write},

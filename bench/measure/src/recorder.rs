@@ -4,6 +4,7 @@ use crate::{
     histogram::{Histogram, LiveHistogram},
     legacy::{Legacy, LegacyKind},
     raw::{RawLog, RawSample, RawWriter},
+    times::Times,
 };
 use serval_model::{Metric, Outcome, Status};
 use std::{
@@ -27,16 +28,6 @@ pub const OTHER_MESSAGES: &str = "(other messages)";
 
 /// A store's words for failures, with the number of times it used them.
 pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
-
-/// The two times of an operation, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
-    /// From the actual start to the outcome: what the store took.
-    pub service: u64,
-    /// From the intended start to the outcome: what a user waited. Equal to
-    /// the service time when nothing is paced.
-    pub response: u64,
-}
 
 /// Histograms of both times.
 #[derive(Debug, Default)]

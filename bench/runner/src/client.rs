@@ -2,7 +2,10 @@
 //! write down the times. The measured path, the same for every store.
 
 use crate::{clock, pacing::Schedule, slot::Slot, timers::Sleeper};
-use serval_measure::recorder::{Moment, RecorderHandle, Times};
+use serval_measure::{
+    recorder::{Moment, RecorderHandle},
+    times::Times,
+};
 use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
 use serval_workload::{ClientWorkload, End, Last, Step};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

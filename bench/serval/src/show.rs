@@ -1,10 +1,11 @@
 //! What people see while a run goes: a bar on a terminal, plain lines
 //! elsewhere, YCSB's status lines when asked for.
 
-use crate::format::{count, span};
+use crate::format::span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serval_experiment::plan::Plan;
 use serval_measure::histogram::Histogram;
+use serval_report::units::count;
 use serval_runner::{Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{

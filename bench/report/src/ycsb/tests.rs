@@ -3,7 +3,8 @@
 use super::*;
 use serval_measure::{
     legacy::{Legacy as LegacyRecorder, LegacyKind},
-    recorder::{Moment, Recorder, RecorderOptions, Times, Totals},
+    recorder::{Moment, Recorder, RecorderOptions, Totals},
+    times::Times,
 };
 use serval_model::{Outcome, java::string_hash};
 use std::sync::Arc;

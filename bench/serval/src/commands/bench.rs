@@ -99,9 +99,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 }
                 anstream::eprintln!(
                     "loaded {} records in {:.1} s, {}/s",
-                    crate::format::count(overall.operations - overall.failed),
+                    serval_report::units::count(overall.operations - overall.failed),
                     overall.duration_s,
-                    crate::format::count(overall.throughput as u64)
+                    serval_report::units::count(overall.throughput as u64)
                 );
                 if overall.failed > 0 {
                     return Err(load_failed(&loaded.document));
