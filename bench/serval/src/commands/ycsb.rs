@@ -143,7 +143,9 @@ fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> {
     let legacy = legacy(performed);
     let report = Report {
         options,
-        runtime_ms: performed.record.duration.as_millis() as u64,
+        // A run of less than a millisecond would have an infinite throughput,
+        // which parsers do not expect.
+        runtime_ms: (performed.record.duration.as_millis() as u64).max(1),
         operations: totals.units,
         metrics: &totals.measured,
         legacy: &legacy,
