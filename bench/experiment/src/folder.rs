@@ -23,6 +23,14 @@ pub enum FolderError {
         /// Why not.
         error: io::Error,
     },
+    /// A file outside of any result folder cannot be written.
+    #[error("{path}: cannot be written: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
 }
 
 fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderError {

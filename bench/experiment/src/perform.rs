@@ -41,6 +41,9 @@ pub struct Performed {
     pub record: RunRecord,
     /// Every single time, if `measurementtype` asks for them.
     pub raw: Vec<RawSample>,
+    /// What could not be written during the run or at its end. The numbers
+    /// are whole all the same and should be shown before this is.
+    pub unwritten: Option<FolderError>,
 }
 
 /// Files of a result folder that grow during a run.
@@ -146,10 +149,10 @@ pub fn perform(
     // The collecting threads end when the last handle on the log is gone.
     drop(options);
     let record = record?;
-    let series = recording.finish(|error| match &files {
+    let (series, mut unwritten) = recording.finish(|error| match &files {
         Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
         None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
-    })?;
+    });
     // A client that hangs keeps its handle; then what it has is lost.
     let hangs = !record.in_flight.is_empty();
     let raw = match in_memory {
@@ -159,11 +162,11 @@ pub fn perform(
     if let Some((thread, files)) = to_file.filter(|_| !hangs)
         && let Ok(Err(error)) = thread.join()
     {
-        return Err(files.folder.failed(&file_name(&files, RAW_LOG), error).into());
+        unwritten.get_or_insert(files.folder.failed(&file_name(&files, RAW_LOG), error));
     }
     let mut document = document(plan, &record, facts, series, command_line);
     if hangs && plan.output.measurement_type.contains("raw") {
         document.warnings.push("a client hangs: the last raw times are missing".into());
     }
-    Ok(Performed { document, record, raw })
+    Ok(Performed { document, record, raw, unwritten })
 }

@@ -283,6 +283,18 @@ impl Plan {
                 }
             });
         }
+        if workload_info.is_some_and(|info| info.name == workloads::TIME_SERIES.name) && !store.time_series {
+            let able = serval_stores::STORES.iter().filter(|store| store.time_series);
+            let able: Vec<&str> = able.map(|store| store.name).collect();
+            let problem = format!(
+                "{} takes the points of a time series for plain records and does not understand queries over time; \
+                 {} do not mind",
+                store.name,
+                able.join(" and ")
+            );
+            let origin = properties.setting(&p::WORKLOAD).map(|(_, setting)| setting.origin.clone());
+            warnings.push(Fault { origin, problem });
+        }
         let (Some(workload_info), Some(opened), true) = (workload_info, opened, faults.is_empty()) else {
             return Err(Faults(faults));
         };

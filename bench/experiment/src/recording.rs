@@ -50,21 +50,20 @@ impl<'a> Recording<'a> {
         Recording { custom, series: Vec::new(), log_file, log: None, log_error: None, hdr_files, show }
     }
 
-    /// Closes the logs.
+    /// Closes the logs. A log that cannot be written does not take the series
+    /// with it.
     pub(crate) fn finish(
         self,
         failed: impl FnOnce(io::Error) -> FolderError,
-    ) -> Result<Vec<IntervalSummary>, FolderError> {
-        if let Some(files) = self.hdr_files {
-            files.finish()?;
-        }
+    ) -> (Vec<IntervalSummary>, Option<FolderError>) {
         let result = match (self.log_error, self.log) {
             (Some(error), _) => Err(error),
             (None, Some(log)) => log.finish().map(drop),
             (None, None) => Ok(()),
         };
-        result.map_err(failed)?;
-        Ok(self.series)
+        let log = result.map_err(failed).err();
+        let files = self.hdr_files.and_then(|files| files.finish().err());
+        (self.series, log.or(files))
     }
 
     fn write_log(&mut self, interval: &Interval) -> io::Result<()> {
@@ -224,7 +223,7 @@ impl HdrFiles {
                 }
                 log.finish().map(drop)
             };
-            write().map_err(|error| FolderError::System { path: path.clone(), what: "write", error })?;
+            write().map_err(|error| FolderError::File { path: path.clone(), error })?;
         }
         Ok(())
     }

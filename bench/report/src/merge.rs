@@ -46,6 +46,14 @@ pub enum MergeError {
         /// Its version.
         found: u32,
     },
+    /// The same result twice.
+    #[error("{first} and {second} are the same result; counting it twice would be wrong")]
+    Same {
+        /// A part.
+        first: String,
+        /// The part that is the same.
+        second: String,
+    },
     /// Results of different things.
     #[error("{first} and {second} differ in {what}: `{left}` and `{right}`")]
     Different {
@@ -70,23 +78,27 @@ pub enum MergeError {
     },
 }
 
-/// Merges results. Those of different stores, workloads or phases are
-/// refused unless `force`d, and then a warning says so.
+/// Merges results. Those of different stores, workloads or phases, and one
+/// given twice, are refused unless `force`d, and then a warning says so.
 pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<ResultDocument, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Nothing) };
     let mut warnings = Vec::new();
-    for part in parts {
+    for (index, part) in parts.iter().enumerate() {
         if part.document.schema_version != SCHEMA_VERSION {
             return Err(MergeError::Version {
                 name: part.name.to_owned(),
                 found: part.document.schema_version,
             });
         }
-        if let Err(different) = same(first, part) {
+        let twice = parts[..index]
+            .iter()
+            .find(|other| other.document == part.document)
+            .map(|other| MergeError::Same { first: other.name.to_owned(), second: part.name.to_owned() });
+        for problem in twice.into_iter().chain(alike(first, part).err()) {
             if !force {
-                return Err(different);
+                return Err(problem);
             }
-            warnings.push(format!("{different}; they were merged all the same."));
+            warnings.push(format!("{problem}; they were merged all the same."));
         }
     }
     if let [only] = parts {
@@ -117,7 +129,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     })
 }
 
-fn same(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
+fn alike(first: &Part<'_>, second: &Part<'_>) -> Result<(), MergeError> {
     let of = |part: &Part<'_>| {
         let run = &part.document.run;
         [
@@ -383,6 +395,15 @@ mod tests {
         documents[1].schema_version = 9;
         assert!(merge(&parts(&documents), Together::AtOnce, true).is_err());
         assert!(matches!(merge(&[], Together::AtOnce, false), Err(MergeError::Nothing)));
+    }
+
+    #[test]
+    fn the_same_result_twice_is_refused_or_forced() {
+        let documents = [sample::paced(), sample::unpaced(), sample::paced()];
+        let error = merge(&parts(&documents), Together::AtOnce, false).unwrap_err().to_string();
+        assert_eq!(error, "a and c are the same result; counting it twice would be wrong");
+        let merged = merge(&parts(&documents), Together::AtOnce, true).unwrap();
+        assert!(merged.warnings[0].contains("are the same result"), "{:?}", merged.warnings);
     }
 
     #[test]

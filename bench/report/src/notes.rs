@@ -17,6 +17,10 @@ const TARGET_REACHED: f64 = 0.99;
 /// worth a word.
 const LATENESS_MATTERS: f64 = 0.1;
 
+/// Lateness of which nothing is said: what a timer and a switch of processes
+/// take on a healthy machine.
+const LATENESS_USUAL_NS: u64 = 200_000;
+
 /// One warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
@@ -44,7 +48,7 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
     match document.overall.ended_by.as_str() {
         "interrupted" => {
-            say("The run was interrupted: the numbers are of the part that was run.".into(), vec![])
+            say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])
         }
         "failed" => {
             say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
@@ -184,7 +188,7 @@ fn lateness(document: &ResultDocument, lateness: &Latency) -> Option<String> {
     let late = percentile(lateness, 99.0)?;
     let responses = document.metrics.iter().filter_map(|m| percentile(&m.ok.as_ref()?.response, 99.0));
     let response = responses.max()?;
-    if late == 0 || (late as f64) < response as f64 * LATENESS_MATTERS {
+    if late < LATENESS_USUAL_NS || (late as f64) < response as f64 * LATENESS_MATTERS {
         return None;
     }
     let slack = document.pacing.as_ref().map_or(0, |pacing| pacing.slack_ns);
@@ -195,7 +199,7 @@ fn lateness(document: &ResultDocument, lateness: &Latency) -> Option<String> {
             time(slack as f64)
         )
     } else {
-        "All clients, or the client's processors, were busy".to_owned()
+        "All clients still waited for answers, or the machine gave the client no processor in time".to_owned()
     };
     Some(format!(
         "Operations started late: p99 {}, at most {}. {why}; the wait is part of the response times and not of the \

@@ -124,8 +124,9 @@ impl Seat<'_> {
         let mut unit: Option<Unit> = None;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
-            let more = match step {
-                Step::Issue { more } => more,
+            let (more, probe) = match step {
+                Step::Issue { more } => (more, false),
+                Step::Probe => (true, true),
                 Step::Wait(span) => {
                     let until = clock::now().saturating_add(span.as_nanos() as u64);
                     if !sleeper.until(until).await {
@@ -177,7 +178,9 @@ impl Seat<'_> {
                 Metric::INSERT_BATCH
             };
             let times = Times { service: end - start, response: end - op_intended };
-            self.recorder.record(metric, &outcome, times, at);
+            if !(probe && matches!(outcome.status, Status::Ok | Status::NotFound)) {
+                self.recorder.record(metric, &outcome, times, at);
+            }
             if operation.kind == OperationKind::Scan && outcome.is_ok() {
                 self.per_record(times, reply.records().len() as u64, at);
             }

@@ -43,7 +43,7 @@ impl<S: Store> Crew<S> {
     }
 
     fn place(&self, index: usize) -> Place {
-        Place { index, count: self.clients, units: self.share(index) }
+        Place { index, count: self.clients, units: self.share(index), seed: self.seed }
     }
 
     async fn run_client<P: crate::timers::Sleeper>(

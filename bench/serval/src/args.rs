@@ -20,7 +20,7 @@ What there is:
   serval stores, serval workloads, serval properties [NAME]
 
 Exit status: 0 all well, 1 operations failed, 2 wrong usage or configuration, 3 the store cannot be
-used, 4 the result cannot be written, 130 interrupted before the end.";
+used, 4 the result cannot be written, 130 interrupted before its end (a run without end ends so with 0).";
 
 /// Serval's command line.
 #[derive(Debug, Parser)]
@@ -71,7 +71,7 @@ pub(crate) struct PropertyArgs {
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) properties: Vec<String>,
     /// Clients (-threads N, threadcount)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) threads: Option<String>,
     /// Offered load in operations/s, all clients together (-target N, target)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -94,16 +94,16 @@ pub(crate) struct BenchArgs {
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
     /// Measured time (maxexecutiontime) [default: 10s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) time: Option<String>,
     /// Warm-up before it (warmup) [default: 3s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) warm_up: Option<String>,
     /// Records to load (recordcount)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) records: Option<String>,
     /// Operations to measure, instead of a time (operationcount)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) operations: Option<String>,
     /// Do not load: the records are there
     #[arg(long)]

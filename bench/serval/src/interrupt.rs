@@ -8,7 +8,12 @@ use signal_hook::{
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
+
+/// Signals this soon after the first are the first again: `timeout` sends one
+/// to the process and one to its group, a terminal that closes several kinds.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Folders to remove when ending at once.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +35,12 @@ pub(crate) fn control() -> (Control, Unfinished) {
     };
     let (for_signals, folder) = (control.clone(), unfinished.clone());
     std::thread::spawn(move || {
+        let mut first: Option<Instant> = None;
         for signal in signals.forever() {
-            if for_signals.interrupted() {
+            if let Some(first) = first {
+                if first.elapsed() < SAME_SIGNAL {
+                    continue;
+                }
                 if let Some(path) = folder.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     let _ = std::fs::remove_dir_all(path);
                 }
@@ -39,6 +48,7 @@ pub(crate) fn control() -> (Control, Unfinished) {
             }
             anstream::eprintln!("\nending; once more ends at once");
             for_signals.interrupt();
+            first = Some(Instant::now());
         }
     });
     (control, unfinished)

@@ -135,7 +135,33 @@ fn results_are_never_overwritten_and_never_half_written() {
     refused(here, &format!("bench {file} --out file/inside"), 4, &["file"]);
     refused(here, &format!("run noop -P {file} -p exportfile=no/such/folder/x"), 4, &["exportfile"]);
     refused(here, &format!("bench {file} --store redis -p redis.port=1 --out new"), 3, &["cannot connect"]);
+    let hdr = "-p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=no/such/folder/";
+    refused(here, &format!("run noop -P {file} {hdr}"), 4, &["hdrhistogram.output.path", "No such file"]);
+    let raw = "-p measurementtype=raw -p measurement.raw.output_file=there";
+    refused(here, &format!("run noop -P {file} {raw}"), 4, &["measurement.raw.output_file", "directory"]);
+    refused(here, "report there", 2, &["there: no result folder"]);
+    refused(here, "run noop -p recordcount=1 -threads -1", 2, &["threadcount=-1"]);
     assert_eq!(entries(here), ["file", "there"]);
+}
+
+/// Numbers of a run that took hours are not lost for a file.
+#[test]
+fn what_cannot_be_written_at_the_end_does_not_take_the_numbers_with_it() {
+    let place = folder();
+    let here = place.path();
+    // Opening succeeds, writing does not.
+    let full = "run noop -p recordcount=10 -p operationcount=10 -p exportfile=/dev/full";
+    let ran = serval(here, full).expect(4);
+    assert!(ran.stderr.contains("exportfile=/dev/full: cannot be written: No space"), "{}", ran.stderr);
+    assert_eq!(ran.value("[READ], Operations,"), ran.value("[READ], Return=OK,"));
+    // A folder stands where the log of updates should go.
+    std::fs::create_dir(here.join("x-UPDATE.hdr")).unwrap();
+    let words = "run noop -p recordcount=10 -p operationcount=1000 -p readproportion=0.5 -p updateproportion=0.5 \
+                 -p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=x- --result kept";
+    let ran = serval(here, words).expect(4);
+    assert!(ran.stderr.contains("x-UPDATE.hdr: cannot be written"), "{}", ran.stderr);
+    assert!(ran.value("[UPDATE], Operations,") > 0.0);
+    assert!(entries(&here.join("kept")).contains(&"result.json".to_owned()));
 }
 
 /// A disk that is full: a tmpfs of a few pages, where one can be mounted.

@@ -135,6 +135,8 @@ fn reports_are_made_again_and_results_merged() {
         std::fs::read(place.path().join("a/report.html")).unwrap()
     );
     serval(place.path(), "report a --html a.html").expect(4);
+    let twice = serval(place.path(), "merge a b a").expect(2);
+    assert!(twice.stderr.contains("a and a are the same result"), "{}", twice.stderr);
     serval(place.path(), "merge a b -o merged.json").expect(0);
     let merged = json::read_file(&place.path().join("merged.json")).unwrap();
     assert_eq!(merged.overall.operations, 2000);
@@ -161,6 +163,8 @@ fn ctrl_c_ends_a_run_cleanly_with_its_report() {
     // The second status line: the run is going.
     lines.by_ref().filter(|line| line.as_ref().unwrap().contains(" sec: ")).nth(1).unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    // GNU timeout signals a process and then its group: that is one wish.
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let rest: Vec<String> = lines.map(|line| line.unwrap()).collect();
     let ran = common::Ran::of(child.wait_with_output().unwrap());

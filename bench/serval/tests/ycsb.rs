@@ -80,12 +80,14 @@ fn with_a_target_intended_times_are_added_unless_op_is_asked_for() {
     assert_eq!(metrics("-p measurement.interval=both"), ["READ", "Intended-READ"]);
 }
 
+const ARRAY: &str = "site.ycsb.measurements.exporter.JSONArrayMeasurementsExporter";
+
 #[test]
 fn exporters_and_measurement_types() {
     let place = folder();
     let file = workload("workloada");
     let run = |more: &str| serval(place.path(), &format!("run noop -P {file} {more}")).expect(0);
-    let array = run("-p exporter=site.ycsb.measurements.exporter.JSONArrayMeasurementsExporter");
+    let array = run(&format!("-p exporter={ARRAY}"));
     let lines: Vec<serde_json::Value> = serde_json::from_str(&array.stdout).unwrap();
     assert!(lines.iter().any(|line| line["metric"] == "READ" && line["measurement"] == "Return=OK"));
     let stream = run("-p exporter=site.ycsb.measurements.exporter.JSONMeasurementsExporter");
@@ -106,6 +108,14 @@ fn exporters_and_measurement_types() {
         raw.stdout.lines().filter(|line| line.starts_with("READ,") || line.starts_with("UPDATE,")).count(),
         1000
     );
+    let raw = run(&format!("-p measurementtype=raw -p exportfile=o.json -p exporter={ARRAY}"));
+    assert!(
+        raw.stdout.lines().count() > 1000 && raw.stdout.lines().all(|line| line.split(',').count() == 3),
+        "{}",
+        raw.stdout
+    );
+    let exported = std::fs::read(place.path().join("o.json")).unwrap();
+    assert!(!serde_json::from_slice::<Vec<serde_json::Value>>(&exported).unwrap().is_empty());
     run("-p measurementtype=hdrhistogram+raw -p measurement.raw.output_file=raw.txt");
     assert!(std::fs::read_to_string(place.path().join("raw.txt")).unwrap().lines().count() > 1000);
     run("-p hdrhistogram.fileoutput=true -p hdrhistogram.output.path=hdr-");
@@ -118,6 +128,25 @@ fn exporters_and_measurement_types() {
     }
 }
 
+/// Runs the shell with input from a pipe.
+fn shell(place: &std::path::Path, input: &[u8]) -> common::Ran {
+    let mut shell = common::program();
+    shell.current_dir(place).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
+    let mut child = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), input).unwrap();
+    common::Ran::of(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_shells_line_that_is_no_text_is_told_and_the_next_one_read() {
+    let place = folder();
+    let ran = shell(place.path(), b"insert a field0=x\nupdate a field0=\xff\xfe\nread a\nread b");
+    assert!(ran.stdout.contains("Error: this line is not UTF-8: update a field0="), "{}", ran.stdout);
+    assert!(ran.stdout.contains("field0=x\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("NOT_FOUND"), "the last line needs no end: {}", ran.stdout);
+    assert_eq!(ran.status, 0);
+}
+
 #[test]
 fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
     let place = folder();
@@ -126,12 +155,7 @@ fn data_integrity_is_verified_and_a_spoilt_record_is_found() {
     serval(place.path(), &format!("load sqlite {words}")).expect(0);
     let right = serval(place.path(), &format!("run sqlite {words}")).expect(0);
     assert_eq!(right.value("[VERIFY], Return=OK,"), 1000.0);
-    let spoil = "update user6284781860667377211 field0=spoilt\nquit\n";
-    let mut shell = common::program();
-    shell.current_dir(place.path()).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
-    let mut child = shell.stdout(std::process::Stdio::null()).spawn().unwrap();
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), spoil.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success());
+    shell(place.path(), b"update user6284781860667377211 field0=spoilt\nquit\n").expect(0);
     let words = format!(
         "{words} -p requestdistribution=sequential -p readproportion=1 -p readmodifywriteproportion=0"
     );
@@ -177,13 +201,12 @@ fn an_interrupted_load_goes_on_and_ends_with_every_record_once() {
     let words = format!("sqlite -P {file} -p recordcount=30000 -p insertorder=ordered -p zeropadding=8");
     // The first part, as an interruption would leave it, with a hole.
     serval(place.path(), &format!("load {words} -p insertcount=12000")).expect(0);
-    let mut shell = common::program();
-    shell.current_dir(place.path()).args(["shell", "sqlite"]).stdin(std::process::Stdio::piped());
-    let mut child = shell.stdout(std::process::Stdio::null()).spawn().unwrap();
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"delete user00011990\nquit\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    shell(place.path(), b"delete user00011990\nquit\n").expect(0);
     let ran = serval(place.path(), &format!("load {words} --resume -threads 2")).expect(0);
     assert_eq!(ran.value("[INSERT], Return=OK,"), 18_001.0);
+    // Looking for what is there is no operation of the load, and no failure.
+    assert!(!ran.stdout.contains("[READ"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
     let again = serval(place.path(), &format!("load {words} --resume")).expect(0);
     assert!(!again.stdout.contains("[INSERT]"), "{}", again.stdout);
     let words = format!("run {words} -p requestdistribution=sequential -p operationcount=30000");
@@ -214,25 +237,17 @@ fn constant_occupancy_and_time_series_run() {
 fn the_same_seed_writes_the_same_data() {
     let place = folder();
     let file = workload("workloada");
-    let dump = |name: &str, seed: u32| {
-        let path = place.path().join(name);
-        let words = format!("sqlite -P {file} -p sqlite.path={name} -p seed={seed}");
-        serval(place.path(), &format!("load {words}")).expect(0);
+    let dump = |name: &str, seed: u32, clients: u32| {
+        let words = format!("sqlite -P {file} -p sqlite.path={name}/serval.db -p seed={seed}");
+        std::fs::create_dir(place.path().join(name)).unwrap();
+        // Which of several clients loads a record is chance, and what a
+        // record is, is not.
+        serval(place.path(), &format!("load {words} -threads {clients}")).expect(0);
         serval(place.path(), &format!("run {words}")).expect(0);
-        let mut scan = common::program();
-        scan.current_dir(place.path()).args([
-            "shell",
-            "sqlite",
-            "-p",
-            &format!("sqlite.path={}", path.display()),
-        ]);
-        let mut child =
-            scan.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"scan user 2000\nquit\n").unwrap();
-        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let text = shell(&place.path().join(name), b"scan user 2000\nquit\n").expect(0).stdout;
         text.rsplit_once("--------------------------------").unwrap().0.to_owned()
     };
-    let (first, second, other) = (dump("a.db", 5), dump("b.db", 5), dump("c.db", 6));
+    let (first, second, other) = (dump("a", 5, 1), dump("b", 5, 3), dump("c", 6, 1));
     assert!(first.len() > 1_000_000 && first == second);
     assert_ne!(first, other);
 }

@@ -7,7 +7,6 @@
 pub mod memory;
 pub mod noop;
 pub mod redis;
-// pub mod redis;
 pub mod sqlite;
 
 use serval_model::{
@@ -26,6 +25,9 @@ pub struct StoreInfo {
     pub summary: &'static str,
     /// How records are laid out, what the verbs are mapped to, what to know.
     pub details: &'static str,
+    /// Whether it takes the points and queries of time series as they are
+    /// meant. Other stores take them for records with odd fields.
+    pub time_series: bool,
     /// Its properties.
     pub properties: Table,
 }

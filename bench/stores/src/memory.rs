@@ -52,6 +52,7 @@ pub const INFO: StoreInfo = StoreInfo {
               replaces the whole record; scans go in the byte order of keys and are not snapshots. \
               Delays are sleeps: Linux adds some 50 us to each, so a delay below that says little. \
               A client is a thread; its delays are the same in every run.",
+    time_series: true,
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };
 

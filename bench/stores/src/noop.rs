@@ -16,6 +16,7 @@ pub const INFO: StoreInfo = StoreInfo {
     details: "Every verb returns OK without looking at its arguments; reads and scans bring back \
               no record, so a workload that verifies what it reads will find it missing. A client \
               is a thread.",
+    time_series: true,
     properties: Table { heading: "noop", properties: &[] },
 };
 

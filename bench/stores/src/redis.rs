@@ -88,6 +88,7 @@ pub const INFO: StoreInfo = StoreInfo {
               key, so scans run in the order of hashes. YCSB's data set is the same: either tool reads what the \
               other loaded. The commands of one operation are sent together and cost one round trip (a scan two). \
               An update makes the record if there is none. Asynchronous: clients run on event loops.",
+    time_series: false,
     properties: Table {
         heading: "redis",
         properties: &[&HOST, &PORT, &PASSWORD, &USERNAME, &DATABASE, &TIMEOUT, &CONNECTIONS, &CLUSTER],

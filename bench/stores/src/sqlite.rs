@@ -112,6 +112,7 @@ pub const INFO: StoreInfo = StoreInfo {
               others sleep and try again, so waits for the write lock come in steps of up to \
               100 ms and are not first come, first served. Closing the last client writes the \
               write-ahead log back into the file.",
+    time_series: false,
     properties: Table {
         heading: "sqlite",
         properties: &[&PATH, &JOURNAL_MODE, &SYNCHRONOUS, &BUSY_TIMEOUT, &CACHE_SIZE, &MMAP_SIZE, &UPSERT],

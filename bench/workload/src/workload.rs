@@ -18,6 +18,8 @@ pub struct Place {
     /// Units that it will do; `None` when the run is bounded by time or not
     /// at all.
     pub units: Option<u64>,
+    /// The seed of the run, for what must not depend on which client does it.
+    pub seed: u64,
 }
 
 /// What happened since the client was last asked.
@@ -41,6 +43,10 @@ pub enum Step {
         /// unit ends with the operation.
         more: bool,
     },
+    /// Send the operation that was filled in, to learn whether a record is
+    /// there, and ask again once its outcome is known. It is not measured,
+    /// whether the record is found or not; only its failure is.
+    Probe,
     /// Ask again after a while; the time belongs to no operation.
     Wait(Duration),
     /// The unit is over.

@@ -26,7 +26,7 @@ const RUN: Circumstances = Circumstances {
     resume: None,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
-const PLACE: Place = Place { index: 0, count: 1, units: None };
+const PLACE: Place = Place { index: 0, count: 1, units: None, seed: 1 };
 
 fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
     let mut properties = Properties::new();
@@ -196,8 +196,10 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
             .enumerate()
             .map(|(index, units)| {
                 (
-                    workload
-                        .client(Place { index, count: 3, units: Some(units) }, Rng::stream(1, index as u64)),
+                    workload.client(
+                        Place { index, count: 3, units: Some(units), seed: 1 },
+                        Rng::stream(1, index as u64),
+                    ),
                     units,
                 )
             })
@@ -225,6 +227,37 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
         expected.sort();
         assert_eq!(keys, expected);
     }
+}
+
+/// Which client inserts which record is chance; what the record is, is not.
+#[test]
+fn the_records_of_a_load_follow_from_the_seed_and_not_from_its_clients() {
+    let loaded = |clients: usize, batch: u64, seed: u64, turns: &[usize]| {
+        let text =
+            format!("recordcount=60\nfieldcount=2\nfieldlengthdistribution=uniform\nbatchsize={batch}\n");
+        let workload = open(&text, &Circumstances { clients, ..LOAD }).unwrap();
+        let place = |index| Place { index, count: clients, units: None, seed };
+        let mut all: Vec<_> =
+            (0..clients).map(|i| workload.client(place(i), Rng::stream(seed, i as u64))).collect();
+        let mut operation = Operation::new("t");
+        let mut records = BTreeMap::new();
+        for turn in turns.iter().cycle() {
+            if records.len() >= 60 {
+                break;
+            }
+            all[*turn].step(Last::Begin, &mut operation);
+            match operation.batch() {
+                [] => records.extend([(operation.key.clone(), operation.record.clone())]),
+                batch => records.extend(batch.iter().cloned()),
+            }
+        }
+        records
+    };
+    let alone = loaded(1, 1, 1, &[0]);
+    assert_eq!(alone, loaded(3, 1, 1, &[0, 1, 2]));
+    assert_eq!(alone, loaded(3, 1, 1, &[2, 2, 0, 1, 0]));
+    assert_eq!(alone, loaded(2, 6, 1, &[1, 0, 0]));
+    assert_ne!(alone, loaded(1, 1, 2, &[0]));
 }
 
 #[test]
@@ -263,7 +296,8 @@ fn a_resumed_load_looks_before_it_inserts_and_only_where_it_must() {
     let mut done = Vec::new();
     for number in 3..10 {
         let mut step = client.step(Last::Begin, &mut operation);
-        while step == (Step::Issue { more: true }) {
+        while matches!(step, Step::Issue { more: true } | Step::Probe) {
+            assert_eq!(step == Step::Probe, operation.kind == OperationKind::Read, "looking is not measured");
             done.push((operation.kind, operation.key.clone()));
             // Record 4 is there already.
             let missing = operation.kind == OperationKind::Read && number != 4;

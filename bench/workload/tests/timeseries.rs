@@ -59,7 +59,7 @@ fn drive(
     units: usize,
     mut each: impl FnMut(&Operation),
 ) {
-    let mut client = workload.client(Place { index, count, units: None }, Rng::new(seed));
+    let mut client = workload.client(Place { index, count, units: None, seed: 1 }, Rng::new(seed));
     let mut operation = Operation::new("usertable");
     let reply = Reply::new();
     for _ in 0..units {
@@ -186,7 +186,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
 
 /// Verification of a record as a run does it: `None` when there is none.
 fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, reply: &Reply) -> End {
-    let mut client = workload.client(Place { index: 0, count: 1, units: None }, Rng::new(1));
+    let mut client = workload.client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     let mut operation = Operation::new("usertable");
     assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: true });
     if let Some(key) = key {
@@ -505,7 +505,7 @@ fn a_seed_gives_the_same_stream() {
 fn a_load_stops_at_a_failure_and_not_at_a_batch() {
     let workload = small("recordcount=10\ninsertcount=7\n", &LOAD);
     assert_eq!(workload.units(), Some(7));
-    let mut client = workload.client(Place { index: 0, count: 1, units: None }, Rng::new(1));
+    let mut client = workload.client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     let mut operation = Operation::new("usertable");
     let batched = Outcome { status: Status::BatchedOk, message: None };
     for (outcome, stop) in [(batched, false), (Outcome::error("no"), true)] {
@@ -514,8 +514,8 @@ fn a_load_stops_at_a_failure_and_not_at_a_batch() {
         assert_eq!(step, Step::End(End { stop, ..End::of(&outcome) }));
     }
     // A run goes on.
-    let mut client =
-        small("recordcount=10\n", &RUN).client(Place { index: 0, count: 1, units: None }, Rng::new(1));
+    let mut client = small("recordcount=10\n", &RUN)
+        .client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: false });
 }
 

@@ -121,12 +121,16 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     } else {
         render::summary(&performed.document, std::io::stdout().is_terminal())
     };
-    stdout(&text)?;
+    let shown = stdout(&text);
+    if let Some(error) = performed.unwritten {
+        return Err(error.into());
+    }
     let made = render::files(&performed.document)?;
     let made_load = loaded.as_ref().map(|loaded| render::json(&loaded.document)).transpose()?;
     let path = bench.finish(made_load, made)?;
     unfinished.set(None);
     anstream::eprintln!("result: {}", path.display());
+    shown?;
     Ok(code)
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod explain;
+mod export;
 pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod ycsb;

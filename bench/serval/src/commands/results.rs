@@ -16,6 +16,12 @@ use std::{
 /// The document of a result folder or file.
 fn read(path: &Path) -> Result<ResultDocument, Failure> {
     let file: PathBuf = if path.is_dir() { path.join("result.json") } else { path.to_owned() };
+    if path.is_dir() && !file.exists() {
+        return Err(Failure::usage(format!(
+            "{}: no result folder: there is no result.json in it",
+            path.display()
+        )));
+    }
     json::read_file(&file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 

@@ -15,7 +15,7 @@ use serval_model::{
 };
 use serval_workload::core::properties as core;
 use std::{
-    io::{BufRead, IsTerminal},
+    io::{BufRead, IsTerminal, Read},
     path::PathBuf,
     time::Instant,
 };
@@ -32,10 +32,13 @@ Commands:
   quit - Quit
 Values with spaces: name=\"some value\".";
 
+/// Longest line that is read from a pipe: a record of a large field.
+const LINE_MAX: u64 = 256 << 20;
+
 /// Where lines come from: a terminal with history and editing, or a pipe.
 enum Lines {
     Terminal(Box<DefaultEditor>, Option<PathBuf>),
-    Pipe(std::io::Lines<std::io::StdinLock<'static>>),
+    Pipe(std::io::StdinLock<'static>),
 }
 
 impl Lines {
@@ -53,23 +56,33 @@ impl Lines {
             }
             return Lines::Terminal(Box::new(editor), history);
         }
-        Lines::Pipe(std::io::stdin().lock().lines())
+        Lines::Pipe(std::io::stdin().lock())
     }
 
-    fn next(&mut self) -> Option<String> {
+    /// The next line, as it came; `None` at the end.
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         match self {
             Lines::Terminal(editor, _) => loop {
                 match editor.readline("> ") {
                     Ok(line) => {
                         let _ = editor.add_history_entry(line.trim());
-                        return Some(line);
+                        return Ok(Some(line.into_bytes()));
                     }
                     // Ctrl-C clears the line, as in other shells.
                     Err(ReadlineError::Interrupted) => {}
-                    Err(_) => return None,
+                    Err(ReadlineError::Eof) => return Ok(None),
+                    Err(error) => return Err(std::io::Error::other(error)),
                 }
             },
-            Lines::Pipe(lines) => lines.next()?.ok(),
+            Lines::Pipe(input) => {
+                let mut line = Vec::new();
+                let read = input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? as u64;
+                if read == LINE_MAX {
+                    let problem = format!("a line is longer than {LINE_MAX} bytes");
+                    return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, problem));
+                }
+                Ok((read > 0).then_some(line))
+            }
         }
     }
 }
@@ -214,8 +227,24 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
         anstream::println!("Connected to {}. Type \"help\" for help.", info.name);
     }
     let asked: std::cell::RefCell<Option<(QuestionKind, Instant)>> = std::cell::RefCell::default();
+    let unreadable = std::cell::Cell::new(None);
     let mut questions = || loop {
-        match parse(&lines.next()?) {
+        let line = match lines.next() {
+            Ok(line) => line?,
+            Err(error) => {
+                unreadable.set(Some(error));
+                return None;
+            }
+        };
+        let line = match std::str::from_utf8(&line) {
+            Ok(line) => parse(line),
+            // Other bytes than were meant must not get into a store.
+            Err(_) => {
+                let shown = serval_report::notes::printable(&String::from_utf8_lossy(&line), 60);
+                Line::Wrong(format!("Error: this line is not UTF-8: {}", shown.trim()))
+            }
+        };
+        match line {
             Line::Nothing => {}
             Line::Help => anstream::println!("{HELP}"),
             Line::Quit => return None,
@@ -238,7 +267,10 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
         }
     };
     session.ask(&mut questions, &mut answer)?;
-    Ok(())
+    match unreadable.take() {
+        None => Ok(()),
+        Some(error) => Err(Failure::usage(format!("standard input: {error}"))),
+    }
 }
 
 #[cfg(test)]

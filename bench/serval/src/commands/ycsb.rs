@@ -1,6 +1,6 @@
 //! `serval load` and `serval run`: YCSB's commands with YCSB's output.
 
-use super::{command_line, properties, store, tell_warnings};
+use super::{command_line, export, properties, store, tell_warnings};
 use crate::{
     args::{LoadArgs, YcsbArgs},
     failure::{self, Failure},
@@ -11,22 +11,21 @@ use crate::{
 };
 use serval_experiment::{
     bench::effective_properties,
-    folder::ResultFolder,
+    folder::{FolderError, ResultFolder},
     perform::{Files, Performed, perform, resume_point},
     plan::{Plan, Request},
     properties as p,
     session::open,
 };
-use serval_measure::{legacy::TimeKind, recorder::Pair};
+use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
-use serval_report::ycsb::{Exporter, Legacy, Metrics, Report, StatusLine};
+use serval_report::ycsb::{Metrics, StatusLine};
 use serval_runner::{EndedBy, Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
+    collections::BTreeSet,
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 /// `serval load STORE`.
@@ -51,7 +50,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let request = Request { properties, phase, store: info, strict: false, resume: None };
     let mut plan = Plan::new(request.clone())?;
     tell_warnings(&plan.warnings);
-    check_outputs(&plan)?;
+    export::check(&plan)?;
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
     let session = open(info.name, &plan.properties)?;
     if plan.resume && phase == Phase::Load {
@@ -83,21 +82,35 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     for warning in &performed.document.warnings {
         anstream::eprintln!("warning: {warning}");
     }
-    export(&plan, &performed)?;
-    if let Some(folder) = folder {
-        for (name, contents) in files(&performed.document)? {
-            folder.write(&name, &contents)?;
-        }
-        let properties = format!("{}.properties", plan.phase_name());
-        folder.write(&properties, effective_properties(&plan).as_bytes())?;
-        let path = folder.finish()?;
-        unfinished.set(None);
-        anstream::eprintln!("result: {}", path.display());
-    }
+    let exported = export::export(&plan, &performed);
+    let kept = match (folder, &performed.unwritten) {
+        (None, _) => Ok(()),
+        // A folder is whole or not there.
+        (Some(_), Some(FolderError::System { .. })) => Ok(()),
+        (Some(folder), _) => keep(folder, &plan, &performed),
+    };
+    unfinished.set(None);
     if phase == Phase::Load && performed.record.ended_by == EndedBy::Interrupted {
         anstream::eprintln!("the load is not complete; the same command with --resume goes on with it");
     }
+    // What could not be written is said after all numbers are out.
+    if let Some(error) = performed.unwritten {
+        return Err(error.into());
+    }
+    exported.and(kept)?;
     Ok(exit_code(&plan, &performed))
+}
+
+/// Writes the files of a result folder and gives it its name.
+fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), Failure> {
+    for (name, contents) in files(&performed.document)? {
+        folder.write(&name, &contents)?;
+    }
+    let properties = format!("{}.properties", plan.phase_name());
+    folder.write(&properties, effective_properties(plan).as_bytes())?;
+    let path = folder.finish()?;
+    anstream::eprintln!("result: {}", path.display());
+    Ok(())
 }
 
 /// The exit status of a phase that has ended.
@@ -113,82 +126,6 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
         return ExitCode::from(failure::OPERATIONS_FAILED);
     }
     ExitCode::SUCCESS
-}
-
-/// Files that the end will write must be writable before the run.
-fn check_outputs(plan: &Plan) -> Result<(), Failure> {
-    let outputs =
-        [(&plan.output.export_file, p::EXPORT_FILE.name), (&plan.output.raw_file, p::RAW_OUTPUT_FILE.name)];
-    for (path, name) in outputs {
-        let Some(path) = path else { continue };
-        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        if folder.is_some_and(|folder| !folder.is_dir()) || path.is_dir() {
-            return Err(Failure::output(format!(
-                "{name}={}: cannot be written: is the folder there?",
-                path.display()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Writes YCSB's output, or the result document for `exporter=json`.
-fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    let in_memory = |error: std::io::Error| Failure::output(error.to_string());
-    let custom = plan.workload.metrics();
-    let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
-    let totals = &performed.record.totals;
-    let options = plan.output.ycsb(&custom, totals.paced);
-    let legacy = legacy(performed);
-    let report = Report {
-        options,
-        // A run of less than a millisecond would have an infinite throughput,
-        // which parsers do not expect.
-        runtime_ms: (performed.record.duration.as_millis() as u64).max(1),
-        operations: totals.units,
-        metrics: &totals.measured,
-        legacy: &legacy,
-        raw: &performed.raw,
-    };
-    if options.kind.is_raw() {
-        let since_epoch = performed.record.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch_ms = since_epoch.as_millis() as u64;
-        match &plan.output.raw_file {
-            None => report.write_raw_points(epoch_ms, &mut text).map_err(in_memory)?,
-            Some(path) => {
-                // YCSB appends, and other tools expect what several runs left.
-                let file = fs::OpenOptions::new().create(true).append(true).open(path);
-                let written = file
-                    .and_then(|file| report.write_raw_points(epoch_ms, &mut std::io::BufWriter::new(file)));
-                written.map_err(|error| {
-                    Failure::output(format!("{}: cannot be written: {error}", path.display()))
-                })?;
-            }
-        }
-    }
-    match Exporter::from_name(&plan.output.exporter) {
-        Some(exporter) => exporter.write(&report.lines(), &mut text).map_err(in_memory)?,
-        None => text.extend(crate::render::json(&performed.document)?),
-    }
-    match &plan.output.export_file {
-        Some(path) => fs::write(path, text).map_err(|error| {
-            Failure::output(format!("exportfile={}: cannot be written: {error}", path.display()))
-        }),
-        None => stdout(&text),
-    }
-}
-
-/// The older measurement types of all threads.
-fn legacy(performed: &Performed) -> Legacy {
-    let mut merged: BTreeMap<(Metric, Ended, TimeKind), serval_measure::legacy::LegacySeries> =
-        BTreeMap::new();
-    for legacy in performed.record.recorders.iter().filter_map(|recorder| recorder.legacy()) {
-        for (metric, status, time, series) in legacy.series() {
-            merged.entry((metric, status, time)).or_default().merge(series);
-        }
-    }
-    merged
 }
 
 /// YCSB's status lines with `-s`, a bar on a terminal without it.

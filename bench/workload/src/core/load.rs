@@ -9,6 +9,9 @@ use crate::{
 use serval_model::{Operation, OperationKind, Outcome, Status};
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+/// Sets the random numbers of records apart from those of clients.
+const RECORDS: u64 = 0x5245_434f_5244_5321;
+
 enum State {
     Idle,
     /// Looks whether a record is there that an interrupted load may have
@@ -21,7 +24,11 @@ enum State {
 pub(super) struct Loader {
     shared: Arc<Shared>,
     values: Values,
+    /// For what is the client's own.
     rng: Rng,
+    /// A record's values follow from the run's seed and its number: which of
+    /// several clients inserts it is chance.
+    seed: u64,
     /// Records that this client has yet to insert.
     left: u64,
     state: State,
@@ -34,7 +41,7 @@ impl Loader {
     pub(super) fn new(shared: Arc<Shared>, place: Place, rng: Rng) -> Self {
         let values = shared.values.clone();
         let left = place.units.unwrap_or(u64::MAX);
-        Loader { shared, values, rng, left, state: State::Idle, number: 0, attempts: 0 }
+        Loader { shared, values, rng, seed: place.seed, left, state: State::Idle, number: 0, attempts: 0 }
     }
 
     fn begin(&mut self, operation: &mut Operation) -> Step {
@@ -48,7 +55,7 @@ impl Loader {
             if shared.resume.is_some_and(|(_, certain)| self.number < certain) {
                 operation.kind = OperationKind::Read;
                 self.state = State::Looking;
-                return Step::Issue { more: true };
+                return Step::Probe;
             }
             return self.insert(operation);
         }
@@ -58,7 +65,8 @@ impl Loader {
         for number in first..first + size {
             let (key, record) = operation.push_batch();
             shared.keys.write(key, number);
-            self.values.push_all(record, key, &shared.fields, &mut self.rng);
+            let mut rng = Rng::stream(self.seed ^ RECORDS, number);
+            self.values.push_all(record, key, &shared.fields, &mut rng);
         }
         self.state = State::Inserting;
         Step::Issue { more: true }
@@ -68,7 +76,8 @@ impl Loader {
         operation.kind = OperationKind::Insert;
         let Operation { key, record, .. } = operation;
         record.clear();
-        self.values.push_all(record, key, &self.shared.fields, &mut self.rng);
+        let mut rng = Rng::stream(self.seed ^ RECORDS, self.number);
+        self.values.push_all(record, key, &self.shared.fields, &mut rng);
         self.state = State::Inserting;
         Step::Issue { more: true }
     }
@@ -98,8 +107,11 @@ impl ClientWorkload for Loader {
             (Last::Outcome(outcome, _), _) => self.inserted(outcome),
             // The operation is still filled in.
             (Last::Waited, State::Pausing) => {
-                self.state =
-                    if operation.kind == OperationKind::Read { State::Looking } else { State::Inserting };
+                if operation.kind == OperationKind::Read {
+                    self.state = State::Looking;
+                    return Step::Probe;
+                }
+                self.state = State::Inserting;
                 Step::Issue { more: true }
             }
             _ => self.begin(operation),
