@@ -3,7 +3,7 @@
 
 use crate::{folder::FolderError, session::merged};
 use serval_measure::{
-    document::{IntervalMetric, IntervalSummary, IntervalTimes},
+    document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes},
     hdr_log::HdrLog,
     histogram::Histogram,
     recorder::Pair,
@@ -87,6 +87,9 @@ impl<'a> Recording<'a> {
                 }
             }
         }
+        if !interval.lateness.is_empty() {
+            log.interval(Some("LATENESS"), interval.start, interval.length, &interval.lateness)?;
+        }
         Ok(())
     }
 }
@@ -139,6 +142,9 @@ impl Observer for Recording<'_> {
             length_s: interval.length.as_secs_f64(),
             warm_up: interval.warm_up,
             metrics: metrics.collect(),
+            pacing: interval
+                .due
+                .map(|due| IntervalPacing { due, lateness: IntervalTimes::of(&interval.lateness) }),
         });
         self.show.interval(interval);
     }

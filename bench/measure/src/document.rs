@@ -219,6 +219,19 @@ pub struct IntervalSummary {
     pub warm_up: bool,
     /// Operations by metric.
     pub metrics: BTreeMap<String, IntervalMetric>,
+    /// How well the offered load was kept, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<IntervalPacing>,
+}
+
+/// Offered load in one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct IntervalPacing {
+    /// Operations due in it.
+    pub due: f64,
+    /// Actual after intended start, of those that started in it. Zeros
+    /// during the warm-up.
+    pub lateness: IntervalTimes,
 }
 
 /// One operation in one interval.

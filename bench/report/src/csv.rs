@@ -4,7 +4,7 @@ use serval_measure::document::{IntervalSummary, IntervalTimes};
 use std::io::Write;
 
 /// The columns. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 18] = [
+pub const COLUMNS: [&str; 21] = [
     "start_s",
     "length_s",
     "warm_up",
@@ -23,6 +23,9 @@ pub const COLUMNS: [&str; 18] = [
     "service_p99_us",
     "service_p999_us",
     "service_max_us",
+    "offered_per_s",
+    "late_p99_us",
+    "late_max_us",
 ];
 
 /// Writes a series.
@@ -41,6 +44,15 @@ pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::E
             ];
             fields.extend(times(&metric.response));
             fields.extend(times(&metric.service));
+            // Of the interval, whatever the operation; empty without offered load.
+            match &interval.pacing {
+                Some(pacing) if interval.length_s > 0.0 => {
+                    let late = &pacing.lateness;
+                    fields.push(format!("{:.1}", pacing.due / interval.length_s));
+                    fields.extend([late.p99_ns, late.max_ns].map(micros));
+                }
+                _ => fields.extend(["", "", ""].map(str::to_owned)),
+            }
             csv.write_record(&fields)?;
         }
     }
@@ -51,14 +63,18 @@ pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::E
 /// Microseconds, to the nanosecond.
 fn times(times: &IntervalTimes) -> impl Iterator<Item = String> {
     let IntervalTimes { mean_ns, p50_ns, p95_ns, p99_ns, p999_ns, max_ns } = *times;
-    let exact = [p50_ns, p95_ns, p99_ns, p999_ns, max_ns].map(|ns| format!("{}.{:03}", ns / 1000, ns % 1000));
+    let exact = [p50_ns, p95_ns, p99_ns, p999_ns, max_ns].map(micros);
     std::iter::once(format!("{:.3}", mean_ns / 1000.0)).chain(exact)
+}
+
+fn micros(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_measure::document::IntervalMetric;
+    use serval_measure::document::{IntervalMetric, IntervalPacing};
 
     #[test]
     fn a_line_an_interval_and_metric() {
@@ -71,16 +87,21 @@ mod tests {
             max_ns: 12_345,
         };
         let metric = IntervalMetric { ok: 5, failed: 1, response, service: IntervalTimes::default() };
-        let interval = IntervalSummary {
+        let pacing = IntervalPacing { due: 50.0, lateness: response };
+        let unpaced = IntervalSummary {
             start_s: 1.0,
             length_s: 0.5,
             warm_up: true,
             metrics: [("A,\"B\"".to_owned(), metric)].into(),
+            pacing: None,
         };
+        let paced = IntervalSummary { start_s: 1.5, pacing: Some(pacing), ..unpaced.clone() };
         let mut out = Vec::new();
-        write(&[interval], &mut out).unwrap();
+        write(&[unpaced, paced], &mut out).unwrap();
         let expected = "1.000,0.500,true,\"A,\"\"B\"\"\",5,1,1.500,0.999,2.000,0.003,0.004,12.345,\
-                        0.000,0.000,0.000,0.000,0.000,0.000\n";
+                        0.000,0.000,0.000,0.000,0.000,0.000,,,\n\
+                        1.500,0.500,true,\"A,\"\"B\"\"\",5,1,1.500,0.999,2.000,0.003,0.004,12.345,\
+                        0.000,0.000,0.000,0.000,0.000,0.000,100.0,0.003,12.345\n";
         assert_eq!(String::from_utf8(out).unwrap(), format!("{}\n{expected}", COLUMNS.join(",")));
     }
 }

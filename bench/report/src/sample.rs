@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use serval_measure::{
     document::{
-        Censored, Environment, IntervalMetric, IntervalSummary, IntervalTimes, Latency, MessageCount,
-        MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION,
-        TimesResult,
+        Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
+        MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
+        SCHEMA_VERSION, TimesResult,
     },
     histogram::Histogram,
     recorder::Pair,
@@ -53,6 +53,7 @@ fn run(paced: bool) -> ResultDocument {
         let warm_up = second < 10;
         let stall = if matches!(second, 47 | 48 | 90) { 40.0 } else { 1.0 };
         let mut metrics = BTreeMap::new();
+        let mut late_now = Histogram::new();
         for (name, median, rate) in names {
             let mut pair = Pair::default();
             let rate = if stall > 1.0 && !paced { rate / 4 } else { rate + (draws.unit() * 6.0) as u64 };
@@ -63,7 +64,7 @@ fn run(paced: bool) -> ResultDocument {
                 pair.service.record(service);
                 if paced {
                     pair.response.record(service + wait);
-                    late.record(wait);
+                    late_now.record(wait);
                 }
             }
             metrics.insert(name.to_owned(), interval_metric(&pair, u64::from(stall > 1.0), paced));
@@ -72,7 +73,9 @@ fn run(paced: bool) -> ResultDocument {
             }
         }
         let (start_s, length_s) = (f64::from(second), 1.0);
-        series.push(IntervalSummary { start_s, length_s, warm_up, metrics });
+        let pacing = paced.then(|| IntervalPacing { due: 196.0, lateness: IntervalTimes::of(&late_now) });
+        series.push(IntervalSummary { start_s, length_s, warm_up, metrics, pacing });
+        late.merge(&late_now);
     }
     for i in 1..=3u64 {
         not_found.service.record(i * 50_000);
@@ -283,8 +286,9 @@ pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
         let response = IntervalTimes { mean_ns: float, p50_ns: a, ..IntervalTimes::default() };
         let metric = IntervalMetric { ok: b, failed: a, response, service: IntervalTimes::default() };
         let metrics = [("READ".to_owned(), metric)].into();
-        document.series =
-            vec![IntervalSummary { start_s: float / 7.0, length_s: 1.0, warm_up: a > b, metrics }];
+        let pacing = (a % 2 == 0).then_some(IntervalPacing { due: float, lateness: response });
+        let start_s = float / 7.0;
+        document.series = vec![IntervalSummary { start_s, length_s: 1.0, warm_up: a > b, metrics, pacing }];
         document
     })
 }

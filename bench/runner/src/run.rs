@@ -142,6 +142,10 @@ pub struct Interval {
     pub pairs: BTreeMap<(Metric, Status), Pair>,
     /// Whether response times differ from service times.
     pub paced: bool,
+    /// Operations due, if there is an offered load.
+    pub due: Option<f64>,
+    /// Actual after intended starts, after the warm-up.
+    pub lateness: Histogram,
 }
 
 /// Looks on while a run goes. Called on the conductor's thread, never on a
@@ -480,8 +484,15 @@ impl Conductor<'_> {
             warm_up,
             pairs: totals.since(&series.before, warm_up),
             paced: totals.paced,
+            due: course.schedule.as_ref().map(|schedule| {
+                // Nothing is due after the end.
+                let until = now.min(course.end_at.load(Relaxed)).max(series.since);
+                schedule.due_between(series.since - course.start, until - course.start)
+            }),
+            lateness: totals.lateness.since(&series.before.lateness),
         };
         series.since = now;
+        series.before.lateness = totals.lateness;
         if warm_up {
             series.before.warm_up = totals.warm_up;
         } else {

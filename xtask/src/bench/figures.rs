@@ -255,6 +255,17 @@ fn stolen_share() -> f64 {
     100.0 * stolen / (span.as_secs_f64() * processors as f64)
 }
 
+/// The 99th percentile of lateness in the median second of a result's series:
+/// a second in which the machine stalls is one second.
+fn lateness_of_seconds(result: &str) -> Result<f64> {
+    let series = result.split_once("\"series\"").map_or("", |(_, series)| series);
+    let seconds = series.split("\"lateness\"").skip(1);
+    let late: Vec<f64> = seconds.filter_map(|second| json_number(second, "", "p99_ns").ok()).collect();
+    // Warm-up has none, and neither has the end.
+    let late: Vec<f64> = late.into_iter().filter(|ns| *ns > 0.0).map(|ns| ns / 1e3).collect();
+    Ok(Spread::of(&late).ok_or("no lateness in the series")?.median)
+}
+
 /// A paced run at half of saturation.
 pub(super) fn pacing(bench: &Bench) -> Result<()> {
     let serval = bench.serval()?;
@@ -267,7 +278,7 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
         let cpu = json_number(&measured.stdout, "overall", "client_cpu_s")?;
         Ok(cpu * 1e6 / json_number(&measured.stdout, "overall", "operations")?)
     };
-    let results: RefCell<[Vec<f64>; 4]> = RefCell::default();
+    let results: RefCell<[Vec<f64>; 5]> = RefCell::default();
     let paced = || {
         let target = (saturation.get() / 2.0).round();
         let arguments = ["-target", &target.to_string(), "-p", &format!("maxexecutiontime={PACED_SECONDS}")];
@@ -284,10 +295,15 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
             Ok(json_number(&lateness[from..], "ns", "ns")? / 1e3)
         };
         let mut results = results.borrow_mut();
-        for (index, value) in
-            [target, 100.0 * (achieved / target - 1.0), late("50.0")?, late("99.0")?].into_iter().enumerate()
-        {
-            results[index].push(value);
+        let values = [
+            target,
+            100.0 * (achieved / target - 1.0),
+            late("50.0")?,
+            late("99.0")?,
+            lateness_of_seconds(text)?,
+        ];
+        for (all, value) in results.iter_mut().zip(values) {
+            all.push(value);
         }
         Ok(json_number(text, "overall", "client_cpu_s")? * 1e6 / done)
     };
@@ -301,6 +317,7 @@ pub(super) fn pacing(bench: &Bench) -> Result<()> {
     row("achieved beside the target, %", format!("{:.3}", spread(1)?), "within 0.5");
     row("lateness p50, us", format!("{:.0}", spread(2)?), "");
     row("lateness p99, us", format!("{:.0}", spread(3)?), "under 300");
+    row("lateness p99 of the median second, us", format!("{:.0}", spread(4)?), "");
     row("CPU us/operation, unpaced", format!("{:.2}", pairs.a()), "");
     row("CPU us/operation, paced", format!("{:.2}", pairs.b()), "");
     let ratio = pairs.ratio();
@@ -322,6 +339,9 @@ mod tests {
         let json = "{\"overall\": {\"a\": 1,\n\"throughput\": 12.5\n}}";
         assert_eq!(json_number(json, "overall", "throughput"), Ok(12.5));
         assert!(json_number(json, "overall", "nothing").is_err());
+        let series = "\"lateness\": {\"p99_ns\": 1},\"series\": [{\"lateness\": {\"p99_ns\": 0}}, {\"lateness\": \
+                      {\"p99_ns\": 7000,\n\"max_ns\": 5}}]";
+        assert_eq!(lateness_of_seconds(series), Ok(7.0));
         assert_eq!(csv_rate("\"test\",\"rps\"\n\"HGETALL user__rand_int__\",\"100.5\",\"0.2\"\n"), Ok(100.5));
     }
 }

@@ -276,6 +276,11 @@ struct Series<'a> {
 
 impl<'a> Series<'a> {
     fn new(series: &'a [IntervalSummary]) -> Option<Self> {
+        // A run ends with the closing of its clients, which is no second of it.
+        let series = match series {
+            [rest @ .., end] if !rest.is_empty() && end.length_s < 0.1 && all_operations(end) == 0.0 => rest,
+            all => all,
+        };
         let last = series.last()?;
         let chunk = series.len().div_ceil(POINTS_MAX);
         let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
@@ -318,7 +323,10 @@ impl<'a> Series<'a> {
             let failed = |i: &IntervalSummary| i.metrics.values().map(|m| m.failed as f64).sum();
             lines.push(self.line("failed", 4, |chunk| per_second(chunk, &failed)));
         }
-        if let Some(pacing) = &document.pacing {
+        let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
+        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
+            lines.push(self.line("asked for", 1, |chunk| per_second(chunk, &due)).dashed());
+        } else if let Some(pacing) = &document.pacing {
             let ends = [0.0, self.seconds].map(|x| (x, Some(pacing.target)));
             lines.push(Line::new("asked for", 1, ends.into_iter()).dashed());
         }
@@ -332,12 +340,19 @@ impl<'a> Series<'a> {
             chunk.iter().filter_map(|i| field(i, &metric.name)).max().map(|ns| ns.max(1) as f64)
         };
         // The highest first, so that the median lies on top.
-        let lines = [
+        // Not measured during the warm-up.
+        let late = |i: &IntervalSummary, _: &str| {
+            i.pacing.map(|pacing| pacing.lateness).filter(|late| late.max_ns > 0).map(|late| late.p99_ns)
+        };
+        let mut lines = vec![
             self.line("max", 4, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.max_ns))),
             self.line("p99", 3, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p99_ns))),
             self.line("p95", 2, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p95_ns))),
             self.line("p50", 1, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p50_ns))),
         ];
+        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
+            lines.push(self.line("of it waiting to start, p99", 5, |chunk| highest(chunk, late)).dashed());
+        }
         let svg = plot::times_over_time(&lines, self.seconds, &self.frame);
         figure(page, &format!("Response time, {}", metric.name), &lines, svg);
     }
