@@ -294,7 +294,7 @@ pub fn run<S: Store>(
         }
     };
     drop(crew);
-    let conductor = Conductor { stage: &stage, options: &options, slack, recorders, observer };
+    let conductor = Conductor { stage: &stage, options: &options, units, slack, recorders, observer };
     let mut record = conductor.conduct(workload.verifies())?;
     record.slack = slack;
     record.execution =
@@ -306,6 +306,8 @@ pub fn run<S: Store>(
 struct Conductor<'a> {
     stage: &'a Arc<Stage>,
     options: &'a RunOptions,
+    /// Units of the whole run, if they are bounded.
+    units: Option<u64>,
     slack: Duration,
     recorders: Vec<Arc<Recorder>>,
     observer: &'a mut dyn Observer,
@@ -437,6 +439,11 @@ impl Conductor<'_> {
                 (tally.interrupted, all)
             };
             if all {
+                // Clients see the end of the time for themselves, and may all
+                // have left by now.
+                if ended_by == EndedBy::Count && self.out_of_time(course) {
+                    ended_by = EndedBy::Time;
+                }
                 break;
             }
             if interrupted && ended_by != EndedBy::Interrupted {
@@ -471,6 +478,13 @@ impl Conductor<'_> {
         self.interval(&mut series, course, now);
         self.progress(course, now);
         (ended_by, cpu)
+    }
+
+    /// Whether clients that have left did so for the time and not because
+    /// all was done.
+    fn out_of_time(&self, course: &Course) -> bool {
+        let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
+        clock::now() >= course.end_at.load(Relaxed) && self.units.is_none_or(|units| done < units)
     }
 
     fn interval(&mut self, series: &mut Series, course: &Course, now: u64) {

@@ -67,6 +67,20 @@ fn a_time_ends_an_endless_run() {
     }
 }
 
+/// Fast clients leave at the end of the time before anybody else looks.
+#[test]
+fn a_time_has_ended_a_run_whoever_sees_it_first() {
+    for execution in BOTH {
+        for _ in 0..30 {
+            let time = Some(Duration::from_millis(3));
+            let units = Some(u64::MAX);
+            let options = RunOptions { clients: 1, units, time, ..RunOptions::default() };
+            let record = go(TestStore::new(execution, Answer::AtOnce), &options).unwrap();
+            assert_eq!(record.ended_by, EndedBy::Time);
+        }
+    }
+}
+
 #[test]
 fn a_stuck_operation_ends_as_censored_with_its_age() {
     for execution in BOTH {
