@@ -4,6 +4,8 @@
 //! to a [`Visitor`], which is compiled once a store, so that nothing is
 //! dispatched dynamically on the measured path.
 
+pub mod basic;
+mod delay;
 pub mod memory;
 pub mod noop;
 pub mod redis;
@@ -42,11 +44,12 @@ pub trait Visitor {
 
 /// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
 /// one and not in the other. A store's module has an `INFO`, and its type an
-/// `open(&Properties) -> Result<Self, Faults>`.
+/// `open(&Properties) -> Result<Self, Faults>`. A store behind a feature has
+/// its `#[cfg]` here, before its module above, and a line in [`OPTIONAL`].
 macro_rules! stores {
-    ($($module:ident :: $store:ident),+ $(,)?) => {
+    ($($(#[$condition:meta])* $module:ident :: $store:ident),+ $(,)?) => {
         /// Every store of this build, in the order in which help lists them.
-        pub const STORES: &[StoreInfo] = &[$($module::INFO),+];
+        pub const STORES: &[StoreInfo] = &[$($(#[$condition])* $module::INFO),+];
 
         /// Opens the store of a name or alias with its properties and hands it
         /// to the visitor. Faults are those of the properties; whether a server
@@ -57,8 +60,10 @@ macro_rules! stores {
             visitor: V,
         ) -> Result<V::Output, Faults> {
             if let Some(info) = find(name) {
-                $(if info.name == $module::INFO.name {
-                    return Ok(visitor.visit($module::$store::open(properties)?));
+                $($(#[$condition])* {
+                    if info.name == $module::INFO.name {
+                        return Ok(visitor.visit($module::$store::open(properties)?));
+                    }
                 })+
             }
             Err(Faults::one(unknown(name)))
@@ -68,9 +73,36 @@ macro_rules! stores {
 
 stores! {
     noop::Noop,
+    basic::Basic,
     memory::Memory,
     sqlite::Sqlite,
     redis::Redis,
+}
+
+/// A store that is in a build only if asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Optional {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// Other names.
+    pub aliases: &'static [&'static str],
+    /// One line.
+    pub summary: &'static str,
+    /// The feature that brings it; `full` brings all.
+    pub feature: &'static str,
+}
+
+/// The stores behind features, whether in this build or not.
+pub const OPTIONAL: &[Optional] = &[];
+
+/// The stores that this build could have and has not.
+pub fn absent() -> impl Iterator<Item = &'static Optional> {
+    OPTIONAL.iter().filter(|optional| !STORES.iter().any(|info| info.name == optional.name))
+}
+
+/// The command that builds a store in.
+pub fn build_command(optional: &Optional) -> String {
+    format!("cargo build --release --features {}", optional.feature)
 }
 
 /// The store of a name or alias.
@@ -78,9 +110,14 @@ pub fn find(name: &str) -> Option<&'static StoreInfo> {
     STORES.iter().find(|info| info.name == name || info.aliases.contains(&name))
 }
 
-/// What to tell someone who named a store that there is not: the names that
-/// there are, and the nearest one or alias if it is near enough to be meant.
+/// What to tell someone who named a store that there is not: how to build it
+/// in, or the names that there are, and the nearest one or alias if it is near
+/// enough to be meant.
 pub fn unknown(name: &str) -> String {
+    if let Some(optional) = absent().find(|absent| absent.name == name || absent.aliases.contains(&name)) {
+        let command = build_command(optional);
+        return format!("the store '{}' is not in this build: {command} (or --features full)", optional.name);
+    }
     let lower = name.to_lowercase();
     let names = STORES.iter().flat_map(|info| std::iter::once(&info.name).chain(info.aliases));
     // A third of the letters may be wrong; more would suggest any word.
@@ -96,7 +133,7 @@ pub fn unknown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_model::properties::Origin;
+    use serval_model::properties::{Origin, Source};
     use std::collections::HashSet;
 
     struct Describe;
@@ -127,11 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_store_s_properties_carry_its_name_and_their_defaults_are_valid() {
+    fn a_store_s_properties_carry_its_name_or_ycsbs_and_their_defaults_are_valid() {
         for info in STORES {
             let mut properties = Properties::new();
             for property in info.properties.properties {
-                assert!(property.name.starts_with(&format!("{}.", info.name)), "{}", property.name);
+                let named = property.name.starts_with(&format!("{}.", info.name));
+                assert!(named || property.source == Source::Ycsb, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {
                     properties.set(property.name, text, Origin::Program("test"));
@@ -147,9 +185,9 @@ mod tests {
         assert!(words("sqlit").contains("unknown store 'sqlit': did you mean 'sqlite'?"));
         assert!(words("SQLITE").contains("did you mean 'sqlite'?"));
         assert!(words("memroy").contains("did you mean 'memory'?"));
-        let foreign = words("mongodb");
+        let foreign = words("oracle");
         assert!(!foreign.contains("did you mean"), "{foreign}");
-        assert!(foreign.contains("noop, memory, sqlite"), "{foreign}");
+        assert!(foreign.contains("noop, basic, memory, sqlite"), "{foreign}");
         assert!(!words("").contains("did you mean"));
     }
 }

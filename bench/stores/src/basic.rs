@@ -1,0 +1,257 @@
+//! YCSB's BasicDB: keeps nothing and prints what it is asked, so that one can
+//! see what a workload does.
+
+use crate::{
+    StoreInfo,
+    delay::{Delay, SplitMix},
+};
+use serval_model::{
+    Client, Execution, FieldSelection, OperationKind, Outcome, Record, Reply, Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table},
+};
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::Write,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+const VERBOSE: Property = Property::ycsb(
+    "basicdb.verbose",
+    Kind::Flag,
+    "Whether every operation is printed on standard output, and the properties at the start.",
+)
+.default("true");
+const DELAY: Property = Property::ycsb(
+    "basicdb.simulatedelay",
+    Kind::MILLISECONDS,
+    "How long an operation takes, by sleeping before it.",
+)
+.default("0")
+.unit("ms");
+const RANDOMIZE: Property = Property::ycsb(
+    "basicdb.randomizedelay",
+    Kind::Flag,
+    "Whether an operation takes anything from nothing to basicdb.simulatedelay, all equally likely.",
+)
+.default("true");
+const COUNT: Property = Property::ycsb(
+    "basicdb.count",
+    Kind::Flag,
+    "Whether different operations are counted and the counts printed at the end: how many different records a workload \
+     reads, say. Remembers 8 bytes or more a different operation.",
+)
+.default("false");
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "basic",
+    aliases: &["site.ycsb.BasicDB", "com.yahoo.ycsb.BasicDB"],
+    summary: "Does nothing and prints what it is asked, as YCSB's BasicDB",
+    details: "Every verb prints its arguments and returns OK; reads and scans bring back no record. A client is a \
+              thread. For measuring the client itself use noop.",
+    time_series: true,
+    properties: Table { heading: "basic", properties: &[&VERBOSE, &DELAY, &RANDOMIZE, &COUNT] },
+};
+
+/// The verbs that are counted, in the order of YCSB's output.
+const COUNTED: [(OperationKind, &str); 5] = [
+    (OperationKind::Read, "READS"),
+    (OperationKind::Scan, "SCANS"),
+    (OperationKind::Update, "UPDATES"),
+    (OperationKind::Insert, "INSERTS"),
+    (OperationKind::Delete, "DELETES"),
+];
+
+/// Hashes of the different operations, by verb.
+type Seen = Arc<[Mutex<HashSet<u64>>; 5]>;
+
+/// The store.
+#[derive(Debug)]
+pub struct Basic {
+    verbose: bool,
+    delay: Delay,
+    seen: Option<Seen>,
+    settings: Vec<String>,
+}
+
+impl Basic {
+    /// From its properties.
+    pub fn open(properties: &Properties) -> Result<Basic, Faults> {
+        let mut reader = Reader::new(properties);
+        let (verbose, longest) = (reader.flag(&VERBOSE), reader.duration(&DELAY));
+        let random = reader.flag(&RANDOMIZE);
+        let count = reader.flag(&COUNT);
+        reader.finish()?;
+        let delay = if random {
+            Delay { mean: longest / 2, spread: "uniform" }
+        } else {
+            Delay { mean: longest, spread: "constant" }
+        };
+        let settings = properties.iter().map(|(name, setting)| format!("{name:?}={:?}", setting.value));
+        Ok(Basic { verbose, delay, seen: count.then(Arc::default), settings: settings.collect() })
+    }
+}
+
+/// Prints lines whole, whoever else prints.
+fn print(lines: &str) -> Outcome {
+    match std::io::stdout().lock().write_all(lines.as_bytes()) {
+        Ok(()) => Outcome::OK,
+        Err(error) => Outcome::error(format!("standard output: {error}")),
+    }
+}
+
+impl Store for Basic {
+    type Local = ();
+    type Client = BasicClient;
+
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), client: usize) -> Result<BasicClient, StoreError> {
+        if self.verbose {
+            let settings: String = self.settings.iter().map(|line| format!("{line}\n")).collect();
+            print(&format!(
+                "***************** properties *****************\n{settings}\
+                 **********************************************\n"
+            ));
+        }
+        Ok(BasicClient {
+            verbose: self.verbose,
+            delay: self.delay,
+            random: SplitMix(client as u64),
+            seen: self.seen.clone(),
+            line: String::new(),
+        })
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        let Some(seen) = &self.seen else { return Ok(()) };
+        let mut lines = String::new();
+        for (kind, name) in COUNTED {
+            let count = seen[kind as usize].lock().unwrap_or_else(PoisonError::into_inner).len();
+            lines += &format!("[{name}], Uniques, {count}\n");
+        }
+        print(&lines);
+        Ok(())
+    }
+}
+
+/// One client's handle.
+#[derive(Debug)]
+pub struct BasicClient {
+    verbose: bool,
+    delay: Delay,
+    random: SplitMix,
+    seen: Option<Seen>,
+    /// The line in the making.
+    line: String,
+}
+
+impl BasicClient {
+    /// Begins an operation with its line's first words.
+    fn begin(&mut self, kind: OperationKind, table: &str, key: &str) {
+        self.delay.sleep(&mut self.random);
+        self.line.clear();
+        for word in [kind.name(), " ", table, " ", key] {
+            self.line.push_str(word);
+        }
+    }
+
+    fn fields(&mut self, fields: &FieldSelection) {
+        self.line.push_str(" [ ");
+        if fields.is_all() {
+            self.line.push_str("<all fields>");
+        }
+        for field in fields.iter() {
+            self.line.push_str(field);
+            self.line.push(' ');
+        }
+        self.line.push(']');
+    }
+
+    fn values(&mut self, record: &Record) {
+        self.line.push_str(" [ ");
+        for (name, value) in record.iter() {
+            self.line.push_str(name);
+            self.line.push('=');
+            self.line.push_str(&String::from_utf8_lossy(value));
+            self.line.push(' ');
+        }
+        self.line.push(']');
+    }
+
+    /// Counts the line among the different ones.
+    fn count(&mut self, kind: OperationKind) {
+        if let Some(seen) = &self.seen {
+            let mut hasher = DefaultHasher::new();
+            self.line.hash(&mut hasher);
+            seen[kind as usize].lock().unwrap_or_else(PoisonError::into_inner).insert(hasher.finish());
+        }
+    }
+
+    /// Prints the line.
+    fn show(&mut self) -> Outcome {
+        if !self.verbose {
+            return Outcome::OK;
+        }
+        self.line.push('\n');
+        print(&self.line)
+    }
+
+    fn end(&mut self, kind: OperationKind) -> Outcome {
+        self.count(kind);
+        self.show()
+    }
+}
+
+impl Client for BasicClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, _: &mut Reply) -> Outcome {
+        self.begin(OperationKind::Read, table, key);
+        self.fields(fields);
+        self.end(OperationKind::Read)
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        self.begin(OperationKind::Update, table, key);
+        self.values(fields);
+        self.end(OperationKind::Update)
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        self.begin(OperationKind::Insert, table, key);
+        self.values(record);
+        self.end(OperationKind::Insert)
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        _: &mut Reply,
+    ) -> Outcome {
+        self.begin(OperationKind::Scan, table, start_key);
+        // Scans of several lengths from one key are one to YCSB.
+        self.count(OperationKind::Scan);
+        self.line.push(' ');
+        self.line.push_str(&count.to_string());
+        self.fields(fields);
+        self.show()
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        self.begin(OperationKind::Delete, table, key);
+        self.end(OperationKind::Delete)
+    }
+}
