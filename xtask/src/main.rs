@@ -1,4 +1,4 @@
-//! What a developer of Serval runs: `cargo xtask test`, `cargo xtask redis`
+//! What a developer of Serval runs: `cargo xtask test`, `cargo xtask serve`
 //! and `cargo xtask bench`.
 
 use std::env;
@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 
 use crate::children::Children;
-use crate::servers::redis::{Options, RedisServer};
+use crate::servers::Options;
 
 mod bench;
 mod children;
@@ -30,7 +30,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without the docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
-        cargo xtask redis --port 7001     a Redis to try serval on, gone after Ctrl-C\n  \
+        cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured"
 )]
 struct Arguments {
@@ -42,8 +42,12 @@ struct Arguments {
 enum Task {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
-    /// Start a Redis on loopback and keep it until Ctrl-C
-    Redis {
+    /// Start a real server on loopback and keep it until Ctrl-C
+    #[command(alias = "server")]
+    Serve {
+        /// The store it is for
+        #[arg(value_parser = servers::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>())]
+        server: String,
         /// Port to listen on [default: a free one]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         port: Option<u16>,
@@ -75,20 +79,22 @@ fn main() -> ExitCode {
 fn run(task: Task, children: &Children) -> Result<bool> {
     match task {
         Task::Test(arguments) => steps::test(&arguments, children),
-        Task::Redis { port, password } => redis(&Options { port, password }, children).map(|()| true),
+        Task::Serve { server, port, password } => {
+            serve(&server, &Options { port, password }, children).map(|()| true)
+        }
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
     }
 }
 
-fn redis(options: &Options, children: &Children) -> Result<()> {
-    let server = RedisServer::start(children, options)?;
-    let mut properties = format!("-p redis.host=127.0.0.1 -p redis.port={}", server.port());
-    if let Some(password) = server.password() {
-        properties += &format!(" -p redis.password={}", shell_quoted(password));
-    }
-    println!("redis-server listens on {}", server.address());
-    println!("  serval load redis -P workloads/workloada {properties}");
-    println!("  serval run redis -P workloads/workloada {properties}");
+fn serve(name: &str, options: &Options, children: &Children) -> Result<()> {
+    let kind = servers::kind(name).ok_or_else(|| format!("there is no server '{name}'"))?;
+    setup::provide(children, kind.purpose, setup::Missing::Report)?;
+    let server = (kind.serve)(children, options)?;
+    let properties: String =
+        server.properties().iter().map(|property| format!(" -p {}", shell_quoted(property))).collect();
+    println!("{name} listens on {}", server.address());
+    println!("  serval load {name} -P workloads/workloada{properties}");
+    println!("  serval run {name} -P workloads/workloada{properties}");
     println!("Ctrl-C stops it and removes what it wrote.");
     server.wait_for_interrupt()
 }

@@ -11,9 +11,12 @@ use clap::{Args, ValueEnum};
 
 use crate::Result;
 use crate::children::{Children, line};
-use crate::servers::redis::{Options, RedisServer, generated_password};
+use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::ycsb;
+
+/// All stores, also those that the default build leaves out.
+const FULL: &str = "serval/full";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -23,13 +26,17 @@ pub(crate) struct Arguments {
     /// Leave this step out; may be given several times
     #[arg(long, value_enum, value_name = "STEP")]
     skip: Vec<Step>,
+    /// Leave this server and the tests against it out; may be given several times
+    #[arg(long, value_name = "SERVER",
+        value_parser = servers::KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>())]
+    without: Vec<String>,
 }
 
 /// The steps, in the order they run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Set-up: redis-server, installed with apt-get when missing
-    Redis,
+    /// Set-up: the servers that stores are tested against, installed when missing
+    Servers,
     /// Set-up: a JDK, Maven and YCSB's classes, to regenerate the goldens
     Java,
     /// cargo fmt --check
@@ -57,7 +64,7 @@ impl Step {
     /// would hide it.
     fn leaves_out(self) -> &'static str {
         match self {
-            Step::Redis => "; tests against Redis are not run",
+            Step::Servers => "; tests against servers are not run",
             Step::Java => "; the committed goldens are used without being regenerated",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
@@ -81,7 +88,7 @@ impl Outcome {
 }
 
 struct Row {
-    step: Step,
+    name: String,
     outcome: Outcome,
     seconds: f64,
 }
@@ -89,7 +96,7 @@ struct Row {
 /// What earlier steps found, for later ones.
 #[derive(Default)]
 struct Found {
-    redis: bool,
+    servers: Vec<&'static Kind>,
     ycsb_class_path: Option<String>,
 }
 
@@ -104,13 +111,14 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
             Outcome::Skipped("interrupted".to_owned())
         } else if arguments.skip.contains(&step) {
             Outcome::Skipped(format!("--skip{}", step.leaves_out()))
+        } else if step == Step::Servers {
+            // A row for each of them.
+            rows.extend(servers::KINDS.iter().map(|kind| provide(kind, arguments, &mut found, children)));
+            continue;
         } else {
             run(step, arguments.quick, &mut found, children)
         };
-        let seconds = started.elapsed().as_secs_f64();
-        let (result, note) = outcome.words();
-        println!("<== {} {result} in {seconds:.1} s{}", step.name(), after_colon(note));
-        rows.push(Row { step, outcome, seconds });
+        rows.push(row(step.name(), outcome, started));
     }
     print!("\n{}", summary(&rows));
     let failed = |row: &Row| matches!(row.outcome, Outcome::Failed(_));
@@ -118,18 +126,44 @@ pub(crate) fn test(arguments: &Arguments, children: &Children) -> Result<bool> {
     Ok(children.interrupted().is_none() && !rows.iter().any(failed))
 }
 
+/// Tells how a step ended.
+fn row(name: String, outcome: Outcome, started: Instant) -> Row {
+    let seconds = started.elapsed().as_secs_f64();
+    let (result, note) = outcome.words();
+    println!("<== {name} {result} in {seconds:.1} s{}", after_colon(note));
+    Row { name, outcome, seconds }
+}
+
+/// Sees to it that a server can be started.
+fn provide(kind: &'static Kind, arguments: &Arguments, found: &mut Found, children: &Children) -> Row {
+    let started = Instant::now();
+    let missing = if arguments.quick { Missing::Report } else { Missing::Install };
+    let leaves_out = format!("; tests against {} are not run", kind.name);
+    let outcome = if arguments.without.iter().any(|name| name == kind.name) {
+        Outcome::Skipped(format!("--without{leaves_out}"))
+    } else {
+        match setup::provide(children, kind.purpose, missing) {
+            Ok(note) => {
+                found.servers.push(kind);
+                Outcome::Passed(note)
+            }
+            Err(reason) => Outcome::Skipped(format!("{reason}{leaves_out}")),
+        }
+    };
+    row(kind.name.to_owned(), outcome, started)
+}
+
 fn after_colon(note: &str) -> String {
     if note.is_empty() { String::new() } else { format!(": {note}") }
 }
 
 fn summary(rows: &[Row]) -> String {
-    let mut text = format!("{:<8} {:<8} {:>8}\n", "step", "result", "seconds");
+    let mut text = format!("{:<10} {:<8} {:>8}\n", "step", "result", "seconds");
     let mut counts = BTreeMap::from([("passed", 0), ("failed", 0), ("skipped", 0)]);
     for row in rows {
         let (result, note) = row.outcome.words();
         *counts.entry(result).or_default() += 1;
-        let name = row.step.name();
-        let cells = format!("{name:<8} {result:<8} {:>8.1}  {note}", row.seconds);
+        let cells = format!("{:<10} {result:<8} {:>8.1}  {note}", row.name, row.seconds);
         text += cells.trim_end();
         text.push('\n');
     }
@@ -143,13 +177,7 @@ fn summary(rows: &[Row]) -> String {
 fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outcome {
     let missing = if quick { Missing::Report } else { Missing::Install };
     match step {
-        Step::Redis => match setup::provide(children, Purpose::Redis, missing) {
-            Ok(note) => {
-                found.redis = true;
-                Outcome::Passed(note)
-            }
-            Err(reason) => skipped(step, &reason),
-        },
+        Step::Servers => Outcome::Passed(String::new()),
         Step::Java if quick => skipped(step, "--quick"),
         Step::Java => {
             let class_path = setup::provide(children, Purpose::Java, missing)
@@ -164,15 +192,17 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
         }
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
         Step::Clippy => {
-            let lint = ["clippy", "--workspace", "--all-targets"];
+            let lint = ["clippy", "--workspace", "--all-targets", "--features", FULL];
             let deny = ["--", "-D", "warnings"];
             cargo_step(children, &[&lint[..], &deny[..]].concat(), &[])
         }
         Step::Test => cargo_test(found, children),
         Step::Doc if quick => skipped(step, "--quick"),
-        Step::Doc => {
-            cargo_step(children, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
-        }
+        Step::Doc => cargo_step(
+            children,
+            &["doc", "--workspace", "--no-deps", "--features", FULL],
+            &[("RUSTDOCFLAGS", "-D warnings")],
+        ),
     }
 }
 
@@ -191,48 +221,38 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
 fn cargo_test(found: &Found, children: &Children) -> Outcome {
     let mut command = crate::cargo();
     // One failing crate must not hide another's failures.
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+    command.args(["test", "--workspace", "--no-fail-fast", "--features", FULL]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
-    for variable in
-        ["SERVAL_TEST_REDIS", "SERVAL_TEST_REDIS_AUTH", "SERVAL_TEST_REDIS_PASSWORD", "SERVAL_YCSB_CLASSPATH"]
-    {
+    command.env_remove("SERVAL_YCSB_CLASSPATH");
+    servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
         command.env_remove(variable);
-    }
+    });
     if let Some(class_path) = &found.ycsb_class_path {
         command.env("SERVAL_YCSB_CLASSPATH", class_path);
     }
-    if !found.redis {
-        return finish(children, &mut command);
-    }
-    match start_redis_servers(children) {
-        Ok((open, guarded)) => {
-            command
-                .env("SERVAL_TEST_REDIS", open.address())
-                .env("SERVAL_TEST_REDIS_AUTH", guarded.address())
-                .env("SERVAL_TEST_REDIS_PASSWORD", guarded.password().unwrap_or_default());
-            finish(children, &mut command)
-        }
-        // Redis is installed and does not start: a failure, but no reason to
-        // leave all other tests out.
-        Err(reason) => {
-            let reason = format!("{reason}; tests against Redis were not run");
-            match finish(children, &mut command) {
-                Outcome::Failed(also) => Outcome::Failed(format!("{reason}; {also}")),
-                Outcome::Passed(_) | Outcome::Skipped(_) => Outcome::Failed(reason),
+    let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
+    for kind in &found.servers {
+        match (kind.fixture)(children) {
+            Ok(fixture) => fixtures.push(fixture),
+            // It is installed and does not start: a failure, but no reason to
+            // leave all other tests out.
+            Err(reason) => {
+                problems.push(format!("{reason}; tests against {} were not run", kind.name));
             }
         }
     }
-}
-
-/// A Redis for anyone, and one that asks for a password.
-fn start_redis_servers(children: &Children) -> Result<(RedisServer, RedisServer)> {
-    let open = RedisServer::start(children, &Options::default())?;
-    let guarded = RedisServer::start(
-        children,
-        &Options { password: Some(generated_password()?), ..Options::default() },
-    )?;
-    Ok((open, guarded))
+    let servers: usize = fixtures.iter().map(|fixture| fixture.servers.len()).sum();
+    println!("    {servers} servers run");
+    command.envs(fixtures.iter().flat_map(|fixture| fixture.variables.iter().cloned()));
+    let outcome = finish(children, &mut command);
+    if problems.is_empty() {
+        return outcome;
+    }
+    if let Outcome::Failed(also) = outcome {
+        problems.push(also);
+    }
+    Outcome::Failed(problems.join("; "))
 }
 
 fn finish(children: &Children, command: &mut Command) -> Outcome {
@@ -250,20 +270,20 @@ mod tests {
 
     #[test]
     fn the_summary_counts_steps_and_says_why() {
-        let row = |step, outcome, seconds| Row { step, outcome, seconds };
+        let row = |name: &str, outcome, seconds| Row { name: name.to_owned(), outcome, seconds };
         let rows = [
-            row(Step::Redis, Outcome::Skipped("no apt-get".to_owned()), 0.04),
-            row(Step::Fmt, Outcome::Passed(String::new()), 1.26),
-            row(Step::Test, Outcome::Failed("exit 101".to_owned()), 100.0),
-            row(Step::Doc, Outcome::Passed(String::new()), 2.0),
+            row("redis", Outcome::Skipped("no apt-get".to_owned()), 0.04),
+            row("fmt", Outcome::Passed(String::new()), 1.26),
+            row("test", Outcome::Failed("exit 101".to_owned()), 100.0),
+            row("doc", Outcome::Passed(String::new()), 2.0),
         ];
         assert_eq!(
             summary(&rows),
-            "step     result    seconds\n\
-             redis    skipped       0.0  no apt-get\n\
-             fmt      passed        1.3\n\
-             test     failed      100.0  exit 101\n\
-             doc      passed        2.0\n\
+            "step       result    seconds\n\
+             redis      skipped       0.0  no apt-get\n\
+             fmt        passed        1.3\n\
+             test       failed      100.0  exit 101\n\
+             doc        passed        2.0\n\
              steps: 2 passed, 1 failed, 1 skipped\n"
         );
     }

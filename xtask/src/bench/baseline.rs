@@ -7,7 +7,7 @@ use std::process::Command;
 use super::Bench;
 use super::measure::{self, Measured, Table, alternate};
 use crate::Result;
-use crate::servers::redis::{Options, RedisServer};
+use crate::servers::{Options, redis::RedisServer};
 
 /// Enough additions to take a sizeable part of a second.
 const NOISE_SCRIPT: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";

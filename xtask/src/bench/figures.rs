@@ -8,7 +8,7 @@ use std::process::Command;
 use super::Bench;
 use super::measure::{self, Measured, Spread, Table, alternate};
 use crate::Result;
-use crate::servers::redis::{Options, RedisServer};
+use crate::servers::{Options, redis::RedisServer};
 use crate::setup::{self, Missing, Purpose};
 
 /// Operations of a run against the no-op store: some seconds.

@@ -1,5 +1,60 @@
 //! Real servers on loopback, one module a system. A server is a guard: it
 //! answers once it exists, and is gone with its files once dropped.
 
+pub(crate) mod process;
 pub(crate) mod redis;
 mod resp;
+
+use crate::{Result, children::Children, setup::Purpose};
+
+/// How a server is to be started by hand.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Where it listens; a free port if `None`.
+    pub(crate) port: Option<u16>,
+    /// What it asks of its clients; nothing if `None`.
+    pub(crate) password: Option<String>,
+}
+
+/// A server that runs.
+pub(crate) trait Server {
+    /// Where it listens, for people.
+    fn address(&self) -> String;
+    /// The `-p` arguments that point Serval at it, as words.
+    fn properties(&self) -> Vec<String>;
+    /// Waits until a signal stops it with the task; its ending by itself is
+    /// an error.
+    fn wait_for_interrupt(&self) -> Result<()>;
+}
+
+/// The servers that a store's tests want, and the environment variables that
+/// tell the tests where they are.
+pub(crate) struct Fixture {
+    /// All of them; dropping them stops them.
+    pub(crate) servers: Vec<Box<dyn Server>>,
+    /// Names and values; every name must be among its kind's `variables`.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+/// A kind of server.
+pub(crate) struct Kind {
+    /// The store it is for, and its name in `cargo xtask serve`.
+    pub(crate) name: &'static str,
+    /// The programs it needs.
+    pub(crate) purpose: Purpose,
+    /// Starts one by hand.
+    pub(crate) serve: fn(&Children, &Options) -> Result<Box<dyn Server>>,
+    /// Starts those that the tests want.
+    pub(crate) fixture: fn(&Children) -> Result<Fixture>,
+    /// The variables that tests look at. Removed from outside, so that
+    /// nothing is tested that the summary says was skipped.
+    pub(crate) variables: &'static [&'static str],
+}
+
+/// Every kind, in the order in which they are started.
+pub(crate) const KINDS: &[Kind] = &[redis::KIND];
+
+/// The kind of a name.
+pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}

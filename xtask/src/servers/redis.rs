@@ -1,87 +1,92 @@
 //! A Redis that keeps nothing, on loopback only.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::Duration;
 
-use tempfile::TempDir;
-
+use super::process::{self, Process};
 use super::resp::Connection;
+use super::{Fixture, Kind, Options, Server};
 use crate::Result;
-use crate::children::{Children, Running};
+use crate::children::Children;
+use crate::setup::Purpose;
 
-/// It takes 0.05 s on an idle machine; a machine that compiles at the same
-/// time is given far more.
+/// It takes 0.05 s on an idle machine.
 const START_SECONDS_MAX: u64 = 20;
-
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// A free port may be taken by somebody else before the server binds it;
-/// losing that race this often means something else is wrong.
-const PORT_ATTEMPTS_MAX: usize = 5;
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the server is to be started.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// Where it listens; a free port if `None`.
-    pub(crate) port: Option<u16>,
-    /// What it asks of its clients; nothing if `None`.
-    pub(crate) password: Option<String>,
+/// What the tests and `cargo xtask serve` know of it.
+pub(crate) const KIND: Kind = Kind {
+    name: "redis",
+    purpose: Purpose::Redis,
+    serve: |children, options| Ok(Box::new(RedisServer::start(children, options)?)),
+    fixture,
+    variables: &["SERVAL_TEST_REDIS", "SERVAL_TEST_REDIS_AUTH", "SERVAL_TEST_REDIS_PASSWORD"],
+};
+
+/// A Redis for anyone, and one that asks for a password.
+fn fixture(children: &Children) -> Result<Fixture> {
+    let open = RedisServer::start(children, &Options::default())?;
+    let password = generated_password()?;
+    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let guarded = RedisServer::start(children, &options)?;
+    let variables = vec![
+        ("SERVAL_TEST_REDIS", open.address()),
+        ("SERVAL_TEST_REDIS_AUTH", guarded.address()),
+        ("SERVAL_TEST_REDIS_PASSWORD", password),
+    ];
+    Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
 }
 
 /// A redis-server that answers. Dropping it stops it and removes its files.
 pub(crate) struct RedisServer {
-    // Before the folder: fields drop in this order, and the server must be
-    // gone before its folder goes.
-    running: Running,
-    folder: TempDir,
+    process: Process,
     port: u16,
     password: Option<String>,
+}
+
+impl Server for RedisServer {
+    fn address(&self) -> String {
+        RedisServer::address(self)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties = vec!["redis.host=127.0.0.1".to_owned(), format!("redis.port={}", self.port)];
+        properties.extend(self.password.as_ref().map(|password| format!("redis.password={password}")));
+        properties
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
 }
 
 impl RedisServer {
     /// Starts a server and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        if let Some(port) = options.port {
-            return Self::start_on(port, children, options);
-        }
-        let mut outcome = Err(String::new());
-        for _ in 0..PORT_ATTEMPTS_MAX {
-            let port = free_port().map_err(|error| format!("no free loopback port: {error}"))?;
-            outcome = Self::start_on(port, children, options);
-            if outcome.is_ok() || children.interrupted().is_some() {
-                break;
-            }
-        }
-        outcome
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
     }
 
     fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("serval-redis-")
-            .tempdir()
-            .map_err(|error| format!("no temporary folder: {error}"))?;
+        let folder = process::folder("redis")?;
         let config = folder.path().join("redis.conf");
         // In a file that only we can read (the folder's mode is 0700), for
         // the arguments of a process are everybody's to see.
-        fs::write(&config, config_text(port, options)?)
-            .map_err(|error| format!("{}: {error}", config.display()))?;
-        let log = log_file(folder.path())?;
-        let errors = log.try_clone().map_err(|error| format!("cannot log redis-server's errors: {error}"))?;
+        process::write(&config, &config_text(port, options)?)?;
         let mut command = Command::new("redis-server");
-        command.arg(&config).current_dir(folder.path()).stdout(Stdio::from(log)).stderr(Stdio::from(errors));
-        let running = children.start(&mut command).map_err(|error| {
-            format!("{error} (Debian packages: redis-server, redis-tools; `cargo xtask test` installs them)")
+        command.arg(&config);
+        let process = Process::start(children, "redis-server", folder, &mut command)?;
+        let server = Self { process, port, password: options.password.clone() };
+        server.process.wait_until_ready(START_SECONDS_MAX, || match server.ask(&["PING"]) {
+            Ok(pong) if pong == "PONG" => Ok(()),
+            Ok(other) => Err(format!("it answers PING with {other:?}")),
+            Err(error) => Err(error.to_string()),
         })?;
-        let server = Self { running, folder, port, password: options.password.clone() };
-        server.wait_until_ready()?;
+        server.check_identity()?;
         Ok(server)
     }
 
@@ -95,28 +100,12 @@ impl RedisServer {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
 
-    /// The password it asks for, if any.
-    pub(crate) fn password(&self) -> Option<&str> {
-        self.password.as_deref()
-    }
-
     /// Asks the server one thing over a new connection, with the password if
     /// there is one. Replies are text; a reply that is an array is an error.
     pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
         self.ask(words).map_err(|error| {
             format!("Redis on {}: {}: {error}", self.address(), words.first().unwrap_or(&""))
         })
-    }
-
-    /// Waits until a signal stops the server with the task; its ending by
-    /// itself is an error.
-    pub(crate) fn wait_for_interrupt(&self) -> Result<()> {
-        self.running.wait_for_end()?;
-        if self.running.interrupted() {
-            Ok(())
-        } else {
-            Err(format!("redis-server ended by itself{}", self.log_tail()))
-        }
     }
 
     fn ask(&self, words: &[&str]) -> io::Result<String> {
@@ -127,58 +116,16 @@ impl RedisServer {
         connection.ask(words)
     }
 
-    fn wait_until_ready(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
-        loop {
-            let reason = match self.ask(&["PING"]) {
-                Ok(pong) if pong == "PONG" => return self.check_identity(),
-                Ok(other) => format!("it answers PING with {other:?}"),
-                Err(error) => error.to_string(),
-            };
-            if self.running.ended()? {
-                return Err(format!(
-                    "redis-server on port {} ended at its start{}",
-                    self.port,
-                    self.log_tail()
-                ));
-            }
-            if Instant::now() > deadline {
-                return Err(format!(
-                    "redis-server on port {} is not ready after {START_SECONDS_MAX} s: {reason}{}",
-                    self.port,
-                    self.log_tail()
-                ));
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
-    }
-
     /// A stranger's server on our port answers PING just as well.
     fn check_identity(&self) -> Result<()> {
         let info = self.command(&["INFO", "server"])?;
-        let ours = format!("process_id:{}", self.running.pid());
+        let ours = format!("process_id:{}", self.process.pid());
         if info.lines().any(|line| line == ours) {
             Ok(())
         } else {
-            Err(format!("port {} belongs to another Redis{}", self.port, self.log_tail()))
+            Err(format!("port {} belongs to another Redis{}", self.port, self.process.log_tail()))
         }
     }
-
-    /// The end of the server's log, which says why it would not start.
-    fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.folder.path().join(LOG_NAME)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
-        if tail.is_empty() { String::new() } else { format!("; its log ends:\n  {}", tail.join("\n  ")) }
-    }
-}
-
-const LOG_NAME: &str = "redis.log";
-const LOG_TAIL_LINES: usize = 5;
-
-fn log_file(folder: &Path) -> Result<File> {
-    let path = folder.join(LOG_NAME);
-    File::create(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn config_text(port: u16, options: &Options) -> Result<String> {
@@ -192,10 +139,6 @@ fn config_text(port: u16, options: &Options) -> Result<String> {
         text += &format!("requirepass \"{escaped}\"\n");
     }
     Ok(text)
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// A password nobody else on the machine can guess.
@@ -226,7 +169,7 @@ mod tests {
         let Some(server) = started(&Options::default()) else {
             return;
         };
-        let folder = server.folder.path().to_owned();
+        let folder = server.process.folder().to_owned();
         let port = server.port();
         assert_eq!(server.command(&["SET", "k", "v"]), Ok("OK".to_owned()));
         assert_eq!(server.command(&["GET", "k"]), Ok("v".to_owned()));
