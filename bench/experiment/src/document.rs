@@ -9,7 +9,7 @@ use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
-use serval_model::{Metric, Status, properties::Source};
+use serval_model::{Metric, Status, StoreError, properties::Source};
 use serval_runner::RunRecord;
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -84,8 +84,9 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 
 /// What a reader must know before quoting a number and the numbers themselves
 /// do not show; `serval_report::notes` adds what they do.
-fn warnings(plan: &Plan, overall: &Overall) -> Vec<String> {
+fn warnings(plan: &Plan, overall: &Overall, lost: Option<&StoreError>) -> Vec<String> {
     let mut warnings = plan.workload.warnings();
+    warnings.extend(lost.map(|error| format!("The store was lost: {error}.")));
     if cfg!(debug_assertions) {
         warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
     }
@@ -157,7 +158,7 @@ pub(crate) fn document(
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
-        warnings: warnings(plan, &overall),
+        warnings: warnings(plan, &overall, record.lost.as_ref()),
         metrics: metric_results(plan, totals, &messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),

@@ -199,7 +199,7 @@ impl HdrFiles {
                     Some("intended") => sum(format!("{name}{outcome}"), response),
                     both => {
                         sum(format!("{name}{outcome}"), &pair.service);
-                        if both == Some("both") || (both.is_none() && interval.paced) {
+                        if both == Some("both") || (both.is_none() && interval.due.is_some()) {
                             sum(format!("Intended-{name}{outcome}"), response);
                         }
                     }

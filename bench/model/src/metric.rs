@@ -32,9 +32,13 @@ impl Metric {
     /// A batch of inserts sent as one.
     pub const INSERT_BATCH: Metric = Metric(9);
 
+    /// The way to a driver in another process and back: the time of an
+    /// operation without the driver's own part of it.
+    pub const DRIVER_HOP: Metric = Metric(10);
+
     /// Metrics that a workload may name itself.
     pub const CUSTOM_MAX: usize = 6;
-    const CUSTOM_FIRST: usize = 10;
+    const CUSTOM_FIRST: usize = 11;
     /// How many metrics there are at most.
     pub const COUNT: usize = Self::CUSTOM_FIRST + Self::CUSTOM_MAX;
 
@@ -49,6 +53,7 @@ impl Metric {
         "VERIFY",
         "CLEANUP",
         "INSERT-BATCH",
+        "DRIVER-HOP",
     ];
 
     /// The workload's own metric number `index`, below [`Self::CUSTOM_MAX`].

@@ -76,6 +76,17 @@ pub trait Store: Send + Sync + 'static {
         OperationKinds::ALL
     }
 
+    /// Whether clients tell service times of their own
+    /// ([`Client::service_ns`]): a store behind another process.
+    fn times_itself(&self) -> bool {
+        false
+    }
+
+    /// Event loops that the store can serve at most.
+    fn event_loops_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Makes ready for, or checks against, the records to come. Runs once,
     /// before any client connects and on whatever thread; may block.
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
@@ -149,6 +160,21 @@ pub trait Client {
             }
             Outcome::OK
         }
+    }
+
+    /// How long the last operation took inside the store's own client
+    /// library, in ns, when that is not where this client runs; `None` when the
+    /// time around the verb is the service time.
+    #[inline]
+    fn service_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Asked after a failure: why no later operation can succeed, if so. Ends
+    /// the run. Stores that may come back are not lost.
+    #[inline]
+    fn lost(&self) -> Option<StoreError> {
+        None
     }
 
     /// Closes the handle; measured as CLEANUP.

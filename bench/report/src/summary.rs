@@ -64,24 +64,45 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     }
     let rows = rows(document);
     if !rows.is_empty() {
-        let paced = document.pacing.is_some();
+        let what = what_times_are(document);
         table(&mut text, "RESPONSE TIME", &rows, document, styles, |times| &times.response);
-        if paced {
+        if two_times(document) {
             table(&mut text, "SERVICE TIME", &rows, document, styles, |times| &times.service);
-            wrapped(&mut text, "", RESPONSE_AND_SERVICE, styles.dim);
-        } else {
-            wrapped(&mut text, "", NOT_PACED, styles.dim);
         }
+        wrapped(&mut text, "", what, styles.dim);
     }
     text
 }
 
+/// Whether response and service times differ: with an offered load, and with
+/// a driver, which tells its own part of the time.
+pub(crate) fn two_times(document: &ResultDocument) -> bool {
+    document.pacing.is_some() || driven(document)
+}
+
+fn driven(document: &ResultDocument) -> bool {
+    document.metrics.iter().any(|metric| metric.name == "DRIVER-HOP")
+}
+
+/// What the times of a document are, for its readers.
+pub(crate) fn what_times_are(document: &ResultDocument) -> &'static str {
+    match (document.pacing.is_some(), driven(document)) {
+        (true, false) => RESPONSE_AND_SERVICE,
+        (false, false) => NOT_PACED,
+        (_, true) => DRIVEN,
+    }
+}
+
 /// What the two times are.
-pub(crate) const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to the end, what a user \
+const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to the end, what a user \
     waits. Service time: from the actual start to the end, what the store takes.";
 
+/// What the times are when a driver in another process is between.
+const DRIVEN: &str = "Response time: from the start (the intended one with an offered load) to the receipt of the \
+    outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
+
 /// Why there is only one table.
-pub(crate) const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
+const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
     service times.";
 
 fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {

@@ -6,7 +6,7 @@ use serval_measure::{
     recorder::{Moment, RecorderHandle},
     times::Times,
 };
-use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
+use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status, StoreError};
 use serval_workload::{ClientWorkload, End, Last, Step};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,6 +38,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) table: &'a str,
     /// Units to do after warm-up; `None` without bound.
     pub(crate) units: Option<u64>,
+    /// Why the store is lost, once it is.
+    pub(crate) lost: Option<StoreError>,
 }
 
 /// A unit that has begun.
@@ -78,7 +80,12 @@ impl Seat<'_> {
     }
 
     /// Runs the client until its units, the schedule or the run are over.
-    pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) {
+    /// Returns why the store is lost, if it is.
+    pub(crate) async fn run<C: Client, S: Sleeper>(
+        mut self,
+        client: &mut C,
+        sleeper: &S,
+    ) -> Option<StoreError> {
         let course = self.course;
         let mut operation = Operation::new(self.table);
         let mut reply = Reply::new();
@@ -104,11 +111,15 @@ impl Seat<'_> {
                 break;
             }
         }
+        if let Some(error) = self.lost.take() {
+            return Some(error);
+        }
         let start = clock::now();
         let outcome = client.close().await;
         let end = clock::now();
         let times = Times { service: end - start, response: end - start };
         self.recorder.record(Metric::CLEANUP, &outcome, times, self.moment(false, end));
+        None
     }
 
     /// One unit. `None` when the run was over before it began.
@@ -177,12 +188,23 @@ impl Seat<'_> {
             } else {
                 Metric::INSERT_BATCH
             };
-            let times = Times { service: end - start, response: end - op_intended };
+            let took = end - start;
+            let service = match client.service_ns() {
+                None => took,
+                Some(ns) => self.hop(took, ns, at),
+            };
+            let times = Times { service, response: end - op_intended };
             if !(probe && matches!(outcome.status, Status::Ok | Status::NotFound)) {
                 self.recorder.record(metric, &outcome, times, at);
             }
             if operation.kind == OperationKind::Scan && outcome.is_ok() {
                 self.per_record(times, reply.records().len() as u64, at);
+            }
+            if !outcome.is_ok()
+                && let Some(error) = client.lost()
+            {
+                self.lost = Some(error);
+                return Some((End { stop: true, ..End::of(&outcome) }, unit));
             }
             if !more {
                 return Some((End::of(&outcome), unit));
@@ -197,6 +219,16 @@ impl Seat<'_> {
                 self.recorder.record(Metric::VERIFY, &outcome, times, at);
             }
         }
+    }
+
+    /// Times the way to the driver of an operation that took `took` in all and
+    /// `service` in the driver. Returns the service time: two clocks may
+    /// disagree, and a part is not longer than the whole.
+    fn hop(&self, took: u64, service: u64, at: Moment) -> u64 {
+        let service = service.min(took);
+        let times = Times { service: took - service, response: took - service };
+        self.recorder.record(Metric::DRIVER_HOP, &Outcome::OK, times, at);
+        service
     }
 
     #[cold]

@@ -63,8 +63,11 @@ impl<S: Store> Crew<S> {
             workload: self.workload.client(place, Rng::stream(self.seed, index as u64)),
             table: &self.table,
             units: place.units,
+            lost: None,
         };
-        seat.run(client, sleeper).await;
+        if let Some(error) = seat.run(client, sleeper).await {
+            self.stage.lost(error);
+        }
     }
 
     /// Starts a thread a client. Returns their recorders.

@@ -180,6 +180,8 @@ pub enum EndedBy {
     Time,
     /// Somebody asked.
     Interrupted,
+    /// The store was lost.
+    Failed,
 }
 
 impl EndedBy {
@@ -189,6 +191,7 @@ impl EndedBy {
             EndedBy::Count => "count",
             EndedBy::Time => "time",
             EndedBy::Interrupted => "interrupted",
+            EndedBy::Failed => "failed",
         }
     }
 }
@@ -219,6 +222,8 @@ pub struct RunRecord {
     pub clients: usize,
     /// Where the clients ran, in words.
     pub execution: String,
+    /// Why the store was lost in the middle of the run, if it was.
+    pub lost: Option<StoreError>,
     /// Operations that the schedule asked for in the measured time.
     pub due: Option<f64>,
     /// How long operations due were held to be sent together.
@@ -262,9 +267,11 @@ pub fn run<S: Store>(
     let mut options = options.clone();
     options.clients =
         options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
-    options.recorder.paced = options.rate.is_some();
+    // Response times of their own: with intended starts, or when the store
+    // tells service times of its own.
+    options.recorder.paced = options.rate.is_some() || store.times_itself();
     let threads = store.execution() == Execution::Threads;
-    let loops = loops(&options);
+    let loops = loops(&options).min(store.event_loops_max().max(1));
     let slack = match (&options.rate, options.slack) {
         (None, _) => Duration::ZERO,
         _ if threads => Duration::ZERO,
@@ -371,6 +378,7 @@ impl Conductor<'_> {
             cpu,
             clients: options.clients,
             execution: String::new(),
+            lost: stage.tally().lost.take(),
             due: course.schedule.as_ref().map(|s| s.due_between(measure_from - start, ended - start)),
             slack: Duration::ZERO,
         })
@@ -433,11 +441,15 @@ impl Conductor<'_> {
                 self.progress(course, now);
                 next_tick = now + TICK.as_nanos() as u64;
             }
-            let (interrupted, all) = {
+            let (interrupted, lost, all) = {
                 let tally = self.stage.tally();
                 let all = tally.finished == self.options.clients || tally.panicked.is_some();
-                (tally.interrupted, all)
+                (tally.interrupted, tally.lost.is_some(), all)
             };
+            if lost && ended_by != EndedBy::Failed {
+                ended_by = EndedBy::Failed;
+                course.end_at.fetch_min(now, Relaxed);
+            }
             if all {
                 // Clients see the end of the time for themselves, and may all
                 // have left by now.
@@ -446,7 +458,7 @@ impl Conductor<'_> {
                 }
                 break;
             }
-            if interrupted && ended_by != EndedBy::Interrupted {
+            if interrupted && ended_by != EndedBy::Interrupted && !lost {
                 ended_by = EndedBy::Interrupted;
                 course.end_at.fetch_min(now, Relaxed);
             }
@@ -467,7 +479,10 @@ impl Conductor<'_> {
                 wake = wake.min(course.measure_from);
             }
             let tally = self.stage.tally();
-            if tally.finished < self.options.clients && tally.interrupted == interrupted {
+            if tally.finished < self.options.clients
+                && tally.interrupted == interrupted
+                && tally.lost.is_some() == lost
+            {
                 drop(self.stage.wait(tally, Duration::from_nanos(wake.saturating_sub(now))));
             }
         }

@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) failure: Option<StoreError>,
     pub(crate) panicked: Option<usize>,
     pub(crate) interrupted: bool,
+    /// Why the store is lost in the middle of the run.
+    pub(crate) lost: Option<StoreError>,
     go: bool,
     cancelled: bool,
 }
@@ -109,6 +111,13 @@ impl Stage {
     /// Somebody wants the run to end now.
     pub(crate) fn interrupt(&self) {
         self.change(|tally| tally.interrupted = true);
+    }
+
+    /// The store is lost: the run cannot go on.
+    pub(crate) fn lost(&self, error: StoreError) {
+        self.change(|tally| {
+            tally.lost.get_or_insert(error);
+        });
     }
 
     /// Ends all sleeps; no further unit begins.

@@ -5,7 +5,7 @@ mod plot;
 
 use crate::{
     notes::{notes, percentile, printable, title, total},
-    summary::{NOT_PACED, RESPONSE_AND_SERVICE},
+    summary::{two_times, what_times_are},
     units::{self, count, digits, percent, plural, rate, time},
 };
 use plot::{Frame, Line, POINTS_MAX};
@@ -133,7 +133,7 @@ fn warnings(page: &mut String, document: &ResultDocument) {
 }
 
 fn numbers(page: &mut String, document: &ResultDocument) {
-    let paced = document.pacing.is_some();
+    let paced = two_times(document);
     let mut percentiles: Vec<f64> = Vec::new();
     for times in document.metrics.iter().flat_map(|m| m.ok.iter().chain(m.failed.values())) {
         percentiles.extend(times.response.percentiles.iter().map(|p| p.percentile));
@@ -158,11 +158,7 @@ fn numbers(page: &mut String, document: &ResultDocument) {
             row.write(page, document, &percentiles, paced);
         }
     }
-    let _ = writeln!(
-        page,
-        "</tbody>\n</table>\n</div>\n<p class=\"soft\">{}</p>",
-        if paced { RESPONSE_AND_SERVICE } else { NOT_PACED }
-    );
+    let _ = writeln!(page, "</tbody>\n</table>\n</div>\n<p class=\"soft\">{}</p>", what_times_are(document));
 }
 
 /// A line of the table, or two when response and service times differ.
@@ -242,7 +238,7 @@ fn plots(page: &mut String, document: &ResultDocument) {
     }
     let mut figures = String::new();
     for metric in &plotted {
-        distribution(&mut figures, metric, document.pacing.is_some());
+        distribution(&mut figures, metric, two_times(document));
     }
     if !figures.is_empty() {
         let _ = writeln!(page, "<h2>By percentile</h2>\n<div class=\"pair\">\n{figures}</div>");

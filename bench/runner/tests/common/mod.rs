@@ -27,6 +27,10 @@ pub enum Answer {
         operation: u64,
     },
     Fail,
+    /// From this operation of a client on, the store is lost.
+    LostAt(u64),
+    /// Takes a millisecond, of which the client says so many ns are service.
+    Driven(u64),
     Panic,
 }
 
@@ -59,6 +63,9 @@ impl Store for TestStore {
     }
     fn describe(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+    fn times_itself(&self) -> bool {
+        matches!(self.answer, Answer::Driven(_))
     }
     fn local(&self) -> Result<(), StoreError> {
         Ok(())
@@ -93,6 +100,12 @@ impl Client for TestClient {
             }
             Answer::NeverFor { .. } => Outcome::OK,
             Answer::Fail => Outcome::error("no"),
+            Answer::LostAt(operation) if self.done >= operation => Outcome::error("gone"),
+            Answer::LostAt(_) => Outcome::OK,
+            Answer::Driven(_) => {
+                std::thread::sleep(Duration::from_millis(1));
+                Outcome::OK
+            }
             Answer::Panic => panic!("a test asked for this"),
         }
     }
@@ -114,6 +127,16 @@ impl Client for TestClient {
     }
     fn delete(&mut self, _: &str, _: &str) -> impl Future<Output = Outcome> {
         std::future::ready(Outcome::OK)
+    }
+    fn service_ns(&self) -> Option<u64> {
+        match self.answer {
+            Answer::Driven(service) => Some(service),
+            _ => None,
+        }
+    }
+    fn lost(&self) -> Option<StoreError> {
+        let lost = matches!(self.answer, Answer::LostAt(operation) if self.done >= operation);
+        lost.then(|| StoreError::new("test", "the store is gone"))
     }
 }
 

@@ -103,6 +103,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );
+                if let Some(error) = &loaded.record.lost {
+                    return Err(error.clone().into());
+                }
                 if overall.failed > 0 {
                     return Err(load_failed(&loaded.document));
                 }
@@ -131,6 +134,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     unfinished.set(None);
     anstream::eprintln!("result: {}", path.display());
     shown?;
+    if let Some(error) = performed.record.lost {
+        return Err(error.into());
+    }
     Ok(code)
 }
 

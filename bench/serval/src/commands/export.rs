@@ -54,7 +54,7 @@ pub(super) fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> 
     let custom = plan.workload.metrics();
     let custom: Vec<&str> = custom.iter().map(String::as_str).collect();
     let totals = &performed.record.totals;
-    let options = plan.output.ycsb(&custom, totals.paced);
+    let options = plan.output.ycsb(&custom, plan.options.rate.is_some());
     let legacy = legacy(performed);
     let report = Report {
         options,

@@ -98,6 +98,9 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         return Err(error.into());
     }
     exported.and(kept)?;
+    if let Some(error) = performed.record.lost {
+        return Err(error.into());
+    }
     Ok(exit_code(&plan, &performed))
 }
 
