@@ -52,6 +52,9 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Merge the results of clients that ran side by side
     Merge(MergeArgs),
+    /// Test a driver, or serve a store as one (docs/driver-protocol.md)
+    #[command(subcommand)]
+    Driver(DriverCommand),
     /// Print the JSON schema of result.json
     Schema,
     /// Print the completion script of a shell
@@ -188,6 +191,39 @@ pub(crate) struct ShellArgs {
     pub(crate) status: bool,
     #[command(flatten)]
     pub(crate) java: JavaArgs,
+}
+
+/// `serval driver`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DriverCommand {
+    /// Test whether a program keeps to the driver protocol
+    Check(CheckArgs),
+    /// Serve a store as a driver on standard input and output
+    Serve(ServeArgs),
+}
+
+/// `serval driver check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The driver's program and its arguments, after --
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+    /// Property passed to the driver
+    #[arg(short = 'p', long = "property", value_name = "NAME=VALUE")]
+    pub(crate) properties: Vec<String>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `serval driver serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) properties: PropertyArgs,
 }
 
 /// A name to explain.

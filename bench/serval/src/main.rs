@@ -40,6 +40,8 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Properties(args) => done(commands::explain::properties(&args)),
         Command::Report(args) => done(commands::results::report(&args)),
         Command::Merge(args) => done(commands::results::merge(&args)),
+        Command::Driver(args::DriverCommand::Check(args)) => commands::driver::check(&args),
+        Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),
         Command::Schema => done(stdout(format!("{}\n", serval_measure::document::json_schema()).as_bytes())),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "serval", &mut std::io::stdout());

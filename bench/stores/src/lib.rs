@@ -6,6 +6,7 @@
 
 pub mod basic;
 mod delay;
+pub mod driver;
 pub mod memory;
 pub mod noop;
 pub mod redis;
@@ -77,6 +78,7 @@ stores! {
     memory::Memory,
     sqlite::Sqlite,
     redis::Redis,
+    driver::Driver,
 }
 
 /// A store that is in a build only if asked for.
@@ -144,11 +146,20 @@ mod tests {
         }
     }
 
+    /// What a store cannot do without.
+    fn wanted(info: &StoreInfo) -> Properties {
+        let mut properties = Properties::new();
+        if info.name == "driver" {
+            properties.set("driver.command", "true", Origin::Program("test"));
+        }
+        properties
+    }
+
     #[test]
     fn every_store_listed_opens_by_its_name_and_aliases() {
         for info in STORES {
             for name in std::iter::once(&info.name).chain(info.aliases) {
-                assert!(open(name, &Properties::new(), Describe).is_ok(), "{name}");
+                assert!(open(name, &wanted(info), Describe).is_ok(), "{name}");
             }
         }
     }
@@ -166,7 +177,7 @@ mod tests {
     #[test]
     fn a_store_s_properties_carry_its_name_or_ycsbs_and_their_defaults_are_valid() {
         for info in STORES {
-            let mut properties = Properties::new();
+            let mut properties = wanted(info);
             for property in info.properties.properties {
                 let named = property.name.starts_with(&format!("{}.", info.name));
                 assert!(named || property.source == Source::Ycsb, "{}", property.name);

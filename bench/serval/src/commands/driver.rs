@@ -1,0 +1,100 @@
+//! `serval driver`: for those who write one.
+
+use super::{properties, store};
+use crate::{
+    args::{CheckArgs, PropertyArgs, ServeArgs},
+    failure::{self, Failure},
+    stdout,
+};
+use anstyle::{AnsiColor, Style};
+use serval_stores::driver::{
+    Driver,
+    check::{self, Report, Verdict},
+    serve::{self, ServeError},
+};
+use std::{fmt::Write, process::ExitCode, time::Duration};
+
+/// A word as a shell needs it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn shown(verdict: &Verdict) -> (&'static str, Style, &str) {
+    let style = |colour: AnsiColor| colour.on_default();
+    match verdict {
+        Verdict::Passed => ("passed", style(AnsiColor::Green), ""),
+        Verdict::Failed(why) => ("FAILED", style(AnsiColor::Red).bold(), why),
+        Verdict::Remarked(what) => ("remark", style(AnsiColor::Yellow), what),
+        Verdict::Skipped(why) => ("skipped", Style::new().dimmed(), why),
+    }
+}
+
+fn json(report: &Report) -> String {
+    let checks = report.checks.iter().map(|check| {
+        let (word, _, why) = shown(&check.verdict);
+        serde_json::json!({ "name": check.name, "result": word.to_lowercase(), "why": why })
+    });
+    let document = serde_json::json!({
+        "store": report.store,
+        "passed": report.passed(),
+        "capabilities": report.capabilities.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+        "hop_ns": report.hop_ns,
+        "checks": checks.collect::<Vec<_>>(),
+    });
+    format!("{document:#}\n")
+}
+
+/// `serval driver check PROGRAM`.
+pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let line: Vec<String> = args.program.iter().map(|word| quoted(word)).collect();
+    let command = format!("driver.command={}", line.join(" "));
+    let given = PropertyArgs {
+        files: Vec::new(),
+        properties: args.properties.iter().cloned().chain([command]).collect(),
+        threads: None,
+        target: None,
+        label: None,
+    };
+    let report = check::check(Driver::open(&properties(&given)?)?)?;
+    if args.json {
+        stdout(json(&report).as_bytes())?;
+    } else {
+        let verbs: Vec<&str> = report.capabilities.iter().map(|kind| kind.name()).collect();
+        anstream::println!("driver of '{}' with {}", report.store, verbs.join(", "));
+        for check in &report.checks {
+            let (word, style, why) = shown(&check.verdict);
+            let mut line = format!("  {style}{word:<8}{style:#} {}", check.name);
+            if !why.is_empty() {
+                let _ = write!(line, "\n           {why}");
+            }
+            anstream::println!("{line}");
+        }
+        if let Some(ns) = report.hop_ns {
+            let hop = Duration::from_nanos(ns);
+            anstream::println!(
+                "the way to it and back, without its own time: {hop:.1?} (median, one client)"
+            );
+        }
+        let words = if report.passed() { "It keeps" } else { "It does not keep" };
+        anstream::println!("{words} to the protocol.");
+    }
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(failure::OPERATIONS_FAILED) })
+}
+
+/// `serval driver serve STORE`.
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let (info, properties) = (store(&args.store)?, properties(&args.properties)?);
+    let served = serve::input().and_then(|input| serve::serve(info, &properties, input, serve::output()?));
+    served.map_err(|error| match error {
+        ServeError::Faults(faults) => faults.into(),
+        ServeError::Store(error) => error.into(),
+        error @ (ServeError::Io(_) | ServeError::Protocol(_)) => {
+            Failure { status: failure::STORE, message: error.to_string() }
+        }
+    })
+}

@@ -1,0 +1,104 @@
+//! Stores behind drivers, as a user meets them.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{entries, folder, serval, workload};
+
+/// The program under test, as a driver of a store.
+fn serving(store: &str) -> String {
+    format!("{} driver serve {store}", env!("CARGO_BIN_EXE_serval"))
+}
+
+/// Runs the program with a driver and words separated by spaces.
+fn with_driver(place: &std::path::Path, words: &str, driver: &str) -> common::Ran {
+    let mut command = common::program();
+    command.current_dir(place).args(words.split_whitespace());
+    command.args(["-p", &format!("driver.command={driver}")]);
+    common::Ran::of(command.output().unwrap())
+}
+
+#[test]
+fn a_driver_is_loaded_and_run_and_its_hop_is_reported() {
+    let place = folder();
+    let file = workload("workloadf");
+    let words = format!("driver -P {file} -p dataintegrity=true -p recordcount=200 -threads 4");
+    let driver = format!("{} -p sqlite.path=x.db", serving("sqlite"));
+    with_driver(place.path(), &format!("load {words}"), &driver).expect(0);
+    let ran = with_driver(place.path(), &format!("run {words} --result r"), &driver).expect(0);
+    assert_eq!(ran.value("[VERIFY], Return=OK,"), 1000.0, "{}", ran.stdout);
+    let operations = ran.value("[READ], Operations,") + ran.value("[UPDATE], Operations,");
+    assert_eq!(ran.value("[DRIVER-HOP], Operations,"), operations);
+    assert!(!ran.stdout.contains("Intended"), "{}", ran.stdout);
+    let summary = std::fs::read_to_string(place.path().join("r/summary.txt")).unwrap();
+    assert!(summary.contains("RESPONSE TIME") && summary.contains("SERVICE TIME"), "{summary}");
+    let words = summary.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("DRIVER-HOP: the way to the driver and back"), "{summary}");
+    // Service is a part of response.
+    let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
+    let read = document.metrics.iter().find(|metric| metric.name == "READ").unwrap().ok.as_ref().unwrap();
+    assert!(read.service.mean_ns > 0.0 && read.service.mean_ns < read.response.mean_ns);
+    assert_eq!(document.run.store_facts["store"], "sqlite");
+}
+
+#[test]
+fn what_a_driver_has_not_is_refused_naming_who_asks() {
+    let place = folder();
+    // WELCOME of a store without scans (capabilities 0b10111), for printf.
+    let welcome = r"\020\000\000\000\001\001\000\001\000\000\000x\027\000\000\000\000\000\000\000";
+    let driver = format!("sh -c 'printf \"{welcome}\"; cat >/dev/null'");
+    let file = workload("workloade");
+    let ran = with_driver(place.path(), &format!("run driver -P {file}"), &driver).expect(2);
+    assert!(ran.stderr.contains("scanproportion=0.95: driver has no SCAN"), "{}", ran.stderr);
+}
+
+/// It reports what was measured, and says what happened.
+#[test]
+fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
+    let place = folder();
+    let file = workload("workloadc");
+    let driver = format!("timeout 0.5 {}", serving("noop"));
+    let words = format!("run driver -P {file} -p operationcount=0 -threads 3 --result r");
+    let ran = with_driver(place.path(), &words, &driver).expect(3);
+    assert!(ran.value("[READ], Return=OK,") > 0.0);
+    assert!(ran.value("[READ], Return=SERVICE_UNAVAILABLE,") <= 3.0);
+    assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("exit status: 124"), "{}", ran.stderr);
+    let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
+    assert_eq!(document.overall.ended_by, "failed");
+    // A benchmark is no less a result, and its folder is kept.
+    let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
+    assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
+    assert_eq!(entries(place.path()), ["b", "r"]);
+}
+
+#[test]
+fn a_driver_is_checked() {
+    let place = folder();
+    let ran = serval(place.path(), &format!("driver check -- {}", serving("memory"))).expect(0);
+    assert!(ran.stdout.contains("It keeps to the protocol."), "{}", ran.stdout);
+    let ran = serval(place.path(), &format!("driver check --json -- {}", serving("noop"))).expect(1);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["passed"], false);
+    serval(place.path(), "driver check -- false").expect(3);
+}
+
+#[test]
+fn the_driver_in_python_keeps_to_the_protocol() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no python3");
+        return;
+    }
+    let place = folder();
+    let script =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/python/sqlite_driver.py");
+    let driver = format!("python3 {}", script.canonicalize().unwrap().display());
+    let ran = serval(place.path(), &format!("driver check -- {driver} x.db")).expect(0);
+    assert!(!ran.stdout.contains("remark"), "{}", ran.stdout);
+    let words = format!(
+        "bench {} --store driver --records 100 --operations 500 --warm-up 0 --out r",
+        workload("workloada")
+    );
+    with_driver(place.path(), &words, &format!("{driver} y.db")).expect(0);
+}

@@ -1,0 +1,403 @@
+//! The bytes of the driver protocol (`docs/driver-protocol.md`): little-endian
+//! frames of a length, a type and a body.
+
+use serval_model::{FieldSelection, OperationKind, OperationKinds, Record, Reply, Status};
+
+/// "SRVL".
+pub(crate) const MAGIC: u32 = 0x4c56_5253;
+/// The version spoken.
+pub(crate) const VERSION: u16 = 1;
+/// Bytes of a frame's type and body at most: some records of the largest
+/// values that stores take.
+pub(crate) const FRAME_MAX: usize = 256 << 20;
+
+/// Types of frames that Serval sends.
+pub(crate) mod ask {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const PREPARE: u8 = 2;
+    pub(crate) const OPEN: u8 = 3;
+    pub(crate) const CLOSE: u8 = 4;
+    pub(crate) const READ: u8 = 5;
+    pub(crate) const UPDATE: u8 = 6;
+    pub(crate) const INSERT: u8 = 7;
+    pub(crate) const SCAN: u8 = 8;
+    pub(crate) const DELETE: u8 = 9;
+    pub(crate) const INSERT_BATCH: u8 = 10;
+}
+
+/// Types of frames that a driver sends.
+pub(crate) mod tell {
+    pub(crate) const WELCOME: u8 = 1;
+    pub(crate) const REFUSED: u8 = 2;
+    pub(crate) const RESULT: u8 = 3;
+}
+
+/// The bit of a driver that takes batches of inserts.
+pub(crate) const CAN_BATCH: u32 = 1 << 5;
+
+/// Bytes that are no frame of this protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Nonsense {
+    #[error("a frame of {0} bytes, which is more than {FRAME_MAX} or none")]
+    Length(u32),
+    #[error("a frame of type {0}, which nobody sends here")]
+    Type(u8),
+    #[error("a frame of type {0} that ends before all of it is there")]
+    Short(u8),
+    #[error("a frame of type {0} with bytes left over")]
+    Long(u8),
+    #[error("a text that is not UTF-8 in a frame of type {0}")]
+    Text(u8),
+    #[error("the status {0}, which does not exist")]
+    Status(u8),
+    #[error("an answer to the request {0}, which nobody waits for")]
+    Id(u32),
+    #[error("{0} records where {1} may be")]
+    Records(u32, u64),
+    #[error("protocol version {0}, and {VERSION} is wanted")]
+    Version(u16),
+    #[error("a greeting that does not begin as this protocol's")]
+    Magic,
+}
+
+/// Appends a frame. `false`, and nothing appended, if it would be too long.
+#[inline]
+pub(crate) fn put_frame(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let at = out.len();
+    out.extend_from_slice(&[0, 0, 0, 0, kind]);
+    body(out);
+    let length = out.len() - at - 4;
+    if length > FRAME_MAX {
+        out.truncate(at);
+        return false;
+    }
+    out[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    true
+}
+
+#[inline]
+pub(crate) fn put_u16(out: &mut Vec<u8>, number: u16) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+#[inline]
+pub(crate) fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+#[inline]
+pub(crate) fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// Bytes, or a text.
+#[inline]
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    // Longer ones make a frame that is too long anyway.
+    put_u32(out, bytes.len().min(u32::MAX as usize) as u32);
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_pairs<'a>(out: &mut Vec<u8>, pairs: impl ExactSizeIterator<Item = (&'a str, &'a str)>) {
+    put_u32(out, pairs.len() as u32);
+    for (name, value) in pairs {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value.as_bytes());
+    }
+}
+
+#[inline]
+pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record) {
+    put_u32(out, record.len() as u32);
+    for (name, value) in record.iter() {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value);
+    }
+}
+
+#[inline]
+pub(crate) fn put_fields(out: &mut Vec<u8>, fields: &FieldSelection) {
+    put_u32(out, fields.len() as u32);
+    for field in fields.iter() {
+        put_bytes(out, field.as_bytes());
+    }
+}
+
+/// Appends the answer to a request.
+pub(crate) fn put_result(
+    out: &mut Vec<u8>,
+    id: u32,
+    status: Status,
+    service_ns: u64,
+    message: &str,
+    records: &[Record],
+) -> bool {
+    put_frame(out, tell::RESULT, |out| {
+        put_u32(out, id);
+        out.push(status as u8);
+        put_u64(out, service_ns);
+        put_bytes(out, message.as_bytes());
+        put_u32(out, records.len() as u32);
+        records.iter().for_each(|record| put_record(out, record));
+    })
+}
+
+/// A frame's body, read from its beginning.
+#[derive(Debug, Clone)]
+pub(crate) struct Body<'a> {
+    kind: u8,
+    rest: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    /// The type of a frame, and its body.
+    pub(crate) fn of(frame: &'a [u8]) -> Result<(u8, Body<'a>), Nonsense> {
+        let (&kind, rest) = frame.split_first().ok_or(Nonsense::Length(0))?;
+        Ok((kind, Body { kind, rest }))
+    }
+
+    /// The rest of a RESULT.
+    pub(crate) fn result(rest: &'a [u8]) -> Body<'a> {
+        Body { kind: tell::RESULT, rest }
+    }
+
+    /// What has not been read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[inline]
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Nonsense> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Nonsense::Short(self.kind))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Nonsense> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(Nonsense::Short(self.kind))?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Nonsense> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Nonsense> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Nonsense> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Nonsense> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Nonsense> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, Nonsense> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Nonsense::Text(self.kind))
+    }
+
+    pub(crate) fn pairs(&mut self) -> Result<Vec<(String, String)>, Nonsense> {
+        let count = self.u32()?;
+        (0..count).map(|_| Ok((self.text()?.to_owned(), self.text()?.to_owned()))).collect()
+    }
+
+    pub(crate) fn fields(&mut self, fields: &mut FieldSelection) -> Result<(), Nonsense> {
+        fields.all();
+        for _ in 0..self.u32()? {
+            fields.push(self.text()?);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn record(&mut self, record: &mut Record) -> Result<(), Nonsense> {
+        for _ in 0..self.u32()? {
+            let name = self.text()?;
+            record.push(name, self.bytes()?);
+        }
+        Ok(())
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(self) -> Result<(), Nonsense> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Nonsense::Long(self.kind)) }
+    }
+}
+
+/// An answer, its records moved into a reply.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer<'a> {
+    pub(crate) status: Status,
+    pub(crate) service_ns: u64,
+    pub(crate) message: &'a str,
+}
+
+/// Reads a RESULT's body from after its id on, with the most records that it
+/// may have and where they go.
+pub(crate) fn answer<'a>(
+    body: &mut Body<'a>,
+    records_max: u64,
+    reply: &mut Reply,
+) -> Result<Answer<'a>, Nonsense> {
+    let status = body.u8()?;
+    let status = *Status::ALL.get(usize::from(status)).ok_or(Nonsense::Status(status))?;
+    let service_ns = body.u64()?;
+    let message = body.text()?;
+    let count = body.u32()?;
+    if u64::from(count) > records_max {
+        return Err(Nonsense::Records(count, records_max));
+    }
+    for _ in 0..count {
+        body.record(reply.begin_record())?;
+    }
+    Ok(Answer { status, service_ns, message })
+}
+
+/// The verbs of a driver's capabilities.
+pub(crate) fn verbs(capabilities: u32) -> OperationKinds {
+    OperationKind::ALL.into_iter().filter(|kind| capabilities & (1 << *kind as u32) != 0).collect()
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// Room that a read is given at least.
+const READ_ROOM: usize = 64 << 10;
+
+impl Frames {
+    /// Where the next read goes; say how much it was with [`Self::filled`].
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        if self.buffer.len() - self.end < READ_ROOM {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            // Twice as much each time, so that a long frame is copied a few
+            // times only; what is not sent is not asked for.
+            let wanted = (2 * self.end).max(self.end + READ_ROOM);
+            self.buffer.resize(self.buffer.len().max(wanted), 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// So many bytes have been put where [`Self::room`] said.
+    pub(crate) fn filled(&mut self, count: usize) {
+        self.end += count;
+    }
+
+    /// The next whole frame, type first.
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Nonsense> {
+        let there = &self.buffer[self.start..self.end];
+        let Some((length, rest)) = there.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length);
+        if length == 0 || length as usize > FRAME_MAX {
+            return Err(Nonsense::Length(length));
+        }
+        let length = length as usize;
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let from = self.start + 4;
+        self.start = from + length;
+        Ok(Some(&self.buffer[from..from + length]))
+    }
+
+    /// Whether a part of a frame is there.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.start < self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn feed(frames: &mut Frames, mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Nonsense> {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            let room = frames.room();
+            let count = room.len().min(bytes.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            frames.filled(count);
+            bytes = &bytes[count..];
+            while let Some(frame) = frames.next()? {
+                all.push(frame.to_vec());
+            }
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        for length in [0u32, FRAME_MAX as u32 + 1, u32::MAX] {
+            let fed = feed(&mut Frames::default(), &length.to_le_bytes());
+            assert_eq!(fed, Err(Nonsense::Length(length)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_out_as_they_went_in_however_they_are_cut(
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300_000), 0..6),
+            cut in 1usize..100_000,
+        ) {
+            let mut bytes = Vec::new();
+            for body in &bodies {
+                prop_assert!(put_frame(&mut bytes, 7, |out| out.extend_from_slice(body)));
+            }
+            let (mut frames, mut all) = (Frames::default(), Vec::new());
+            for part in bytes.chunks(cut) {
+                all.extend(feed(&mut frames, part).unwrap());
+            }
+            prop_assert!(!frames.is_partial());
+            let expected: Vec<Vec<u8>> = bodies.iter().map(|body| [&[7u8][..], body].concat()).collect();
+            prop_assert_eq!(all, expected);
+        }
+
+        #[test]
+        fn results_come_out_as_they_went_in(
+            id: u32, service: u64, message in ".{0,20}",
+            status in prop::sample::select(&Status::ALL[..]),
+            records in prop::collection::vec(prop::collection::vec((".{0,5}", prop::collection::vec(any::<u8>(), 0..20)), 0..4), 0..4),
+        ) {
+            let records: Vec<Record> = records
+                .iter()
+                .map(|record| record.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect())
+                .collect();
+            let mut bytes = Vec::new();
+            prop_assert!(put_result(&mut bytes, id, status, service, &message, &records));
+            let (kind, mut body) = Body::of(&bytes[4..]).unwrap();
+            prop_assert_eq!((kind, body.u32().unwrap()), (tell::RESULT, id));
+            let mut reply = Reply::new();
+            let read = answer(&mut body, 4, &mut reply).unwrap();
+            prop_assert_eq!(read, Answer { status, service_ns: service, message: &message });
+            prop_assert_eq!(reply.records(), &records[..]);
+            prop_assert_eq!(body.end(), Ok(()));
+        }
+
+        #[test]
+        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let (_, mut body) = match Body::of(&bytes) { Ok(parts) => parts, Err(_) => return Ok(()) };
+            let mut reply = Reply::new();
+            let _ = body.clone().pairs();
+            let _ = body.clone().fields(&mut FieldSelection::default());
+            let _ = answer(&mut body, 4, &mut reply);
+            let _ = feed(&mut Frames::default(), &bytes);
+        }
+    }
+}

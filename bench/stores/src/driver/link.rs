@@ -1,0 +1,284 @@
+//! One connection to a driver, shared by the clients of an event loop.
+//!
+//! Clients append requests to one buffer; a task of the loop writes what has
+//! come together since it last ran, reads what there is, and wakes the clients
+//! whose answers came. Requests of several clients so leave in one system
+//! call, and their answers come in one.
+
+use super::frame::{Body, Frames, Nonsense, put_frame, put_u32, tell};
+use std::{
+    cell::RefCell,
+    future::Future,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+    time::{Interval, interval},
+};
+
+/// Parts of the timeout after which is looked whether anything came.
+const LOOKS: u32 = 4;
+
+#[derive(Debug, Default, PartialEq)]
+enum State {
+    /// Nothing is under way.
+    #[default]
+    Idle,
+    Waiting,
+    Answered,
+}
+
+/// A client's place on a link: at most one request under way.
+#[derive(Debug, Default)]
+struct Slot {
+    state: State,
+    waker: Option<Waker>,
+    /// The answer's body, from after its id on.
+    answer: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    out: Vec<u8>,
+    slots: Vec<Slot>,
+    under_way: usize,
+    /// The task, while it waits.
+    task: Option<Waker>,
+    /// What went wrong for good.
+    broken: Option<Rc<str>>,
+}
+
+/// The clients' side of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Link(RefCell<Inner>);
+
+/// The frame that a client wants to send is longer than the protocol allows.
+#[derive(Debug)]
+pub(crate) struct TooLong;
+
+impl Link {
+    /// A link over a connection, and the task that works it.
+    pub(crate) fn new(stream: UnixStream, timeout: Duration) -> (Rc<Link>, Worker) {
+        let link = Rc::new(Link::default());
+        let worker = Worker {
+            stream,
+            link: Rc::clone(&link),
+            frames: Frames::default(),
+            writing: Vec::new(),
+            written: 0,
+            looks: interval(timeout / LOOKS),
+            quiet: 0,
+        };
+        (link, worker)
+    }
+
+    /// A place for a client.
+    pub(crate) fn slot(&self) -> u32 {
+        let slots = &mut self.0.borrow_mut().slots;
+        slots.push(Slot::default());
+        (slots.len() - 1) as u32
+    }
+
+    /// Sends a request from a place; its id is the place's number.
+    pub(crate) fn send(&self, slot: u32, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> Result<(), TooLong> {
+        let mut inner = self.0.borrow_mut();
+        let inner = &mut *inner;
+        let first = inner.out.is_empty();
+        let put = put_frame(&mut inner.out, kind, |out| {
+            put_u32(out, slot);
+            body(out);
+        });
+        if !put {
+            return Err(TooLong);
+        }
+        inner.slots[slot as usize].state = State::Waiting;
+        inner.under_way += 1;
+        if first && let Some(task) = inner.task.take() {
+            task.wake();
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer to a place's request and reads it. An error is
+    /// that of the whole link.
+    pub(crate) async fn answer<T>(
+        &self,
+        slot: u32,
+        mut read: impl FnMut(&mut Body<'_>) -> Result<T, Nonsense>,
+    ) -> Result<T, Rc<str>> {
+        std::future::poll_fn(|context| {
+            let mut inner = self.0.borrow_mut();
+            let inner = &mut *inner;
+            let place = &mut inner.slots[slot as usize];
+            if place.state != State::Answered {
+                if let Some(broken) = &inner.broken {
+                    return Poll::Ready(Err(Rc::clone(broken)));
+                }
+                match &mut place.waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    none => *none = Some(context.waker().clone()),
+                }
+                return Poll::Pending;
+            }
+            place.state = State::Idle;
+            let mut body = Body::result(&place.answer);
+            match read(&mut body).and_then(|value| body.end().map(|()| value)) {
+                Ok(value) => Poll::Ready(Ok(value)),
+                Err(nonsense) => Poll::Ready(Err(inner.break_for(&nonsense.to_string()))),
+            }
+        })
+        .await
+    }
+
+    /// Why nothing more can be sent, if so.
+    pub(crate) fn broken(&self) -> Option<Rc<str>> {
+        self.0.borrow().broken.clone()
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn under_way(&self) -> usize {
+        self.0.borrow().under_way
+    }
+}
+
+impl Inner {
+    /// Nothing more can come: wakes everybody.
+    fn break_with(&mut self, what: &str) -> Rc<str> {
+        let broken = Rc::clone(self.broken.get_or_insert_with(|| what.into()));
+        self.slots.iter_mut().filter_map(|slot| slot.waker.take()).for_each(Waker::wake);
+        broken
+    }
+
+    fn break_for(&mut self, nonsense: &str) -> Rc<str> {
+        self.break_with(&format!("It does not speak the driver protocol: it has sent {nonsense}"))
+    }
+
+    fn answered(&mut self, frame: &[u8]) -> Result<(), Nonsense> {
+        let (kind, mut body) = Body::of(frame)?;
+        if kind != tell::RESULT {
+            return Err(Nonsense::Type(kind));
+        }
+        let id = body.u32()?;
+        let slot = self.slots.get_mut(id as usize).filter(|slot| slot.state == State::Waiting);
+        let slot = slot.ok_or(Nonsense::Id(id))?;
+        slot.answer.clear();
+        slot.answer.extend_from_slice(body.rest());
+        slot.state = State::Answered;
+        self.under_way -= 1;
+        if let Some(waker) = slot.waker.take() {
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
+/// The task that works a link. Ends when the link is broken.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    stream: UnixStream,
+    link: Rc<Link>,
+    frames: Frames,
+    /// What is being written, and how much of it is.
+    writing: Vec<u8>,
+    written: usize,
+    looks: Interval,
+    /// Looks in a row at which requests were under way and nothing had come.
+    quiet: u32,
+}
+
+fn failed(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => super::CLOSED.to_owned(),
+        _ => format!("The connection to it fails: {error}"),
+    }
+}
+
+impl Worker {
+    /// Writes all that it can.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        loop {
+            if self.written == self.writing.len() {
+                self.writing.clear();
+                self.written = 0;
+                std::mem::swap(&mut self.writing, &mut self.link.0.borrow_mut().out);
+                if self.writing.is_empty() {
+                    return Ok(());
+                }
+            }
+            match Pin::new(&mut self.stream).poll_write(context, &self.writing[self.written..]) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Err(failed(&error)),
+            }
+        }
+    }
+
+    /// Reads all that there is.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        loop {
+            let mut buffer = ReadBuf::new(self.frames.room());
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(error)) => return Err(failed(&error)),
+                Poll::Ready(Ok(())) => {}
+            }
+            let count = buffer.filled().len();
+            if count == 0 {
+                return Err(super::CLOSED.to_owned());
+            }
+            self.frames.filled(count);
+            self.quiet = 0;
+            let mut inner = self.link.0.borrow_mut();
+            let nonsense =
+                |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
+            while let Some(frame) = self.frames.next().map_err(nonsense)? {
+                inner.answered(frame).map_err(nonsense)?;
+            }
+        }
+    }
+
+    /// Sees whether the driver has been quiet for too long.
+    fn look(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+        while self.looks.poll_tick(context).is_ready() {
+            self.quiet = if self.link.under_way() > 0 { self.quiet + 1 } else { 0 };
+            // The first look may come just after a request.
+            if self.quiet > LOOKS {
+                let timeout = self.looks.period() * LOOKS;
+                return Err(format!(
+                    "It has sent nothing for {timeout:?} (driver.timeout) while {} requests were under way",
+                    self.link.under_way()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Future for Worker {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let worker = &mut *self;
+        let link = Rc::clone(&worker.link);
+        if link.0.borrow().broken.is_some() {
+            return Poll::Ready(());
+        }
+        let worked =
+            worker.read(context).and_then(|()| worker.write(context)).and_then(|()| worker.look(context));
+        let mut inner = link.0.borrow_mut();
+        match worked {
+            Ok(()) => {
+                inner.task = Some(context.waker().clone());
+                Poll::Pending
+            }
+            Err(what) => {
+                inner.break_with(&what);
+                Poll::Ready(())
+            }
+        }
+    }
+}

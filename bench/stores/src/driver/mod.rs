@@ -1,0 +1,651 @@
+//! Stores behind a driver: another process, in any language, that speaks the
+//! protocol of `docs/driver-protocol.md`.
+//!
+//! The driver is started when its capabilities are first asked for, once, and
+//! ends with the store. Service times are the driver's own.
+
+pub mod check;
+mod frame;
+mod link;
+mod process;
+pub mod serve;
+
+use crate::StoreInfo;
+use frame::{Answer, Body, CAN_BATCH, Frames, Nonsense, ask, tell};
+use link::{Link, TooLong};
+use process::Process;
+use serval_model::{
+    Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status,
+    Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table},
+};
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{Command, ExitStatus},
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+const COMMAND: Property = Property::serval(
+    "driver.command",
+    Kind::Text,
+    "The driver's program and its arguments, as a shell reads them. It is started once, with a Unix socket as its \
+     standard input and output.",
+);
+const SOCKET: Property = Property::serval(
+    "driver.socket",
+    Kind::Path,
+    "Unix socket on which a driver that runs already listens, instead of driver.command. Each event loop connects once.",
+);
+pub(crate) const TIMEOUT: Property = Property::serval(
+    "driver.timeout",
+    Kind::SECONDS,
+    "How long a driver may send nothing while requests are under way before the run ends with an error.",
+)
+.default("60")
+.unit("s");
+pub(crate) const GRACE: Property = Property::serval(
+    "driver.grace",
+    Kind::SECONDS,
+    "How long a driver is given to exit after its input has ended before it is killed.",
+)
+.default("10")
+.unit("s");
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "driver",
+    aliases: &[],
+    summary: "Any store behind a driver: a program that speaks Serval's driver protocol",
+    details: "The program named by driver.command is started and asked over a Unix socket; docs/driver-protocol.md says \
+              how to write one, drivers/python has one of 150 lines, and 'serval driver check -- PROGRAM' tests one. All \
+              properties of the run are passed to it. Service time is what the driver measures around its client \
+              library; response time runs to the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
+              connection, on one event loop.",
+    time_series: true,
+    properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &TIMEOUT, &GRACE] },
+};
+
+/// What is said of a driver that is gone.
+const CLOSED: &str = "It has closed the connection";
+
+/// Where a driver comes from.
+enum Origin {
+    /// It is started. The words are for people.
+    Program(Box<dyn Fn() -> Command + Send + Sync>, String),
+    /// It listens.
+    Socket(PathBuf),
+}
+
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl Origin {
+    fn shown(&self) -> String {
+        match self {
+            Origin::Program(_, shown) => shown.clone(),
+            Origin::Socket(path) => path.display().to_string(),
+        }
+    }
+}
+
+/// What a driver says of itself.
+#[derive(Debug, Clone)]
+struct Welcome {
+    name: String,
+    capabilities: u32,
+    facts: Vec<(String, String)>,
+}
+
+/// A driver that has greeted.
+#[derive(Debug)]
+struct Running {
+    /// Closed before the process is waited for: fields drop in this order.
+    stream: UnixStream,
+    frames: Frames,
+    process: Option<Process>,
+    welcome: Welcome,
+    /// The request that has prepared it, for further connections.
+    prepared: Option<Vec<u8>>,
+    /// Whether an event loop has the connection.
+    lent: bool,
+    /// Requests of an event loop that ended before their answers came. What
+    /// comes next on the connection is theirs.
+    abandoned: usize,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Fresh,
+    Running(Running),
+    Failed(StoreError),
+}
+
+/// What the store and its clients share.
+#[derive(Debug)]
+struct Shared {
+    origin: Origin,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    /// An error of the driver with its exit and last words, for which it is
+    /// given a moment.
+    fn failed(&self, what: &str) -> StoreError {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Running(Running { process: Some(process), .. }) => process.failed(what),
+            _ => StoreError::new(format!("driver at '{}'", self.origin.shown()), format!("{what}.")),
+        }
+    }
+}
+
+/// A store behind a driver.
+#[derive(Debug)]
+pub struct Driver {
+    properties: Vec<(String, String)>,
+    timeout: Duration,
+    grace: Duration,
+    shared: Arc<Shared>,
+}
+
+impl Driver {
+    /// From its properties; starts nothing.
+    pub fn open(properties: &Properties) -> Result<Driver, Faults> {
+        let mut reader = Reader::new(properties);
+        let command = reader.optional_text(&COMMAND).filter(|command| !command.trim().is_empty());
+        let socket = reader.path(&SOCKET);
+        let origin = match (command, socket) {
+            (Some(command), None) => {
+                let line = command.clone();
+                Some(Origin::Program(Box::new(move || process::shell(&line)), command))
+            }
+            (None, Some(path)) => Some(Origin::Socket(path)),
+            (Some(_), Some(_)) => {
+                reader.fault(&SOCKET, "and driver.command cannot both be set: choose one");
+                None
+            }
+            (None, None) => {
+                reader.fault_overall(
+                    "nothing says which driver: set driver.command to its program, or driver.socket",
+                );
+                None
+            }
+        };
+        Driver::new(origin, properties, reader)
+    }
+
+    /// A driver that a store of Serval's starts by itself.
+    #[allow(dead_code, reason = "the stores that start a driver by themselves come next")]
+    pub(crate) fn program(
+        command: impl Fn() -> Command + Send + Sync + 'static,
+        shown: String,
+        properties: &Properties,
+        reader: Reader<'_>,
+    ) -> Result<Driver, Faults> {
+        Driver::new(Some(Origin::Program(Box::new(command), shown)), properties, reader)
+    }
+
+    fn new(
+        origin: Option<Origin>,
+        properties: &Properties,
+        mut reader: Reader<'_>,
+    ) -> Result<Driver, Faults> {
+        let (timeout, grace) = (reader.duration(&TIMEOUT), reader.duration(&GRACE));
+        if timeout < Duration::from_millis(10) {
+            reader.fault(&TIMEOUT, "must be 10 ms or more");
+        }
+        reader.finish()?;
+        let Some(origin) = origin else { return Err(Faults::one("nothing says which driver")) };
+        Ok(Driver {
+            properties: properties
+                .iter()
+                .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+                .collect(),
+            timeout,
+            grace,
+            shared: Arc::new(Shared { origin, state: Mutex::default() }),
+        })
+    }
+
+    /// Does something with the driver, which is started first.
+    fn with<T>(
+        &self,
+        something: impl FnOnce(&mut Running) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Fresh) {
+            *state = match self.start() {
+                Ok(running) => State::Running(running),
+                Err(error) => State::Failed(error),
+            };
+        }
+        match &mut *state {
+            State::Running(running) => something(running),
+            State::Failed(error) => Err(error.clone()),
+            State::Fresh => Err(StoreError::new(INFO.name, "was not started")),
+        }
+    }
+
+    fn start(&self) -> Result<Running, StoreError> {
+        match &self.shared.origin {
+            Origin::Program(command, shown) => {
+                let (process, mut stream) = Process::start(command(), shown, self.grace)?;
+                let mut frames = Frames::default();
+                match self.greet(&mut stream, &mut frames) {
+                    Ok(welcome) => Ok(Running {
+                        stream,
+                        frames,
+                        process: Some(process),
+                        welcome,
+                        prepared: None,
+                        lent: false,
+                        abandoned: 0,
+                    }),
+                    Err(what) => {
+                        drop(stream);
+                        Err(process.failed(&what))
+                    }
+                }
+            }
+            Origin::Socket(path) => {
+                let (stream, frames, welcome) = self.dial(path)?;
+                Ok(Running {
+                    stream,
+                    frames,
+                    process: None,
+                    welcome,
+                    prepared: None,
+                    lent: false,
+                    abandoned: 0,
+                })
+            }
+        }
+    }
+
+    fn dial(&self, path: &PathBuf) -> Result<(UnixStream, Frames, Welcome), StoreError> {
+        let failed =
+            |what: String| StoreError::new(format!("driver at '{}'", path.display()), format!("{what}."));
+        let stream = UnixStream::connect(path).map_err(|error| {
+            failed(format!("Cannot connect to the socket (driver.socket): {error}. Does the driver run"))
+        });
+        let (mut stream, mut frames) = (stream?, Frames::default());
+        let welcome = self.greet(&mut stream, &mut frames).map_err(failed)?;
+        Ok((stream, frames, welcome))
+    }
+
+    /// Ends a driver that was started: its exit status, or the time after which
+    /// it had none. `None` for a driver that listens.
+    pub(crate) fn end(self) -> Option<Result<ExitStatus, Duration>> {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State::Running(running) = std::mem::take(&mut *state) else { return None };
+        let Running { stream, process, .. } = running;
+        drop(stream);
+        process.map(|process| process.exit(self.grace).ok_or(self.grace))
+    }
+
+    /// Greets a driver. Errors are what went wrong.
+    fn greet(&self, stream: &mut UnixStream, frames: &mut Frames) -> Result<Welcome, String> {
+        let mut out = Vec::new();
+        frame::put_frame(&mut out, ask::HELLO, |out| {
+            frame::put_u32(out, frame::MAGIC);
+            frame::put_u16(out, frame::VERSION);
+            frame::put_pairs(
+                out,
+                self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+            );
+        });
+        self.exchange(stream, frames, &out, |kind, body| match kind {
+            tell::WELCOME => {
+                let version = body.u16()?;
+                if version != frame::VERSION {
+                    return Err(Nonsense::Version(version));
+                }
+                let name = body.text()?.to_owned();
+                let capabilities = body.u32()?;
+                Ok(Ok(Welcome { name, capabilities, facts: body.pairs()? }))
+            }
+            tell::REFUSED => Ok(Err(format!("It refuses: {}", body.text()?))),
+            other => Err(Nonsense::Type(other)),
+        })?
+    }
+
+    /// Sends a PREPARE. The inner error is the driver's words, the outer one
+    /// what is wrong with the driver.
+    fn ask_to_prepare(
+        &self,
+        stream: &mut UnixStream,
+        frames: &mut Frames,
+        request: &[u8],
+    ) -> Result<Result<(), String>, String> {
+        self.exchange(stream, frames, request, |kind, body| {
+            if (kind, body.u32()?) != (tell::RESULT, 0) {
+                return Err(Nonsense::Type(kind));
+            }
+            let Answer { status, message, .. } = frame::answer(body, 0, &mut Reply::new())?;
+            let words = if message.is_empty() { status.name() } else { message };
+            Ok(if status.is_ok() { Ok(()) } else { Err(words.to_owned()) })
+        })
+    }
+
+    /// Sends a frame and reads the one that answers it, blocking.
+    fn exchange<T>(
+        &self,
+        stream: &mut UnixStream,
+        frames: &mut Frames,
+        out: &[u8],
+        read: impl FnOnce(u8, &mut Body<'_>) -> Result<T, Nonsense>,
+    ) -> Result<T, String> {
+        let system = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                format!("It does not answer within {:?} (driver.timeout)", self.timeout)
+            }
+            std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
+            _ => format!("The connection to it fails: {error}"),
+        };
+        stream.set_nonblocking(false).map_err(system)?;
+        stream.set_read_timeout(Some(self.timeout)).map_err(system)?;
+        stream.set_write_timeout(Some(self.timeout)).map_err(system)?;
+        stream.write_all(out).map_err(system)?;
+        let nonsense =
+            |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
+        loop {
+            if let Some(frame) = frames.next().map_err(nonsense)? {
+                let (kind, mut body) = Body::of(frame).map_err(nonsense)?;
+                let value = read(kind, &mut body).map_err(nonsense)?;
+                body.end().map_err(nonsense)?;
+                return Ok(value);
+            }
+            match stream.read(frames.room()).map_err(system)? {
+                0 => return Err(CLOSED.to_owned()),
+                count => frames.filled(count),
+            }
+        }
+    }
+}
+
+impl Store for Driver {
+    type Local = Local;
+    type Client = DriverClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn times_itself(&self) -> bool {
+        true
+    }
+
+    fn event_loops_max(&self) -> usize {
+        match self.shared.origin {
+            // Its input and output are one connection.
+            Origin::Program(..) => 1,
+            Origin::Socket(_) => usize::MAX,
+        }
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        // A driver that cannot be started says so when it is prepared.
+        let capabilities = self.with(|running| Ok(running.welcome.capabilities));
+        capabilities.map_or(OperationKinds::ALL, frame::verbs)
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let mut out = Vec::new();
+        frame::put_frame(&mut out, ask::PREPARE, |out| {
+            frame::put_u32(out, 0);
+            out.push(u8::from(purpose == Purpose::Run));
+            frame::put_bytes(out, schema.table.as_bytes());
+            frame::put_u32(out, schema.fields.len() as u32);
+            schema.fields.iter().for_each(|field| frame::put_bytes(out, field.as_bytes()));
+        });
+        let result = self.with(|Running { stream, frames, welcome, prepared, .. }| {
+            let result = self.ask_to_prepare(stream, frames, &out);
+            *prepared = Some(out);
+            Ok((result, welcome.name.clone()))
+        })?;
+        match result {
+            (Ok(Ok(())), _) => Ok(()),
+            (Ok(Err(words)), name) => Err(StoreError::new(name, words)),
+            (Err(what), _) => Err(self.shared.failed(&what)),
+        }
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let mut facts = vec![("driver".to_owned(), self.shared.origin.shown())];
+        if let Ok(welcome) = self.with(|running| Ok(running.welcome.clone())) {
+            facts.push(("store".to_owned(), welcome.name));
+            facts.extend(welcome.facts);
+        }
+        facts
+    }
+
+    fn local(&self) -> Result<Local, StoreError> {
+        let failed = |error: std::io::Error| {
+            StoreError::new(format!("driver '{}'", self.shared.origin.shown()), error.to_string())
+        };
+        let (stream, capabilities) = match &self.shared.origin {
+            Origin::Program(..) => self.with(|running| {
+                if running.lent || running.abandoned > 0 {
+                    let problem = match running.abandoned {
+                        0 => "serves one event loop, and has one".to_owned(),
+                        n => format!("still has {n} requests under way that were given up"),
+                    };
+                    return Err(StoreError::new(running.welcome.name.clone(), problem));
+                }
+                running.lent = true;
+                Ok((running.stream.try_clone().map_err(failed)?, running.welcome.capabilities))
+            })?,
+            Origin::Socket(path) => {
+                let (mut stream, mut frames, welcome) = self.dial(path)?;
+                if let Some(request) = self.with(|running| Ok(running.prepared.clone()))? {
+                    let prepared = self.ask_to_prepare(&mut stream, &mut frames, &request);
+                    prepared
+                        .and_then(std::convert::identity)
+                        .map_err(|what| StoreError::new(welcome.name.clone(), what))?;
+                }
+                (stream, welcome.capabilities)
+            }
+        };
+        stream.set_nonblocking(true).map_err(failed)?;
+        let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
+        let (link, worker) = Link::new(stream, self.timeout);
+        tokio::task::spawn_local(worker);
+        Ok(Local { link, shared: Arc::clone(&self.shared), batches: capabilities & CAN_BATCH != 0 })
+    }
+
+    async fn connect(&self, local: &Local, client: usize) -> Result<DriverClient, StoreError> {
+        let number = u32::try_from(client)
+            .map_err(|_| StoreError::new(INFO.name, "a driver has at most 2^32 clients"))?;
+        let mut client = DriverClient {
+            slot: local.link.slot(),
+            link: Rc::clone(&local.link),
+            shared: Arc::clone(&self.shared),
+            number,
+            batches: local.batches,
+            service_ns: 0,
+        };
+        let outcome = client.call(ask::OPEN, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await;
+        if outcome.is_ok() {
+            return Ok(client);
+        }
+        if let Some(error) = client.lost() {
+            return Err(error);
+        }
+        let words = outcome.message.unwrap_or_else(|| outcome.status.name().into());
+        let name = self.with(|running| Ok(running.welcome.name.clone())).unwrap_or_default();
+        Err(StoreError::new(name, format!("client {number} cannot be opened: {words}")))
+    }
+}
+
+/// What the clients of one event loop share.
+#[derive(Debug)]
+pub struct Local {
+    link: Rc<Link>,
+    shared: Arc<Shared>,
+    batches: bool,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if let State::Running(running) =
+            &mut *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            running.lent = false;
+            running.abandoned += self.link.under_way();
+        }
+    }
+}
+
+/// One client of a driver.
+#[derive(Debug)]
+pub struct DriverClient {
+    link: Rc<Link>,
+    shared: Arc<Shared>,
+    slot: u32,
+    number: u32,
+    batches: bool,
+    service_ns: u64,
+}
+
+impl DriverClient {
+    /// Sends a request and reads its answer, with at most so many records.
+    async fn call(
+        &mut self,
+        kind: u8,
+        records_max: u64,
+        reply: &mut Reply,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Outcome {
+        self.service_ns = 0;
+        if let Err(TooLong) = self.link.send(self.slot, kind, body) {
+            let max = frame::FRAME_MAX >> 20;
+            return Outcome::failed(
+                Status::BadRequest,
+                format!("the driver protocol takes at most {max} MiB"),
+            );
+        }
+        let answered = self.link.answer(self.slot, |body| {
+            let Answer { status, service_ns, message } = frame::answer(body, records_max, reply)?;
+            let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
+            Ok((Outcome { status, message }, service_ns))
+        });
+        match answered.await {
+            Ok((outcome, service_ns)) => {
+                self.service_ns = service_ns;
+                outcome
+            }
+            Err(broken) => Outcome::failed(Status::ServiceUnavailable, &*broken),
+        }
+    }
+
+    async fn write(&mut self, kind: u8, table: &str, key: &str, record: &Record) -> Outcome {
+        let number = self.number;
+        self.call(kind, 0, &mut Reply::new(), |out| {
+            put_head(out, number, table, key);
+            frame::put_record(out, record);
+        })
+        .await
+    }
+}
+
+/// What the body of every verb begins with, after the id.
+fn put_head(out: &mut Vec<u8>, client: u32, table: &str, key: &str) {
+    frame::put_u32(out, client);
+    frame::put_bytes(out, table.as_bytes());
+    frame::put_bytes(out, key.as_bytes());
+}
+
+impl Client for DriverClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        let number = self.number;
+        let outcome = self.call(ask::READ, 1, reply, |out| {
+            put_head(out, number, table, key);
+            frame::put_fields(out, fields);
+        });
+        outcome.await
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        self.write(ask::UPDATE, table, key, fields).await
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        self.write(ask::INSERT, table, key, record).await
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        let number = self.number;
+        let outcome = self.call(ask::SCAN, count, reply, |out| {
+            put_head(out, number, table, start_key);
+            frame::put_u64(out, count);
+            frame::put_fields(out, fields);
+        });
+        outcome.await
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        let number = self.number;
+        self.call(ask::DELETE, 0, &mut Reply::new(), |out| {
+            put_head(out, number, table, key);
+        })
+        .await
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        let number = self.number;
+        if records.is_empty() {
+            return Outcome::OK;
+        }
+        if self.batches {
+            return self
+                .call(ask::INSERT_BATCH, 0, &mut Reply::new(), |out| {
+                    frame::put_u32(out, number);
+                    frame::put_bytes(out, table.as_bytes());
+                    frame::put_u32(out, records.len() as u32);
+                    for (key, record) in records {
+                        frame::put_bytes(out, key.as_bytes());
+                        frame::put_record(out, record);
+                    }
+                })
+                .await;
+        }
+        // The service time of all of them.
+        let mut service_ns = 0;
+        for (key, record) in records {
+            let outcome = self.insert(table, key, record).await;
+            service_ns += self.service_ns;
+            self.service_ns = service_ns;
+            if !outcome.is_ok() {
+                return outcome;
+            }
+        }
+        Outcome::OK
+    }
+
+    fn service_ns(&self) -> Option<u64> {
+        Some(self.service_ns)
+    }
+
+    fn lost(&self) -> Option<StoreError> {
+        Some(self.shared.failed(&self.link.broken()?))
+    }
+
+    async fn close(&mut self) -> Outcome {
+        let number = self.number;
+        self.call(ask::CLOSE, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await
+    }
+}

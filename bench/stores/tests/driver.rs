@@ -1,0 +1,209 @@
+//! Stores behind the driver protocol: the suite, through a driver that serves
+//! SQLite; and drivers that fail in every way.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod conformance;
+
+use conformance::{Differences, Executor, Subject, schema};
+use serval_model::{
+    Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store,
+    properties::{Origin, Properties},
+};
+use serval_stores::driver::{Driver, serve};
+use std::{
+    future::Future,
+    io::{Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Loop;
+
+impl Executor for Loop {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+}
+
+fn properties(settings: &[(&str, &str)]) -> Properties {
+    let mut properties = Properties::new();
+    for (name, value) in settings {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    properties
+}
+
+fn driver(settings: &[(&str, &str)]) -> Result<Driver, String> {
+    Driver::open(&properties(settings)).map_err(|faults| faults.to_string())
+}
+
+/// Serves every connection to a socket with a store, in this process.
+fn serve_on(socket: &Path, store: &'static str) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (input, info) = (stream.unwrap(), serval_stores::find(store).unwrap());
+            let output = input.try_clone().unwrap();
+            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output));
+        }
+    });
+}
+
+fn subject() -> Subject<Driver, Loop> {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, file) = (folder.path().join("socket"), folder.path().join("data.db"));
+    serve_on(&socket, "sqlite");
+    let settings = [("driver.socket", socket.to_str().unwrap()), ("sqlite.path", file.to_str().unwrap())];
+    let differences = Differences { atomic_batch: true, ..Differences::default() };
+    Subject::new(driver(&settings).unwrap(), Loop, differences).keeping(folder)
+}
+
+conformance::suite!(subject);
+
+/// WELCOME of a store 'x' that can do everything, and the answer to PREPARE,
+/// for the shell's printf.
+const WELCOME: &str = r"\020\000\000\000\001\001\000\001\000\000\000x\037\000\000\000\000\000\000\000";
+const DONE: &str = r"\026\000\000\000\003\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000\000";
+
+/// A driver of the shell's, with short patience.
+fn script(script: &str) -> Driver {
+    let command = format!("sh -c '{script}'");
+    driver(&[("driver.command", &command), ("driver.timeout", "300ms"), ("driver.grace", "200ms")]).unwrap()
+}
+
+#[test]
+fn the_answer_of_a_prepared_driver_is_well_formed() {
+    let driver = script(&format!("printf \"{WELCOME}{DONE}\"; cat >/dev/null"));
+    driver.prepare(&schema(), Purpose::Load).unwrap();
+    assert!(driver.capabilities().contains(OperationKind::Scan));
+    assert_eq!(driver.describe()[1], ("store".to_owned(), "x".to_owned()));
+}
+
+#[test]
+fn a_driver_that_cannot_be_or_speaks_nonsense_is_told_with_its_last_words() {
+    let refused = r"\010\000\000\000\002\003\000\000\000bad";
+    let version_2 = r"\020\000\000\000\001\002\000\001\000\000\000x\037\000\000\000\000\000\000\000";
+    for (what, words) in [
+        ("exit 3", &["closed the connection", "exit status: 3"][..]),
+        ("echo alas >&2; exit 1", &["Its last words:\n  alas"]),
+        ("no-such-program-at-all", &["not found", "127"]),
+        ("echo hello, world", &["does not speak the driver protocol", "a frame of 1819043176 bytes"]),
+        (&format!("printf \"{DONE}\"; cat"), &["a frame of type 3"]),
+        (&format!("printf \"{refused}\"; cat"), &["It refuses: bad"]),
+        (&format!("printf \"{version_2}\"; cat"), &["protocol version 2, and 1 is wanted"]),
+        ("cat >/dev/null", &["does not answer within 300ms (driver.timeout)"]),
+        (&format!("printf \"{WELCOME}\"; exit 0"), &["closed the connection"]),
+    ] {
+        let driver = script(what);
+        let error = driver.prepare(&schema(), Purpose::Load).unwrap_err().to_string();
+        for part in words {
+            assert!(error.contains(part), "'{part}' is not in what is said of '{what}': {error}");
+        }
+        // And again, without starting it anew.
+        assert!(driver.prepare(&schema(), Purpose::Load).is_err());
+    }
+}
+
+/// A frame.
+fn frame(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
+}
+
+/// A RESULT of so many records without fields, or any status.
+fn result(id: u32, status: u8, records: u32) -> Vec<u8> {
+    let mut body = vec![3];
+    body.extend(id.to_le_bytes());
+    body.push(status);
+    body.extend([0; 8]);
+    body.extend([0; 4]);
+    body.extend(records.to_le_bytes());
+    (0..records).for_each(|_| body.extend([0; 4]));
+    frame(&body)
+}
+
+/// The fourth answer of a peer; `None` closes the connection.
+type Reply4 = fn() -> Option<Vec<u8>>;
+
+/// A driver on a socket that is as it should be until a client is open, and
+/// answers the next request so.
+fn peer(mut stream: UnixStream, answer: Reply4) {
+    let welcome = frame(b"\x01\x01\x00\x01\x00\x00\x00x\x1f\x00\x00\x00\x00\x00\x00\x00");
+    for reply in [Some(welcome), Some(result(0, 0, 0)), Some(result(0, 0, 0)), answer()] {
+        let mut length = [0; 4];
+        if stream.read_exact(&mut length).is_err() {
+            return;
+        }
+        let mut body = vec![0; u32::from_le_bytes(length) as usize];
+        stream.read_exact(&mut body).unwrap();
+        let Some(reply) = reply else { return };
+        stream.write_all(&reply).unwrap();
+    }
+    // Until Serval goes.
+    let _ = stream.read(&mut [0; 16]);
+}
+
+#[test]
+fn a_driver_that_goes_wrong_in_mid_run_is_lost_and_says_why() {
+    let cases: [(Reply4, &[&str]); 6] = [
+        (|| None, &["closed the connection"]),
+        // Half a frame.
+        (|| Some(result(0, 0, 0)[..9].to_vec()), &["sent nothing for 300ms", "1 requests were under way"]),
+        (|| Some(result(9, 0, 0)), &["does not speak the driver protocol", "the request 9"]),
+        (|| Some(result(0, 48, 0)), &["the status 48"]),
+        (|| Some(result(0, 0, 2)), &["2 records where 1 may be"]),
+        (|| Some(frame(b"\x03\x00\x00\x00\x00\x00")), &["ends before all of it is there"]),
+    ];
+    for (answer, words) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                std::thread::spawn(move || peer(stream, answer));
+            }
+        });
+        let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
+        let driver = driver(&settings).unwrap();
+        driver.prepare(&schema(), Purpose::Load).unwrap();
+        let (outcome, lost) = Loop.run(async {
+            let local = driver.local().unwrap();
+            let mut client = driver.connect(&local, 0).await.unwrap();
+            let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
+            (outcome, client.lost().unwrap().to_string())
+        });
+        assert_eq!(outcome.status, Status::ServiceUnavailable, "{words:?}");
+        for part in words {
+            assert!(lost.contains(part), "'{part}' is not in: {lost}");
+        }
+    }
+}
+
+#[test]
+fn a_driver_serves_one_loop_at_a_time() {
+    let driver = script(&format!("printf \"{WELCOME}{DONE}\"; cat >/dev/null"));
+    driver.prepare(&schema(), Purpose::Load).unwrap();
+    assert_eq!(driver.event_loops_max(), 1);
+    Loop.run(async {
+        let first = driver.local().unwrap();
+        let second = driver.local().unwrap_err().to_string();
+        assert!(second.contains("one event loop"), "{second}");
+        drop(first);
+        driver.local().unwrap();
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let problem = driver(&[]).unwrap_err();
+    assert!(problem.contains("driver.command"), "{problem}");
+    let both = [("driver.command", "x"), ("driver.socket", "y"), ("driver.timeout", "1us")];
+    let problem = driver(&both).unwrap_err();
+    assert!(problem.contains("choose one") && problem.contains("driver.timeout"), "{problem}");
+    let nobody = driver(&[("driver.socket", "/nowhere/socket")]).unwrap();
+    let error = nobody.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/socket") && error.contains("driver.socket"), "{error}");
+}
