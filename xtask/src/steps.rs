@@ -4,6 +4,7 @@
 //! there is to mend. What could not run is listed as skipped, with the reason.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
 enum Step {
     /// Set-up: the servers that stores are tested against, installed when missing
     Servers,
-    /// Set-up: a JDK, Maven and YCSB's classes, to regenerate the goldens
+    /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java driver
     Java,
     /// cargo fmt --check
     Fmt,
@@ -65,7 +66,9 @@ impl Step {
     fn leaves_out(self) -> &'static str {
         match self {
             Step::Servers => "; tests against servers are not run",
-            Step::Java => "; the committed goldens are used without being regenerated",
+            Step::Java => {
+                "; the committed goldens are used without being regenerated, and the Java driver is not tested"
+            }
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -98,6 +101,7 @@ struct Row {
 struct Found {
     servers: Vec<&'static Kind>,
     ycsb_class_path: Option<String>,
+    java_driver: Option<PathBuf>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -185,7 +189,14 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             match class_path {
                 Ok(class_path) => {
                     found.ycsb_class_path = Some(class_path);
-                    Outcome::Passed(String::new())
+                    // With all it takes at hand, a failure is one of the driver's.
+                    match ycsb::java_driver(children) {
+                        Ok(folder) => {
+                            found.java_driver = Some(folder);
+                            Outcome::Passed(String::new())
+                        }
+                        Err(reason) => Outcome::Failed(reason),
+                    }
                 }
                 Err(reason) => skipped(step, &reason),
             }
@@ -224,12 +235,15 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     command.args(["test", "--workspace", "--no-fail-fast", "--features", FULL]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
-    command.env_remove("SERVAL_YCSB_CLASSPATH");
+    command.env_remove("SERVAL_YCSB_CLASSPATH").env_remove("SERVAL_TEST_JAVA_DRIVER");
     servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
         command.env_remove(variable);
     });
     if let Some(class_path) = &found.ycsb_class_path {
         command.env("SERVAL_YCSB_CLASSPATH", class_path);
+    }
+    if let Some(folder) = &found.java_driver {
+        command.env("SERVAL_TEST_JAVA_DRIVER", folder);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

@@ -1,7 +1,8 @@
-//! YCSB's own classes, fetched with Maven, for the tests that regenerate
-//! their goldens with them.
+//! What Maven brings: YCSB's own classes, for the tests that regenerate their
+//! goldens with them, and the Java driver.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Result;
@@ -27,6 +28,18 @@ pub(crate) fn class_path(children: &Children) -> Result<String> {
     children.check(&mut command)?;
     let text = fs::read_to_string(&output).map_err(|error| format!("{}: {error}", output.display()))?;
     Ok(text.trim().to_owned())
+}
+
+/// Builds the Java driver, and returns the folder of its jar.
+pub(crate) fn java_driver(children: &Children) -> Result<PathBuf> {
+    let folder = crate::root().join("drivers/java");
+    let mut command = Command::new("mvn");
+    command
+        .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])
+        .arg(folder.join("pom.xml"))
+        .arg("package");
+    children.check(&mut command)?;
+    Ok(folder.join("target"))
 }
 
 fn pom_text() -> String {

@@ -207,12 +207,27 @@ fn fresh_seed() -> u64 {
     serval_workload::random::split_mix(&mut state) >> 11
 }
 
+/// Names that Serval does not know: faults, and warnings.
+pub fn names(properties: &Properties, store: &StoreInfo, strict: bool) -> (Vec<Fault>, Vec<Fault>) {
+    let (faults, warnings) = properties.check_names(&p::catalog(), crate::foreign::PROPERTIES, strict);
+    if !store.passes_on() {
+        return (faults, warnings);
+    }
+    // The driver may know them; what looks like a slip is worth a word.
+    let near = |fault: &Fault| fault.problem.contains("did you mean");
+    let slips = faults
+        .into_iter()
+        .filter(near)
+        .map(|fault| Fault { problem: format!("{} It is passed to the driver", fault.problem), ..fault });
+    let ignored = |fault: &Fault| fault.problem.contains("has no effect");
+    (Vec::new(), slips.chain(warnings.into_iter().filter(ignored)).collect())
+}
+
 impl Plan {
     /// Checks everything and makes the plan. All faults come at once.
     pub fn new(request: Request) -> Result<Plan, Faults> {
         let Request { mut properties, phase, store, strict, resume } = request;
-        let (mut faults, mut warnings) =
-            properties.check_names(&p::catalog(), crate::foreign::PROPERTIES, strict);
+        let (mut faults, mut warnings) = names(&properties, store, strict);
         if let Some(info) = workload_info(&mut Reader::new(&properties)) {
             match workloads::derive(info, &mut properties) {
                 Ok(notes) => {

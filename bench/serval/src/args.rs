@@ -82,6 +82,12 @@ pub(crate) struct PropertyArgs {
     /// Name of this run, shown in status lines and results
     #[arg(short = 'l', long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) label: Option<String>,
+    /// Class of a YCSB binding, for the store java (java.class)
+    #[arg(long, value_name = "CLASS", hide_short_help = true)]
+    pub(crate) class: Option<String>,
+    /// Class path of a YCSB binding, for the store java (java.classpath)
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
+    pub(crate) classpath: Option<String>,
 }
 
 /// `serval bench`.
@@ -158,13 +164,13 @@ pub(crate) struct LoadArgs {
 /// Flags of YCSB that mean something to Java only, or repeat what the command says.
 #[derive(Debug, Args)]
 pub(crate) struct JavaArgs {
-    /// Java class path: accepted, without effect
+    /// Java class path: java.classpath for the store java, without effect for others
     #[arg(long = "cp", value_name = "PATH", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) class_path: Option<String>,
-    /// Java arguments: accepted, without effect
+    /// Java arguments: java.args for the store java, without effect for others
     #[arg(long = "jvm-args", value_name = "ARGS", hide_short_help = true, allow_hyphen_values = true)]
     pub(crate) jvm_args: Option<String>,
-    /// Store's class: accepted, the STORE wins
+    /// Store's class: java.class for the store java, else the STORE wins
     #[arg(long = "db", value_name = "CLASS", hide_short_help = true)]
     pub(crate) db: Option<String>,
     /// YCSB's flag of its load phase: accepted in 'load'
@@ -268,8 +274,19 @@ pub(crate) struct MergeArgs {
 }
 
 /// YCSB's long flags with a single dash.
-const SINGLE_DASH: [&str; 9] =
-    ["-threads", "-target", "-label", "-cp", "-jvm-args", "-db", "-load", "-table", "-help"];
+const SINGLE_DASH: [&str; 11] = [
+    "-threads",
+    "-target",
+    "-label",
+    "-cp",
+    "-jvm-args",
+    "-db",
+    "-load",
+    "-table",
+    "-help",
+    "-class",
+    "-classpath",
+];
 
 /// Puts YCSB's single-dash flags into the common form, for YCSB's commands
 /// only.
@@ -310,6 +327,8 @@ fn takes_value(flag: &str) -> bool {
         "--cp",
         "--jvm-args",
         "--db",
+        "--class",
+        "--classpath",
         "--result",
     ]
     .contains(&flag)

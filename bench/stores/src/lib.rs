@@ -7,6 +7,7 @@
 pub mod basic;
 mod delay;
 pub mod driver;
+pub mod java;
 pub mod memory;
 pub mod noop;
 pub mod redis;
@@ -33,6 +34,14 @@ pub struct StoreInfo {
     pub time_series: bool,
     /// Its properties.
     pub properties: Table,
+}
+
+impl StoreInfo {
+    /// Whether properties that Serval does not know may be known to the store:
+    /// drivers are passed all of them.
+    pub fn passes_on(&self) -> bool {
+        self.properties.properties.iter().any(|property| property.name == driver::TIMEOUT.name)
+    }
 }
 
 /// Does something with a store of whatever type.
@@ -79,6 +88,7 @@ stores! {
     sqlite::Sqlite,
     redis::Redis,
     driver::Driver,
+    java::Java,
 }
 
 /// A store that is in a build only if asked for.
@@ -133,6 +143,7 @@ pub fn unknown(name: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
     use serval_model::properties::{Origin, Source};
@@ -146,11 +157,24 @@ mod tests {
         }
     }
 
+    static JAVA_DRIVER: std::sync::LazyLock<tempfile::TempDir> =
+        std::sync::LazyLock::new(|| tempfile::tempdir().unwrap());
+
     /// What a store cannot do without.
     fn wanted(info: &StoreInfo) -> Properties {
         let mut properties = Properties::new();
-        if info.name == "driver" {
-            properties.set("driver.command", "true", Origin::Program("test"));
+        let settings: &[(&str, &str)] = match info.name {
+            "driver" => &[("driver.command", "true")],
+            "java" => {
+                let folder = JAVA_DRIVER.path();
+                std::fs::write(folder.join("serval-java-driver.jar"), "").unwrap();
+                properties.set("java.driver", folder.to_string_lossy(), Origin::Program("test"));
+                &[("java.class", "X"), ("java.program", "/bin/sh")]
+            }
+            _ => &[],
+        };
+        for (name, value) in settings {
+            properties.set(*name, *value, Origin::Program("test"));
         }
         properties
     }
@@ -179,7 +203,8 @@ mod tests {
         for info in STORES {
             let mut properties = wanted(info);
             for property in info.properties.properties {
-                let named = property.name.starts_with(&format!("{}.", info.name));
+                let named = property.name.starts_with(&format!("{}.", info.name))
+                    || (info.passes_on() && property.name.starts_with("driver."));
                 assert!(named || property.source == Source::Ycsb, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {

@@ -59,6 +59,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         threads: None,
         target: None,
         label: None,
+        class: None,
+        classpath: None,
     };
     let report = check::check(Driver::open(&properties(&given)?)?)?;
     if args.json {

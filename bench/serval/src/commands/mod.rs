@@ -8,10 +8,13 @@ pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod ycsb;
 
-use crate::{args::PropertyArgs, failure::Failure};
+use crate::{
+    args::{JavaArgs, PropertyArgs},
+    failure::Failure,
+};
 use serval_experiment::{properties as p, without_secrets};
 use serval_model::properties::{Fault, Faults, Origin, Properties};
-use serval_stores::StoreInfo;
+use serval_stores::{StoreInfo, java};
 
 /// Reads property files and what the command line sets over them. All faults
 /// come at once.
@@ -39,6 +42,8 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
         (&p::THREAD_COUNT, &args.threads, "-threads"),
         (&p::TARGET, &args.target, "-target"),
         (&p::LABEL, &args.label, "-l"),
+        (&java::CLASS, &args.class, "--class"),
+        (&java::CLASS_PATH, &args.classpath, "--classpath"),
     ];
     for (property, value, flag) in flags {
         if let Some(value) = value {
@@ -46,6 +51,25 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
         }
     }
     if faults.is_empty() { Ok(properties) } else { Err(Faults(faults)) }
+}
+
+/// YCSB's Java flags mean something to the store java.
+pub(crate) fn java_flags(info: &StoreInfo, args: &JavaArgs, properties: &mut Properties) {
+    if info.name != java::INFO.name {
+        return;
+    }
+    let flags = [
+        (&java::CLASS, &args.db, "-db"),
+        (&java::CLASS_PATH, &args.class_path, "-cp"),
+        (&java::ARGUMENTS, &args.jvm_args, "-jvm-args"),
+    ];
+    for (property, value, flag) in flags {
+        if let Some(value) = value
+            && !properties.has(property)
+        {
+            properties.set(property.name, value, Origin::CommandLine(flag.into()));
+        }
+    }
 }
 
 /// The store of a name.

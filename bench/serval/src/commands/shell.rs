@@ -1,12 +1,11 @@
 //! `serval shell`: single operations by hand, with the commands and answers
 //! of YCSB's shell.
 
-use super::{properties, store, tell_warnings};
+use super::{java_flags, properties, store, tell_warnings};
 use crate::{args::ShellArgs, failure::Failure};
 use rustyline::{DefaultEditor, error::ReadlineError};
 use serval_experiment::{
-    foreign,
-    properties::catalog,
+    plan::names,
     session::{Question, QuestionKind, open},
 };
 use serval_model::{
@@ -207,8 +206,9 @@ fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
 /// `serval shell STORE`.
 pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
     let info = store(&args.store)?;
-    let properties = properties(&args.properties)?;
-    let (faults, warnings) = properties.check_names(&catalog(), foreign::PROPERTIES, false);
+    let mut properties = properties(&args.properties)?;
+    java_flags(info, &args.java, &mut properties);
+    let (faults, warnings) = names(&properties, info, false);
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }

@@ -182,7 +182,6 @@ impl Driver {
     }
 
     /// A driver that a store of Serval's starts by itself.
-    #[allow(dead_code, reason = "the stores that start a driver by themselves come next")]
     pub(crate) fn program(
         command: impl Fn() -> Command + Send + Sync + 'static,
         shown: String,

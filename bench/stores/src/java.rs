@@ -1,0 +1,170 @@
+//! Any binding of YCSB's, hosted by the driver process of `drivers/java`: the
+//! jar and the class are given, and `site.ycsb.DB` is called as YCSB calls it.
+
+use crate::{
+    StoreInfo,
+    driver::{Driver, GRACE, TIMEOUT},
+};
+use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The class of the binding.
+pub const CLASS: Property = Property::serval(
+    "java.class",
+    Kind::Text,
+    "Class of the binding, for example site.ycsb.db.RedisClient (--class, and YCSB's -db).",
+);
+/// Its class path.
+pub const CLASS_PATH: Property = Property::serval(
+    "java.classpath",
+    Kind::Text,
+    "Where the binding's classes and jars are, separated by colons; FOLDER/* stands for all jars of a folder \
+     (--classpath, and YCSB's -cp). YCSB's own core is added at its end.",
+);
+/// Arguments of the virtual machine.
+pub const ARGUMENTS: Property = Property::serval(
+    "java.args",
+    Kind::Text,
+    "Arguments of the virtual machine, separated by spaces, for example -Xmx4g (YCSB's -jvm-args).",
+);
+const PROGRAM: Property = Property::serval(
+    "java.program",
+    Kind::Path,
+    "The java program, version 17 or later. Without it, that of JAVA_HOME, or the one on PATH.",
+);
+const FOLDER: Property = Property::serval(
+    "java.driver",
+    Kind::Path,
+    "Folder of serval-java-driver.jar and its lib. Without it, drivers/java/target is looked for beside and above the \
+     program and the working directory.",
+);
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "java",
+    aliases: &[],
+    summary: "Any binding of YCSB's: its jar and its class, in a driver process",
+    details: "A Java process hosts the class as YCSB does: one instance and one thread a client, init, cleanup, all \
+              properties passed on. Service time is measured in that process around the call, as YCSB measures it; \
+              DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f drivers/java \
+              package'. What the binding prints goes to standard error.",
+    time_series: true,
+    properties: Table {
+        heading: "java",
+        properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &TIMEOUT, &GRACE],
+    },
+};
+
+/// The jar of the driver.
+const JAR: &str = "serval-java-driver.jar";
+/// Where Maven puts it, from the folder of the sources.
+const BUILT: &str = "drivers/java/target";
+
+/// Opens the store.
+#[derive(Debug)]
+pub struct Java;
+
+impl Java {
+    /// From its properties; starts nothing.
+    pub fn open(properties: &Properties) -> Result<Driver, Faults> {
+        let mut reader = Reader::new(properties);
+        let class = reader.optional_text(&CLASS).filter(|class| !class.trim().is_empty());
+        if class.is_none() {
+            reader.fault_overall(
+                "nothing says which binding: set java.class (--class) to its class and java.classpath (--classpath) to \
+                 its jars",
+            );
+        }
+        let class_path = reader.optional_text(&CLASS_PATH).unwrap_or_default();
+        let missing: Vec<&str> = class_path
+            .split(':')
+            .filter(|entry| !entry.is_empty() && !Path::new(entry.trim_end_matches('*')).exists())
+            .collect();
+        if !missing.is_empty() {
+            reader.fault(&CLASS_PATH, format!("there is no {}", missing.join(", ")));
+        }
+        let (program, driver) = (program(&mut reader), driver_class_path(&mut reader));
+        let arguments: Vec<String> = reader
+            .optional_text(&ARGUMENTS)
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let mut all = OsString::from(&class_path);
+        if !class_path.is_empty() {
+            all.push(":");
+        }
+        all.push(driver);
+        let shown = format!("java {}", class.unwrap_or_default());
+        let command = move || {
+            let mut command = Command::new(&program);
+            command.args(&arguments).arg("-cp").arg(&all).args(["serval.driver.Main", "ycsb"]);
+            command
+        };
+        Driver::program(command, shown, properties, reader)
+    }
+}
+
+/// The java program; a fault if there is none.
+fn program(reader: &mut Reader<'_>) -> PathBuf {
+    let is_there = |path: &PathBuf| path.is_file();
+    if let Some(path) = reader.path(&PROGRAM) {
+        if !is_there(&path) {
+            reader.fault(&PROGRAM, "there is no such program");
+        }
+        return path;
+    }
+    let home = env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = home
+        .filter(is_there)
+        .or_else(|| env::split_paths(&path).map(|folder| folder.join("java")).find(is_there));
+    found.unwrap_or_else(|| {
+        reader.fault_overall(
+            "there is no Java: no java on PATH and no JAVA_HOME. Install Java 17 or later (Debian's default-jre-headless), \
+             or set java.program",
+        );
+        PathBuf::new()
+    })
+}
+
+/// The class path of the driver itself; a fault if it was not built.
+fn driver_class_path(reader: &mut Reader<'_>) -> OsString {
+    let found = match reader.path(&FOLDER) {
+        Some(folder) => {
+            let there = folder.join(JAR).is_file();
+            if !there {
+                reader.fault(&FOLDER, format!("there is no {JAR}"));
+            }
+            there.then_some(folder)
+        }
+        None => {
+            let found = search();
+            if found.is_none() {
+                reader.fault_overall(
+                    "the Java driver is not there: build it with 'mvn -f drivers/java package' (Java 17 and Maven), or set \
+                     java.driver to its folder",
+                );
+            }
+            found
+        }
+    };
+    let folder = found.unwrap_or_default();
+    let mut class_path = OsString::from(folder.join(JAR));
+    class_path.push(":");
+    class_path.push(folder.join("lib/*"));
+    class_path
+}
+
+/// The driver's folder, beside or above the program or the working directory.
+fn search() -> Option<PathBuf> {
+    let starts = [env::current_exe().ok(), env::current_dir().ok()];
+    starts.iter().flatten().flat_map(|start| start.ancestors()).find_map(|folder| {
+        [folder.join(BUILT), folder.to_owned()].into_iter().find(|folder| folder.join(JAR).is_file())
+    })
+}

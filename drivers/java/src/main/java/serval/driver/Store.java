@@ -1,0 +1,25 @@
+package serval.driver;
+
+import java.util.List;
+import java.util.Map;
+
+/** A store under test: what a driver drives. */
+interface Store {
+  /** The store's name, for messages. */
+  String name();
+
+  /** The verbs that it has: bits of the protocol's capabilities. */
+  int capabilities();
+
+  /** Facts for the result, such as versions. */
+  Map<String, String> facts();
+
+  /** Makes ready for records of this shape. Throws with words for the user when that cannot be. */
+  void prepare(String table, List<String> fields, boolean load) throws Exception;
+
+  /** One client's handle, made and used on the client's own thread. */
+  Client open(int number) throws Exception;
+
+  /** Ends what the clients have shared. */
+  default void close() throws Exception {}
+}

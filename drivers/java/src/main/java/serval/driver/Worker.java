@@ -1,0 +1,205 @@
+package serval.driver;
+
+import java.io.IOException;
+import java.nio.BufferUnderflowException;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.LinkedTransferQueue;
+
+/** A client's own thread: opens its handle, does its requests in turn, times them, answers. */
+final class Worker extends Thread {
+  static final int RESULT = 3;
+  private static final int OPEN = 3;
+  private static final int CLOSE = 4;
+  private static final int READ = 5;
+  private static final int UPDATE = 6;
+  private static final int INSERT = 7;
+  private static final int SCAN = 8;
+  private static final int DELETE = 9;
+  /** The end of the input. */
+  private static final byte[] END = {};
+  /** Where a result's status and time stand: after length, type and id. */
+  private static final int STATUS_AT = 9;
+
+  private final Store store;
+  private final int number;
+  private final Out out;
+  private final LinkedTransferQueue<byte[]> requests = new LinkedTransferQueue<>();
+  private final Frame frame = new Frame();
+  private Client client;
+  private volatile boolean ended;
+
+  Worker(Store store, int number, Out out) {
+    super("client-" + number);
+    this.store = store;
+    this.number = number;
+    this.out = out;
+  }
+
+  void give(byte[] request) {
+    requests.put(request);
+  }
+
+  /** Whether the client was closed and its thread takes nothing more. */
+  boolean hasEnded() {
+    return ended;
+  }
+
+  /** Closes what the protocol has not closed. */
+  void end() throws InterruptedException {
+    requests.put(END);
+    join();
+  }
+
+  @Override
+  public void run() {
+    try {
+      while (!ended) {
+        byte[] request = requests.take();
+        if (request == END) {
+          break;
+        }
+        serve(new Body(request));
+      }
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    } catch (IOException gone) {
+      // Serval is gone; the end of the input ends the driver.
+      ended = true;
+    } finally {
+      closeQuietly();
+    }
+  }
+
+  private void closeQuietly() {
+    if (client == null) {
+      return;
+    }
+    try {
+      client.close();
+    } catch (Exception | LinkageError error) {
+      System.err.println("client " + number + " cannot be closed: " + words(error));
+    }
+  }
+
+  private void serve(Body body) throws IOException {
+    int id = body.u32();
+    body.u32();
+    Client.Outcome outcome;
+    long took = 0;
+    frame.begin(RESULT).u32(id).octet(0).u64(0);
+    // Read and scan put their records where they belong at once; the message,
+    // which stands before them, is empty then.
+    frame.text("").records();
+    boolean closes = false;
+    try {
+      switch (body.type) {
+        case OPEN -> {
+          if (client == null) {
+            client = store.open(number);
+          }
+          outcome = Client.Outcome.OK;
+        }
+        case CLOSE -> {
+          closes = true;
+          long start = System.nanoTime();
+          outcome = client == null ? Client.Outcome.OK : client.close();
+          took = System.nanoTime() - start;
+          client = null;
+        }
+        default -> {
+          Call call = call(body);
+          long start = System.nanoTime();
+          outcome = call.go();
+          took = Math.max(System.nanoTime() - start, 1);
+        }
+      }
+    } catch (BufferUnderflowException tooShort) {
+      outcome = Client.Outcome.of(Client.Status.BAD_REQUEST, "the request is too short");
+    } catch (BadRequest bad) {
+      outcome = Client.Outcome.of(Client.Status.BAD_REQUEST, bad.getMessage());
+    } catch (Exception | LinkageError error) {
+      outcome = Client.Outcome.of(Client.Status.ERROR, words(error));
+      // A client that could not be opened takes no thread.
+      closes |= body.type == OPEN;
+    }
+    if (outcome.status() > Client.Status.BATCHED_OK.ordinal()) {
+      frame.begin(RESULT).u32(id).octet(outcome.status()).u64(took).text(outcome.message()).u32(0);
+    } else {
+      frame.patch(STATUS_AT, outcome.status(), 1);
+      frame.patch(STATUS_AT + 1, took, 8);
+    }
+    if (!frame.end()) {
+      String words = "the records are more than the driver protocol takes in one answer";
+      frame.begin(RESULT).u32(id).octet(Client.Status.ERROR.ordinal()).u64(took).text(words).u32(0);
+      frame.end();
+    }
+    // Before the answer, so that the next OPEN finds it so.
+    ended |= closes;
+    out.send(frame);
+  }
+
+  private interface Call {
+    Client.Outcome go() throws Exception;
+  }
+
+  private static final class BadRequest extends Exception {
+    private static final long serialVersionUID = 1;
+
+    BadRequest(String message) {
+      super(message);
+    }
+  }
+
+  /** Reads what is asked, outside of the time that is measured. */
+  private Call call(Body body) throws BadRequest {
+    Client client = this.client;
+    if (client == null) {
+      throw new BadRequest("client " + number + " is not open");
+    }
+    switch (body.type) {
+      case READ, UPDATE, INSERT, SCAN, DELETE -> {}
+      default -> throw new BadRequest("a request of type " + (body.type & 255));
+    }
+    String table = body.text();
+    String key = body.text();
+    switch (body.type) {
+      case READ -> {
+        List<String> fields = body.fields();
+        return () -> client.read(table, key, fields, frame);
+      }
+      case SCAN -> {
+        long count = body.u64();
+        List<String> fields = body.fields();
+        return () -> client.scan(table, key, count, fields, frame);
+      }
+      case DELETE -> {
+        return () -> client.delete(table, key);
+      }
+      default -> {
+        Map<String, byte[]> values = body.record();
+        return body.type == UPDATE
+            ? () -> client.update(table, key, values)
+            : () -> client.insert(table, key, values);
+      }
+    }
+  }
+
+  /** An error in words: its message with its cause's, or its name. */
+  static String words(Throwable error) {
+    StringBuilder words = new StringBuilder();
+    for (Throwable at = error; at != null; at = at.getCause()) {
+      String message = at.getMessage() == null ? at.getClass().getName() : at.getMessage();
+      if (at instanceof LinkageError || at instanceof ClassNotFoundException) {
+        message = at.getClass().getSimpleName() + ": " + message;
+      }
+      if (words.indexOf(message) < 0) {
+        words.append(words.isEmpty() ? "" : ": ").append(message);
+      }
+      if (at.getCause() == at) {
+        break;
+      }
+    }
+    return words.toString();
+  }
+}
