@@ -93,6 +93,9 @@ async fn exists<C: Client>(
         Status::NotFound => Ok(false),
         _ if outcome.is_ok() => Ok(true),
         status => {
+            if let Some(lost) = client.lost() {
+                return Err(lost);
+            }
             let words = outcome.message.unwrap_or_else(|| status.name().into());
             Err(StoreError::new("store", format!("reading the record '{key}' fails: {words}")))
         }
