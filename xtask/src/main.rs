@@ -55,6 +55,13 @@ enum Task {
         #[arg(long, value_name = "P")]
         password: Option<String>,
     },
+    /// Bare round trips over a Unix socket, for `bench driver`
+    #[command(hide = true)]
+    RoundTrips {
+        /// Be the end that answers
+        #[arg(long)]
+        answer: bool,
+    },
     /// Run benchmarks by name, all of them when none is named
     Bench(bench::Arguments),
 }
@@ -82,6 +89,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Serve { server, port, password } => {
             serve(&server, &Options { port, password }, children).map(|()| true)
         }
+        Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
     }
 }

@@ -40,13 +40,13 @@ const REDIS_KEYS: [&str; 8] = [
 ];
 
 /// The value of a `[METRIC], name, value` line.
-fn line_value(text: &str, start: &str) -> Result<f64> {
+pub(super) fn line_value(text: &str, start: &str) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(start));
     line.and_then(|value| value.trim().parse().ok()).ok_or_else(|| format!("no line '{start}' in:\n{text}"))
 }
 
 /// The number after a name in a JSON document, from the first `section` on.
-fn json_number(text: &str, section: &str, name: &str) -> Result<f64> {
+pub(super) fn json_number(text: &str, section: &str, name: &str) -> Result<f64> {
     let from = text.find(&format!("\"{section}\"")).unwrap_or_default();
     let rest = text[from..].split_once(&format!("\"{name}\":")).map(|(_, rest)| rest.trim_start());
     let number = rest.and_then(|rest| rest.split([',', '\n', '}']).next());
@@ -55,7 +55,7 @@ fn json_number(text: &str, section: &str, name: &str) -> Result<f64> {
         .ok_or_else(|| format!("no {section}.{name} in the result"))
 }
 
-fn workload_c() -> Vec<String> {
+pub(super) fn workload_c() -> Vec<String> {
     vec!["-P".into(), crate::root().join("workloads/workloadc").display().to_string()]
 }
 

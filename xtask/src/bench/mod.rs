@@ -12,6 +12,7 @@ use crate::Result;
 use crate::children::Children;
 
 mod baseline;
+pub(crate) mod driver;
 mod figures;
 mod measure;
 
@@ -69,6 +70,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "pacing",
         measures: "a paced run on Redis at half of saturation: rate, lateness, CPU",
         run: figures::pacing,
+    },
+    Benchmark {
+        name: "driver",
+        measures: "the way to a driver in another process, its rate, and a Java store of known speed",
+        run: driver::driver,
     },
 ];
 

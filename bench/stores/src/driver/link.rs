@@ -9,14 +9,15 @@ use super::frame::{Body, Frames, Nonsense, put_frame, put_u32, tell};
 use std::{
     cell::RefCell,
     future::Future,
+    io::{ErrorKind, Read, Write},
+    os::unix::net::UnixStream,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::UnixStream,
+    io::{Interest, unix::AsyncFd},
     time::{Interval, interval},
 };
 
@@ -62,10 +63,12 @@ pub(crate) struct TooLong;
 
 impl Link {
     /// A link over a connection, and the task that works it.
-    pub(crate) fn new(stream: UnixStream, timeout: Duration) -> (Rc<Link>, Worker) {
+    pub(crate) fn new(stream: UnixStream, timeout: Duration) -> std::io::Result<(Rc<Link>, Worker)> {
+        stream.set_nonblocking(true)?;
         let link = Rc::new(Link::default());
         let worker = Worker {
-            stream,
+            stream: watch(stream, Interest::READABLE)?,
+            full: None,
             link: Rc::clone(&link),
             frames: Frames::default(),
             writing: Vec::new(),
@@ -73,7 +76,7 @@ impl Link {
             looks: interval(timeout / LOOKS),
             quiet: 0,
         };
-        (link, worker)
+        Ok((link, worker))
     }
 
     /// A place for a client.
@@ -179,7 +182,11 @@ impl Inner {
 /// The task that works a link. Ends when the link is broken.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    stream: UnixStream,
+    /// Watched for what comes only: a socket watched for room as well wakes
+    /// us each time that the driver reads, for nothing.
+    stream: AsyncFd<UnixStream>,
+    /// The same, watched for room, while there is none.
+    full: Option<AsyncFd<UnixStream>>,
     link: Rc<Link>,
     frames: Frames,
     /// What is being written, and how much of it is.
@@ -188,6 +195,14 @@ pub(crate) struct Worker {
     looks: Interval,
     /// Looks in a row at which requests were under way and nothing had come.
     quiet: u32,
+}
+
+/// Has the loop watch a socket for one thing.
+#[allow(unsafe_code, reason = "at the border to the system; the safe way watches for both")]
+fn watch(stream: UnixStream, interest: Interest) -> std::io::Result<AsyncFd<UnixStream>> {
+    // SAFETY: the stream owns its descriptor, which stays open and the same
+    // until the watcher, which then owns the stream, has taken it off the loop.
+    unsafe { AsyncFd::register_with_interest(stream, interest) }
 }
 
 fn failed(error: &std::io::Error) -> String {
@@ -209,26 +224,62 @@ impl Worker {
                     return Ok(());
                 }
             }
-            match Pin::new(&mut self.stream).poll_write(context, &self.writing[self.written..]) {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(Ok(count)) => self.written += count,
-                Poll::Ready(Err(error)) => return Err(failed(&error)),
+            match self.stream.get_ref().write(&self.writing[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.has_room(context).map_err(|error| failed(&error))? {
+                        continue;
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(failed(&error)),
             }
+        }
+    }
+
+    /// Whether the socket takes more now; if not, it will wake us.
+    fn has_room(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
+        if self.full.is_none() {
+            let stream = self.stream.get_ref().try_clone()?;
+            self.full = Some(watch(stream, Interest::WRITABLE)?);
+        }
+        let Some(full) = &self.full else { return Ok(true) };
+        match full.poll_write_ready(context) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(mut ready)) => {
+                // Tried once more; watched anew if that was not enough.
+                ready.clear_ready();
+                self.full = None;
+                Ok(true)
+            }
+            Poll::Ready(Err(error)) => Err(error),
         }
     }
 
     /// Reads all that there is.
     fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         loop {
-            let mut buffer = ReadBuf::new(self.frames.room());
-            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+            let mut ready = match self.stream.poll_read_ready(context) {
                 Poll::Pending => return Ok(()),
-                Poll::Ready(Err(error)) => return Err(failed(&error)),
-                Poll::Ready(Ok(())) => {}
-            }
-            let count = buffer.filled().len();
-            if count == 0 {
-                return Err(super::CLOSED.to_owned());
+                Poll::Ready(ready) => ready.map_err(|error| failed(&error))?,
+            };
+            let room = self.frames.room();
+            let wanted = room.len();
+            let count = match self.stream.get_ref().read(room) {
+                Ok(0) => return Err(super::CLOSED.to_owned()),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    ready.clear_ready();
+                    continue;
+                }
+                Err(error) => return Err(failed(&error)),
+            };
+            // Less than asked for means that there is no more: what comes
+            // later makes it ready again.
+            if count < wanted {
+                ready.clear_ready();
             }
             self.frames.filled(count);
             self.quiet = 0;

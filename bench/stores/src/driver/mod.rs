@@ -452,9 +452,7 @@ impl Store for Driver {
                 (stream, welcome.capabilities)
             }
         };
-        stream.set_nonblocking(true).map_err(failed)?;
-        let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
-        let (link, worker) = Link::new(stream, self.timeout);
+        let (link, worker) = Link::new(stream, self.timeout).map_err(failed)?;
         tokio::task::spawn_local(worker);
         Ok(Local { link, shared: Arc::clone(&self.shared), batches: capabilities & CAN_BATCH != 0 })
     }
