@@ -202,7 +202,7 @@ pub(crate) struct Worker {
 fn watch(stream: UnixStream, interest: Interest) -> std::io::Result<AsyncFd<UnixStream>> {
     // SAFETY: the stream owns its descriptor, which stays open and the same
     // until the watcher, which then owns the stream, has taken it off the loop.
-    unsafe { AsyncFd::register_with_interest(stream, interest) }
+    Ok(unsafe { AsyncFd::register_with_interest(stream, interest) }?)
 }
 
 fn failed(error: &std::io::Error) -> String {
