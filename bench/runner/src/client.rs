@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Course {
     /// The start of the run, pacing included.
     pub(crate) start: u64,
-    /// The end of warm-up: units that begin later count.
+    /// The end of warm-up: what ends later counts.
     pub(crate) measure_from: u64,
     /// When no further unit may begin; moved by an interruption.
     pub(crate) end_at: AtomicU64,
@@ -47,7 +47,6 @@ struct Unit {
     intended: u64,
     start: u64,
     last_end: u64,
-    warm_up: bool,
 }
 
 async fn send<C: Client>(client: &mut C, operation: &Operation, reply: &mut Reply) -> Outcome {
@@ -99,7 +98,9 @@ impl Seat<'_> {
             };
             if let Some(unit) = unit {
                 let units = operation.units();
-                if !unit.warm_up {
+                // What began in the warm-up and ends after it is measured:
+                // a stall at the boundary must not vanish.
+                if unit.last_end >= course.measure_from {
                     self.recorder.unit(units, end.ok);
                     left = left.saturating_sub(units);
                 }
@@ -166,11 +167,10 @@ impl Seat<'_> {
                 Some(ref mut unit) => (unit, start),
                 None => {
                     let intended = intended.unwrap_or(start);
-                    if course.schedule.is_some() && intended >= course.measure_from {
+                    if course.schedule.is_some() && start >= course.measure_from {
                         self.recorder.late(start - intended);
                     }
-                    let warm_up = intended < course.measure_from;
-                    (unit.insert(Unit { intended, start, last_end: start, warm_up }), intended)
+                    (unit.insert(Unit { intended, start, last_end: start }), intended)
                 }
             };
             self.slot.begin(op_intended);
@@ -181,8 +181,7 @@ impl Seat<'_> {
             let end = clock::now();
             self.slot.end(end);
             begun.last_end = end;
-            let warm_up = begun.warm_up;
-            let at = self.moment(warm_up, end);
+            let at = self.moment(end < course.measure_from, end);
             let metric = if operation.batch().is_empty() {
                 Metric::from(operation.kind)
             } else {
@@ -245,6 +244,7 @@ impl Seat<'_> {
         let times = Times { service: unit.last_end - unit.start, response: unit.last_end - unit.intended };
         let status = if ok { Status::Ok } else { Status::Error };
         let outcome = Outcome { status, message: None };
-        self.recorder.record(metric, &outcome, times, self.moment(unit.warm_up, unit.last_end));
+        let warm_up = unit.last_end < self.course.measure_from;
+        self.recorder.record(metric, &outcome, times, self.moment(warm_up, unit.last_end));
     }
 }

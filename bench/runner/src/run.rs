@@ -180,7 +180,7 @@ pub enum EndedBy {
     Time,
     /// Somebody asked.
     Interrupted,
-    /// The store was lost.
+    /// The store was lost, or clients stopped for failures.
     Failed,
 }
 
@@ -339,7 +339,11 @@ impl Conductor<'_> {
         // Long enough for every client to be awake when the first is due.
         let start = clock::now() + 1_000_000;
         let measure_from = start + warm_up;
-        let end_at = match options.time {
+        // A schedule that ends bounds the run as a time does: a store that
+        // hangs must not hold it for ever.
+        let scheduled = options.rate.as_ref().and_then(RateSchedule::length_s).map(Duration::from_secs_f64);
+        let time = options.time.into_iter().chain(scheduled).min();
+        let end_at = match time {
             Some(time) => measure_from.saturating_add(time.as_nanos().min(u128::from(u64::MAX)) as u64),
             None => u64::MAX,
         };
@@ -369,7 +373,7 @@ impl Conductor<'_> {
         Ok(RunRecord {
             started,
             duration: Duration::from_nanos(ended - measure_from),
-            warm_up: options.warm_up,
+            warm_up: options.warm_up.min(Duration::from_nanos(ended.saturating_sub(start))),
             ended_by,
             totals,
             recorders: self.recorders,
@@ -453,8 +457,9 @@ impl Conductor<'_> {
             if all {
                 // Clients see the end of the time for themselves, and may all
                 // have left by now.
-                if ended_by == EndedBy::Count && self.out_of_time(course) {
-                    ended_by = EndedBy::Time;
+                if ended_by == EndedBy::Count && self.unfinished_units(course) {
+                    let in_time = clock::now() < course.end_at.load(Relaxed);
+                    ended_by = if in_time { EndedBy::Failed } else { EndedBy::Time };
                 }
                 break;
             }
@@ -495,11 +500,16 @@ impl Conductor<'_> {
         (ended_by, cpu)
     }
 
-    /// Whether clients that have left did so for the time and not because
-    /// all was done.
-    fn out_of_time(&self, course: &Course) -> bool {
+    /// Whether clients that have left did so for the time, or for failures,
+    /// and not because all was done.
+    fn unfinished_units(&self, course: &Course) -> bool {
         let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
-        clock::now() >= course.end_at.load(Relaxed) && self.units.is_none_or(|units| done < units)
+        match self.units {
+            Some(units) => done < units,
+            // Nothing but the time, or the schedule, ends such a run. The last
+            // of a schedule may be done before it is over.
+            None => course.schedule.is_none() || clock::now() >= course.end_at.load(Relaxed),
+        }
     }
 
     fn interval(&mut self, series: &mut Series, course: &Course, now: u64) {
@@ -548,7 +558,7 @@ impl Conductor<'_> {
         let end_at = course.end_at.load(Relaxed);
         let (mut in_flight, mut not_started, mut late) = <(Histogram, Histogram, Histogram)>::default();
         let mut waiting = |intended: u64, n: u64| {
-            if (course.measure_from..end_at).contains(&intended) {
+            if intended < end_at {
                 not_started.record_n(end_at - intended, n);
                 late.record_n(end_at - intended, n);
             }

@@ -262,3 +262,28 @@ fn the_series_adds_up_to_the_whole() {
     assert_eq!(sum.0, reads(&record));
     assert!(sum.1 >= 5, "{} intervals", sum.1);
 }
+
+#[test]
+fn a_schedule_that_is_over_ends_a_run_whose_store_hangs() {
+    for execution in BOTH {
+        let options = RunOptions {
+            clients: 2,
+            rate: Some(RateSchedule::parse("1000 for 30ms").unwrap()),
+            arrivals: Arrivals::Uniform,
+            grace: Duration::from_millis(20),
+            ..RunOptions::default()
+        };
+        let store = TestStore::new(execution, Answer::NeverFor { client: 1, operation: 1 });
+        let record = go(store, &options).unwrap();
+        assert_eq!((record.in_flight.count(), record.ended_by), (1, EndedBy::Time));
+    }
+}
+
+#[test]
+fn clients_that_stop_early_have_not_done_all() {
+    for execution in BOTH {
+        let store = TestStore::new(execution, Answer::LostAt(5));
+        let options = RunOptions { units: Some(1000), ..RunOptions::default() };
+        assert_eq!(go(store, &options).unwrap().ended_by, EndedBy::Failed);
+    }
+}

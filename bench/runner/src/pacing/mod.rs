@@ -58,6 +58,10 @@ pub struct Schedule {
     source: Source,
 }
 
+/// Operations of a client that are looked at one by one when they have not
+/// been started at the end.
+const SAMPLES: u64 = 1_000_000;
+
 impl Schedule {
     /// The schedule of a run.
     pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, seed: u64) -> Self {
@@ -103,14 +107,19 @@ impl Schedule {
                 .map(|(i, taken)| (taken.0.load(Relaxed) * self.clients + i as u64, self.clients))
                 .collect(),
             Source::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
-            Source::Poisson(_) => {
-                while let Some(start) = self.take(0).filter(|start| *start < end) {
-                    each(start, 1);
+            Source::Poisson(state) => {
+                let sum = state.lock().unwrap_or_else(PoisonError::into_inner).1;
+                if due_by_end - sum < SAMPLES as f64 {
+                    while let Some(start) = self.take(0).filter(|start| *start < end) {
+                        each(start, 1);
+                    }
+                    return;
                 }
-                return;
+                // So many vary by a thousandth at most: they stand evenly for
+                // those that would be drawn.
+                vec![(sum.ceil() as u64, 1)]
             }
         };
-        const SAMPLES: u64 = 1_000_000;
         for (first, step) in parts {
             let left = ((due_by_end - first as f64) / step as f64).ceil().max(0.0) as u64;
             let stride = left.div_ceil(SAMPLES).max(1);
