@@ -90,7 +90,6 @@ impl Bench {
                 phase,
                 store: request.store,
                 strict: true,
-                resume: None,
             });
             plan.map_err(|more| {
                 let new: Vec<_> = more.0.into_iter().filter(|fault| !faults.0.contains(fault)).collect();
@@ -148,13 +147,8 @@ impl Bench {
         let mut properties = self.run.properties.clone();
         let why = Origin::Program("serval bench: the rate of the load");
         properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);
-        let mut run = Plan::new(Request {
-            properties,
-            phase: Phase::Run,
-            store: self.request.store,
-            strict: true,
-            resume: None,
-        })?;
+        let mut run =
+            Plan::new(Request { properties, phase: Phase::Run, store: self.request.store, strict: true })?;
         run.options.seed = self.run.options.seed;
         run.label = std::mem::take(&mut self.run.label);
         self.run = run;

@@ -94,22 +94,6 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
     ))
 }
 
-/// Records around the end of an interrupted load that may or may not be
-/// there: what its clients had in hand, generously.
-const RESUME_WINDOW: u64 = 10_000;
-
-/// Where a load that was interrupted goes on: the first record that may be
-/// missing, and the first that is certainly not there yet.
-pub fn resume_point(plan: &Plan, session: &dyn Session) -> Result<Option<(u64, u64)>, StoreError> {
-    let Some(core) = &plan.core else { return Ok(None) };
-    let (first, end) = core.load_range();
-    session.prepare(&plan.workload.schema(), Purpose::Load)?;
-    let table = plan.workload.schema().table;
-    let missing = session.first_missing(&table, first, end, &|number| core.key(number))?;
-    let window = RESUME_WINDOW.max(4 * plan.options.clients as u64 * core.batch());
-    Ok(Some((missing.saturating_sub(window).max(first), missing.saturating_add(window).min(end))))
-}
-
 /// Carries out a plan on an open store.
 pub fn perform(
     plan: &Plan,

@@ -33,8 +33,6 @@ pub struct Request {
     pub store: &'static StoreInfo,
     /// Whether every unknown property is a fault.
     pub strict: bool,
-    /// Where an interrupted load goes on: see [`Circumstances::resume`].
-    pub resume: Option<(u64, u64)>,
 }
 
 /// What YCSB's output shows.
@@ -226,7 +224,7 @@ pub fn names(properties: &Properties, store: &StoreInfo, strict: bool) -> (Vec<F
 impl Plan {
     /// Checks everything and makes the plan. All faults come at once.
     pub fn new(request: Request) -> Result<Plan, Faults> {
-        let Request { mut properties, phase, store, strict, resume } = request;
+        let Request { mut properties, phase, store, strict } = request;
         let (mut faults, mut warnings) = names(&properties, store, strict);
         if let Some(info) = workload_info(&mut Reader::new(&properties)) {
             match workloads::derive(info, &mut properties) {
@@ -244,13 +242,16 @@ impl Plan {
         let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
         let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
         let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
+        // A schedule that ends says how many operations there will be.
+        let scheduled = rate.as_ref().and_then(|rate| Some(rate.due(rate.length_s()?) as u64));
+        let warm = rate.as_ref().map_or(0.0, |rate| rate.rate_max() * warm_up.as_secs_f64()) as u64;
         let facts = Circumstances {
             phase,
             clients,
-            operations,
+            operations: operations.or(scheduled.map(|due| due + warm)),
             time: time.map(|time| time + warm_up),
             target: rate.as_ref().map(RateSchedule::rate_max),
-            resume,
+            resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that
         // all faults come at once.

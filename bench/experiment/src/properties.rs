@@ -105,7 +105,8 @@ pub const SEED: Property = Property::serval(
 pub const LOAD_RESUME: Property = Property::serval(
     "load.resume",
     Kind::Flag,
-    "Whether a load that was interrupted goes on: finds by reading how far it came, and inserts what is missing.",
+    "Whether a load that was interrupted goes on: looks at every record, and inserts those that are missing. Looking is \
+     not in the results.",
 )
 .default("false");
 /// Load or run.

@@ -21,15 +21,6 @@ pub trait Session {
     fn describe(&self) -> Vec<(String, String)>;
     /// How many of these keys have a record.
     fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError>;
-    /// The first number from `first` to before `end` whose key has no record,
-    /// by bisection: right where records were inserted in turn.
-    fn first_missing(
-        &self,
-        table: &str,
-        first: u64,
-        end: u64,
-        key: &dyn Fn(u64) -> String,
-    ) -> Result<u64, StoreError>;
     /// Runs a workload.
     fn run(
         &self,
@@ -122,27 +113,6 @@ impl<S: Store> Session for Open<S> {
                 count += usize::from(exists(client, table, key, &mut reply).await?);
             }
             Ok(count)
-        })?
-    }
-
-    fn first_missing(
-        &self,
-        table: &str,
-        first: u64,
-        end: u64,
-        key: &dyn Fn(u64) -> String,
-    ) -> Result<u64, StoreError> {
-        probe(&*self.0, async |client| {
-            let (mut low, mut high, mut reply) = (first, end, Reply::new());
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if exists(client, table, &key(middle), &mut reply).await? {
-                    low = middle + 1
-                } else {
-                    high = middle
-                }
-            }
-            Ok(low)
         })?
     }
 

@@ -141,6 +141,8 @@ pub struct Operation {
     pub record: Record,
     /// Records wanted by a scan.
     pub scan_length: u64,
+    /// Records of a batch that need not be inserted, and count as done.
+    pub skipped: u64,
     batch: Vec<(String, Record)>,
     batch_used: usize,
 }
@@ -155,6 +157,7 @@ impl Operation {
             fields: FieldSelection::default(),
             record: Record::new(),
             scan_length: 0,
+            skipped: 0,
             batch: Vec::new(),
             batch_used: 0,
         }
@@ -168,6 +171,7 @@ impl Operation {
         self.fields.all();
         self.record.clear();
         self.scan_length = 0;
+        self.skipped = 0;
         self.batch_used = 0;
     }
 
@@ -191,7 +195,7 @@ impl Operation {
 
     /// How many operations this counts for: the batch's length, or one.
     pub fn units(&self) -> u64 {
-        self.batch_used.max(1) as u64
+        (self.batch_used as u64 + self.skipped).max(1)
     }
 }
 

@@ -65,7 +65,12 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     }
     if let Some(pacing) = &document.pacing {
         let done = document.overall.throughput;
-        if done < pacing.target * TARGET_REACHED {
+        // Random arrivals are more or fewer than their mean, by the square
+        // root of their number.
+        let due = pacing.target * document.overall.duration_s;
+        let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
+        let missing = due - done * document.overall.duration_s;
+        if missing > due * (1.0 - TARGET_REACHED) + chance {
             let text = format!(
                 "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
                 rate(pacing.target),

@@ -62,7 +62,7 @@ fn allocations(properties: &str, phase: Phase, operations: u64) -> u64 {
         operations: Some(operations),
         time: None,
         target: None,
-        resume: None,
+        resume: false,
     };
     let workload: Arc<dyn Workload> = Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap());
     reader.finish().unwrap();

@@ -68,6 +68,12 @@ impl From<FolderError> for Failure {
     }
 }
 
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        ExperimentError::Run(error).into()
+    }
+}
+
 impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
         match error {

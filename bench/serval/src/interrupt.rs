@@ -26,10 +26,22 @@ impl Unfinished {
     }
 }
 
+/// The signals that are ignored, a bit each, the first the lowest: none where
+/// the system does not say.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
 /// Has signals end runs under the control that is returned.
 pub(crate) fn control() -> (Control, Unfinished) {
     let (control, unfinished) = (Control::default(), Unfinished::default());
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else {
+    // A signal that nohup, or a shell in the background, has had ignored
+    // stays so.
+    let ignored = ignored();
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
+    let Ok(mut signals) = Signals::new(wanted) else {
         // Then signals do what they do by default.
         return (control, unfinished);
     };

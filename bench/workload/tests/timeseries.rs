@@ -29,7 +29,7 @@ const RUN: Circumstances = Circumstances {
     operations: Some(10_000),
     time: None,
     target: None,
-    resume: None,
+    resume: false,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 const NOW: Duration = Duration::from_millis(1_700_000_000_123);

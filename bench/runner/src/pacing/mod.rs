@@ -149,6 +149,18 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// The end of a run must not take as long as what was not started.
+    #[test]
+    fn a_great_rest_is_a_sample_that_stands_for_all_of_it() {
+        for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
+            let schedule = schedule(1e9, arrivals, 4);
+            let (mut calls, mut sum, mut last) = (0u64, 0u64, 0);
+            schedule.take_rest(3_000_000_000, |start, n| (calls, sum, last) = (calls + 1, sum + n, start));
+            assert!(calls <= 4 * SAMPLES && last < 3_000_000_000, "{arrivals:?}: {calls} calls");
+            assert!(sum.abs_diff(3_000_000_000) < 10, "{arrivals:?}: {sum}");
+        }
+    }
+
     fn schedule(rate: f64, arrivals: Arrivals, clients: usize) -> Schedule {
         Schedule::new(RateSchedule::constant(rate), arrivals, clients, 1)
     }

@@ -1,6 +1,9 @@
 //! `serval bench`: one command from nothing to a result.
 
-use super::{command_line, properties, store, tell_warnings, ycsb::exit_code};
+use super::{
+    command_line, properties, store, tell_warnings,
+    ycsb::{exit_code, interrupted_or},
+};
 use crate::{
     args::BenchArgs,
     failure::{self, Failure},
@@ -10,11 +13,10 @@ use crate::{
 };
 use serval_experiment::{
     bench::{Bench, BenchRequest},
-    perform::ExperimentError,
     properties as p,
 };
 use serval_model::properties::{Faults, Origin, Properties};
-use serval_runner::{EndedBy, RunError};
+use serval_runner::EndedBy;
 use serval_workload::core::properties as core;
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -89,7 +91,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             let loaded = bench.load(&control, &mut show);
             show.finish();
             let loaded = match loaded {
-                Err(ExperimentError::Run(RunError::Interrupted)) => return Err(interrupted()),
+                Err(_) if control.interrupted() => return Err(interrupted()),
                 loaded => loaded?,
             };
             if let Some(loaded) = &loaded {
@@ -117,7 +119,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let mut show = Show::new(&bench.run, false);
     let performed = bench.run(&control, &mut show);
     show.finish();
-    let performed = performed?;
+    let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     let code = exit_code(&bench.run, &performed);
     let text = if args.json {
         render::json(&performed.document)?

@@ -12,7 +12,7 @@ use crate::{
 use serval_experiment::{
     bench::effective_properties,
     folder::{FolderError, ResultFolder},
-    perform::{Files, Performed, perform, resume_point},
+    perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
     properties as p,
     session::open,
@@ -20,7 +20,7 @@ use serval_experiment::{
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
 use serval_report::ycsb::{Metrics, StatusLine};
-use serval_runner::{EndedBy, Interval, Observer, Progress};
+use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{
     collections::BTreeSet,
@@ -48,20 +48,13 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     if resume {
         properties.set(p::LOAD_RESUME.name, "true", Origin::CommandLine("--resume".into()));
     }
-    let request = Request { properties, phase, store: info, strict: false, resume: None };
-    let mut plan = Plan::new(request.clone())?;
+    let plan = Plan::new(Request { properties, phase, store: info, strict: false })?;
     tell_warnings(&plan.warnings);
     export::check(&plan)?;
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
     let session = open(info.name, &plan.properties)?;
     if plan.resume && phase == Phase::Load {
-        let resume = resume_point(&plan, &*session)?;
-        let seed = plan.options.seed;
-        plan = Plan::new(Request { resume, ..request })?;
-        plan.options.seed = seed;
-        if let Some((from, _)) = resume {
-            anstream::eprintln!("going on with the load at record {from}");
-        }
+        anstream::eprintln!("looking at every record, and loading those that are missing");
     }
     let clients = plan.options.clients;
     let units = plan.workload.units().or(plan.options.units);
@@ -77,7 +70,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
     let performed = perform(&plan, &*session, &control, &mut show, growing, command_line());
     show.bar.finish();
-    let performed = performed?;
+    let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     show.last_line(&performed);
     drop(session);
     for warning in &performed.document.warnings {
@@ -91,8 +84,18 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         (Some(folder), _) => keep(folder, &plan, &performed),
     };
     unfinished.set(None);
-    if phase == Phase::Load && performed.record.ended_by == EndedBy::Interrupted {
-        anstream::eprintln!("the load is not complete; the same command with --resume goes on with it");
+    let loaded = performed.document.overall.operations - performed.document.overall.failed;
+    if let Some(missing) = plan.workload.units().and_then(|units| units.checked_sub(loaded))
+        && phase == Phase::Load
+        && missing > 0
+    {
+        // What ends with the process cannot be gone on with.
+        let advice = match info.name {
+            "memory" | "noop" | "basic" => "",
+            _ => "; the same command with --resume loads them",
+        };
+        let missing = serval_report::units::count(missing);
+        anstream::eprintln!("the load is not complete: {missing} records are missing{advice}");
     }
     // What could not be written is said after all numbers are out.
     if let Some(error) = performed.unwritten {
@@ -117,16 +120,29 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
     Ok(())
 }
 
+/// An error after a signal is the signal's: a system call was interrupted.
+pub(crate) fn interrupted_or(error: ExperimentError, control: &Control) -> Failure {
+    match error {
+        ExperimentError::Store(_) | ExperimentError::Run(_) if control.interrupted() => {
+            RunError::Interrupted.into()
+        }
+        error => error.into(),
+    }
+}
+
 /// The exit status of a phase that has ended.
 pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     let overall = &performed.document.overall;
-    let done = overall.operations.max(1) as f64;
+    // What got no answer has not succeeded.
+    let unanswered = performed.document.censored.in_flight;
+    let done = (overall.operations + unanswered).max(1) as f64;
+    let failed = (overall.failed + unanswered) as f64;
     let unfinished_load =
         plan.phase == Phase::Load && plan.workload.units().is_some_and(|units| overall.operations < units);
     if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {
         return ExitCode::from(failure::INTERRUPTED);
     }
-    if overall.failed as f64 / done > plan.failures_allowed || (unfinished_load && overall.failed > 0) {
+    if failed / done > plan.failures_allowed || unfinished_load || overall.operations == 0 {
         return ExitCode::from(failure::OPERATIONS_FAILED);
     }
     ExitCode::SUCCESS

@@ -1,4 +1,8 @@
 //! A client of a load: inserts the next records until all are there.
+//!
+//! A load that goes on after an interruption looks at every record before it
+//! inserts it. Which ones are missing cannot be told from the first that is:
+//! clients run ahead of each other, by as much as one of them was held up.
 
 use super::{Shared, around};
 use crate::{
@@ -7,7 +11,10 @@ use crate::{
     workload::{ClientWorkload, End, Last, Place, Step},
 };
 use serval_model::{Operation, OperationKind, Outcome, Status};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 /// Sets the random numbers of records apart from those of clients.
 const RECORDS: u64 = 0x5245_434f_5244_5321;
@@ -32,52 +39,93 @@ pub(super) struct Loader {
     /// Records that this client has yet to insert.
     left: u64,
     state: State,
-    /// The record in hand.
-    number: u64,
+    /// Records in hand that have not been looked at.
+    unseen: Range<u64>,
+    /// Records in hand that are to be inserted.
+    missing: Vec<u64>,
     attempts: u64,
 }
 
 impl Loader {
     pub(super) fn new(shared: Arc<Shared>, place: Place, rng: Rng) -> Self {
-        let values = shared.values.clone();
-        let left = place.units.unwrap_or(u64::MAX);
-        Loader { shared, values, rng, seed: place.seed, left, state: State::Idle, number: 0, attempts: 0 }
+        Loader {
+            values: shared.values.clone(),
+            shared,
+            rng,
+            seed: place.seed,
+            left: place.units.unwrap_or(u64::MAX),
+            state: State::Idle,
+            unseen: 0..0,
+            missing: Vec::new(),
+            attempts: 0,
+        }
     }
 
     fn begin(&mut self, operation: &mut Operation) -> Step {
         let shared = &self.shared;
-        self.attempts = 0;
-        operation.begin(OperationKind::Insert);
-        if shared.batch == 1 {
-            self.number = shared.next_load.fetch_add(1, Relaxed);
-            self.left = self.left.saturating_sub(1);
-            shared.keys.write(&mut operation.key, self.number);
-            if shared.resume.is_some_and(|(_, certain)| self.number < certain) {
-                operation.kind = OperationKind::Read;
-                self.state = State::Looking;
-                return Step::Probe;
-            }
-            return self.insert(operation);
-        }
         let size = shared.batch.min(self.left.max(1));
         let first = shared.next_load.fetch_add(size, Relaxed);
         self.left = self.left.saturating_sub(size);
-        for number in first..first + size {
-            let (key, record) = operation.push_batch();
+        self.attempts = 0;
+        self.missing.clear();
+        operation.begin(OperationKind::Insert);
+        if shared.resume {
+            self.unseen = first..first + size;
+            return self.look(operation);
+        }
+        self.missing.extend(first..first + size);
+        self.insert(operation)
+    }
+
+    /// Looks for the next record in hand, or inserts those that are missing.
+    fn look(&mut self, operation: &mut Operation) -> Step {
+        if let Some(number) = self.unseen.clone().next() {
+            operation.kind = OperationKind::Read;
+            operation.key.clear();
+            self.shared.keys.write(&mut operation.key, number);
+            // One field is enough to see that it is there.
+            operation.fields.all();
+            if let Some(field) = self.shared.fields.first() {
+                operation.fields.push(field);
+            }
+            self.state = State::Looking;
+            return Step::Probe;
+        }
+        if self.missing.is_empty() {
+            return Step::End(End { composite: None, verified: None, ok: true, stop: false });
+        }
+        self.insert(operation)
+    }
+
+    fn seen(&mut self, outcome: &Outcome, operation: &mut Operation) -> Step {
+        match outcome.status {
+            Status::NotFound => self.missing.extend(self.unseen.next()),
+            _ if outcome.is_ok() => {
+                self.unseen.next();
+                operation.skipped += 1;
+            }
+            _ => return self.inserted(outcome),
+        }
+        self.look(operation)
+    }
+
+    /// Fills in the insert of what is missing.
+    fn insert(&mut self, operation: &mut Operation) -> Step {
+        operation.kind = OperationKind::Insert;
+        let shared = &self.shared;
+        let batched = shared.batch > 1;
+        for &number in &self.missing {
+            let (key, record) = if batched {
+                operation.push_batch()
+            } else {
+                operation.key.clear();
+                operation.record.clear();
+                (&mut operation.key, &mut operation.record)
+            };
             shared.keys.write(key, number);
             let mut rng = Rng::stream(self.seed ^ RECORDS, number);
             self.values.push_all(record, key, &shared.fields, &mut rng);
         }
-        self.state = State::Inserting;
-        Step::Issue { more: true }
-    }
-
-    fn insert(&mut self, operation: &mut Operation) -> Step {
-        operation.kind = OperationKind::Insert;
-        let Operation { key, record, .. } = operation;
-        record.clear();
-        let mut rng = Rng::stream(self.seed ^ RECORDS, self.number);
-        self.values.push_all(record, key, &self.shared.fields, &mut rng);
         self.state = State::Inserting;
         Step::Issue { more: true }
     }
@@ -99,11 +147,7 @@ impl Loader {
 impl ClientWorkload for Loader {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match (last, &self.state) {
-            (Last::Outcome(outcome, _), State::Looking) => match outcome.status {
-                Status::NotFound => self.insert(operation),
-                _ if outcome.is_ok() => Step::End(End::of(outcome)),
-                _ => self.inserted(outcome),
-            },
+            (Last::Outcome(outcome, _), State::Looking) => self.seen(outcome, operation),
             (Last::Outcome(outcome, _), _) => self.inserted(outcome),
             // The operation is still filled in.
             (Last::Waited, State::Pausing) => {

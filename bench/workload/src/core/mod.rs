@@ -50,6 +50,11 @@ const SCATTER_SEED: u64 = 0;
 /// store that takes a millisecond.
 const EXPECTED_RATE: f64 = 1000.0;
 
+/// How many times more records than there are a guess lays the key range out
+/// for at most, and how many records it does so at least.
+const GUESSED_GROWTH: u64 = 8;
+const GUESSED_INSERTS: u64 = 20_000;
+
 /// Whether records are loaded or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -72,9 +77,8 @@ pub struct Circumstances {
     pub time: Option<Duration>,
     /// Offered load in operations/s, if there is one.
     pub target: Option<f64>,
-    /// Where an interrupted load goes on: records before it are there, and
-    /// those up to the second number may be.
-    pub resume: Option<(u64, u64)>,
+    /// Whether a load goes on after an interruption: records may be there.
+    pub resume: bool,
 }
 
 /// What a unit of the mix does.
@@ -145,7 +149,7 @@ struct Shared {
     load_count: u64,
     batch: u64,
     retries: Retries,
-    resume: Option<(u64, u64)>,
+    resume: bool,
 }
 
 /// The core workload.
@@ -240,21 +244,22 @@ fn mix(reader: &mut Reader<'_>) -> (Vec<Action>, Vec<f64>, Vec<Demand>) {
 
 /// Inserts expected of a run: twice what the share of inserts comes to, as in
 /// YCSB, so that luck does not run out of keys.
-fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances) -> u64 {
+fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances, records: u64) -> u64 {
     let share = reader.number(&p::INSERT_PROPORTION);
     if share <= 0.0 {
         return 0;
     }
     let given = reader.optional_count(&p::EXPECTED_OPERATIONS);
-    let operations = facts.operations.or(given).map_or_else(
-        || {
-            let rate = facts.target.unwrap_or(EXPECTED_RATE * facts.clients as f64);
-            // An endless run is laid out for a day.
-            rate * facts.time.map_or(86_400.0, |time| time.as_secs_f64())
-        },
-        |operations| operations as f64,
-    );
-    (operations * share * 2.0) as u64
+    if let Some(operations) = facts.operations.or(given) {
+        return (operations as f64 * share * 2.0) as u64;
+    }
+    let rate = facts.target.unwrap_or(EXPECTED_RATE * facts.clients as f64);
+    // An endless run is laid out for a day.
+    let operations = rate * facts.time.map_or(86_400.0, |time| time.as_secs_f64());
+    // Keys that are not there yet are drawn anew, so that a choice costs as
+    // many draws as the range is longer than the records: a guess must not
+    // make the client slow.
+    ((operations * share * 2.0) as u64).min(records.saturating_mul(GUESSED_GROWTH).max(GUESSED_INSERTS))
 }
 
 impl CoreWorkload {
@@ -294,7 +299,7 @@ impl CoreWorkload {
         }
         let (actions, weights, demands) = mix(reader);
         let count = count.max(1);
-        let new = if facts.phase == Phase::Run { expected_inserts(reader, facts) } else { 0 };
+        let new = if facts.phase == Phase::Run { expected_inserts(reader, facts, records) } else { 0 };
         let range_end = first_key.saturating_add(count).saturating_add(new);
         let chooser = Self::chooser(reader, records, first_key, count, range_end);
         let scan_lengths = Self::scan_lengths(reader);
@@ -319,7 +324,7 @@ impl CoreWorkload {
             first_key,
             records,
             range_end,
-            next_load: AtomicU64::new(facts.resume.map_or(first_key, |(from, _)| from)),
+            next_load: AtomicU64::new(first_key),
             load_count,
             batch: reader.count(&p::BATCH_SIZE).max(1),
             retries: Retries {
@@ -391,11 +396,6 @@ impl CoreWorkload {
     pub fn load_range(&self) -> (u64, u64) {
         (self.0.first_key, self.0.first_key.saturating_add(self.0.load_count))
     }
-
-    /// Records a batch of a load.
-    pub fn batch(&self) -> u64 {
-        self.0.batch
-    }
 }
 
 impl Workload for CoreWorkload {
@@ -412,8 +412,7 @@ impl Workload for CoreWorkload {
 
     fn units(&self) -> Option<u64> {
         let (first, end) = self.load_range();
-        let from = self.0.resume.map_or(first, |(from, _)| from);
-        (self.0.phase == Phase::Load).then(|| end.saturating_sub(from))
+        (self.0.phase == Phase::Load).then(|| end.saturating_sub(first))
     }
 
     fn verifies(&self) -> bool {
