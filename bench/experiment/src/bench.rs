@@ -70,7 +70,6 @@ impl Bench {
     /// Checks everything. All faults of load and run come at once, before
     /// anything is made.
     pub fn new(mut request: BenchRequest) -> Result<Bench, ExperimentError> {
-        let out = request.out.clone().unwrap_or_else(|| default_folder(&request.name, request.store.name));
         let properties = &mut request.properties;
         // A workload file's operationcount is a toy (1,000 in YCSB's); time
         // bounds the run unless the command line says how many.
@@ -84,6 +83,11 @@ impl Bench {
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
         let store_in_folder = request.store.name == "sqlite" && properties.get("sqlite.path").is_none();
         let mut faults = Faults::default();
+        if store_in_folder && request.skip_load {
+            faults.0.extend(
+                Faults::one("--skip-load needs sqlite.path: where is the database that is loaded?").0,
+            );
+        }
         let mut planned = |phase| {
             let plan = Plan::new(Request {
                 properties: request.properties.clone(),
@@ -100,7 +104,10 @@ impl Bench {
         let load = if request.skip_load { None } else { planned(Phase::Load) };
         let run = planned(Phase::Run);
         let (Some(mut run), true) = (run, faults.0.is_empty()) else { return Err(faults.into()) };
-        let folder = ResultFolder::begin(&out)?;
+        let folder = match &request.out {
+            Some(out) => ResultFolder::begin(out)?,
+            None => ResultFolder::begin_near(&default_folder(&request.name, request.store.name))?,
+        };
         if store_in_folder {
             let path = folder.partial_path().join(STORE_FILE);
             let why = Origin::Program("serval bench: in the result folder");
@@ -174,7 +181,14 @@ impl Bench {
         for (name, contents) in files {
             self.folder.write(&name, &contents)?;
         }
-        self.folder.write("run.properties", effective_properties(&self.run).as_bytes())?;
+        let mut properties = effective_properties(&self.run);
+        let kept = self.folder.partial_path().join(STORE_FILE);
+        if self.request.keep_store && kept.exists() {
+            let path = std::path::absolute(self.folder.path()).unwrap_or_else(|_| self.folder.path().into());
+            let path = path.join(STORE_FILE).to_string_lossy().into_owned();
+            properties.push_str(&format!("# kept by --keep-store\n{}\n", escape("sqlite.path", &path)));
+        }
+        self.folder.write("run.properties", properties.as_bytes())?;
         // The store closes its files before they go.
         drop(self.session);
         if !self.request.keep_store {

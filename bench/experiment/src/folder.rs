@@ -33,6 +33,17 @@ pub enum FolderError {
     },
 }
 
+/// The path, or the first with a number after it that is not taken.
+fn free(path: &Path) -> PathBuf {
+    let numbered = (2..).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("-{number}"));
+        PathBuf::from(name)
+    });
+    let mut names = std::iter::once(path.to_owned()).chain(numbered);
+    names.find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| path.to_owned())
+}
+
 fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |error| FolderError::System { path, what, error }
@@ -45,9 +56,17 @@ fn failed(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderEr
 pub struct ResultFolder {
     partial: TempDir,
     path: PathBuf,
+    /// Whether another name will do when this one is taken.
+    any_name: bool,
 }
 
 impl ResultFolder {
+    /// Begins the folder that will be at `path`, or beside it with a number
+    /// after the name if that is taken.
+    pub fn begin_near(path: &Path) -> Result<ResultFolder, FolderError> {
+        Ok(ResultFolder { any_name: true, ..Self::begin(&free(path))? })
+    }
+
     /// Begins the folder that will be at `path`. Its parents are made.
     pub fn begin(path: &Path) -> Result<ResultFolder, FolderError> {
         if path.symlink_metadata().is_ok() {
@@ -64,7 +83,7 @@ impl ResultFolder {
             .suffix(".partial")
             .tempdir_in(parent)
             .map_err(failed(parent, "write here"))?;
-        Ok(ResultFolder { partial, path: path.to_owned() })
+        Ok(ResultFolder { partial, path: path.to_owned(), any_name: false })
     }
 
     /// Where files are while the folder is in the making.
@@ -95,7 +114,10 @@ impl ResultFolder {
     }
 
     /// Gives the folder its name.
-    pub fn finish(self) -> Result<PathBuf, FolderError> {
+    pub fn finish(mut self) -> Result<PathBuf, FolderError> {
+        if self.any_name {
+            self.path = free(&self.path);
+        }
         // Renaming onto an empty folder would succeed, so look once more.
         if self.path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(self.path));
@@ -139,6 +161,17 @@ mod tests {
         folder.write("x", b"1").unwrap();
         drop(folder);
         assert!(entries(root.path()).is_empty());
+    }
+
+    #[test]
+    fn two_of_one_name_are_both_kept_if_any_name_will_do() {
+        let root = TempDir::new().unwrap();
+        let path = root.path().join("result");
+        let (first, second) =
+            (ResultFolder::begin_near(&path).unwrap(), ResultFolder::begin_near(&path).unwrap());
+        first.finish().unwrap();
+        second.finish().unwrap();
+        assert_eq!(entries(root.path()), ["result", "result-2"]);
     }
 
     #[test]

@@ -143,6 +143,14 @@ fn censored(censored: &Censored, finished: u64) -> Option<String> {
     ))
 }
 
+/// Whether operations that were not finished make a percentile a lower bound.
+pub fn is_lower_bound(document: &ResultDocument, percentile: f64) -> bool {
+    let censored = &document.censored;
+    let unfinished = censored.in_flight.saturating_add(censored.not_started) as f64;
+    let all = document.overall.operations as f64 + unfinished;
+    unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
+}
+
 /// The percentile up to which unfinished operations, which may be slower
 /// than all others, leave the numbers alone; rounded down.
 fn known_percentile(finished: u64, unfinished: u64) -> String {

@@ -304,10 +304,13 @@ pub fn run<S: Store>(
     let conductor = Conductor { stage: &stage, options: &options, units, slack, recorders, observer };
     let mut record = conductor.conduct(workload.verifies())?;
     record.slack = slack;
-    record.execution =
-        if threads { format!("{} threads", options.clients) } else { format!("{loops} event loops") };
+    record.execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
     store.finish()?;
     Ok(record)
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 struct Conductor<'a> {
@@ -364,6 +367,11 @@ impl Conductor<'_> {
         }
         let totals = Totals::of(&self.recorders);
         let (in_flight, not_started, lateness) = self.unfinished(course);
+        // A schedule that is over with nothing left was done, not cut off.
+        let by_schedule = scheduled.is_some_and(|length| options.time.is_none_or(|time| length <= time));
+        let all_done = in_flight.is_empty() && not_started.is_empty();
+        let ended_by =
+            if ended_by == EndedBy::Time && by_schedule && all_done { EndedBy::Count } else { ended_by };
         let end_at = course.end_at.load(Relaxed);
         let last_end = stage.slots.iter().map(|slot| slot.last_end()).max().unwrap_or(0);
         let ended = if ended_by == EndedBy::Count { last_end } else { last_end.max(end_at) };

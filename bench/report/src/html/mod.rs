@@ -4,7 +4,7 @@
 mod plot;
 
 use crate::{
-    notes::{notes, percentile, printable, title, total},
+    notes::{is_lower_bound, notes, percentile, printable, title, total},
     summary::{two_times, what_times_are},
     units::{self, count, digits, percent, plural, rate, time},
 };
@@ -79,10 +79,17 @@ fn tiles(page: &mut String, document: &ResultDocument) {
         );
     };
     tile(rate(overall.throughput), "operations/s".to_owned());
-    if let Some((name, response)) = leading(document) {
-        for p in [50.0, 99.0] {
-            if let Some(ns) = percentile(response, p) {
-                tile(time(ns as f64), format!("response time {}, {name}", units::percentile(p)));
+    for p in [50.0, 99.0] {
+        match leading(document) {
+            Some((name, response)) => {
+                if let Some(ns) = percentile(response, p) {
+                    let least = if is_lower_bound(document, p) { "≥ " } else { "" };
+                    let what = format!("response time {}, {name}", units::percentile(p));
+                    tile(format!("{least}{}", time(ns as f64)), what);
+                }
+            }
+            None => {
+                tile("–".to_owned(), format!("response time {}: nothing succeeded", units::percentile(p)))
             }
         }
     }
@@ -102,8 +109,14 @@ fn tiles(page: &mut String, document: &ResultDocument) {
 
 /// The response times of the operation that there are most of.
 fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
-    let (metric, ok) = by_count(document).into_iter().find_map(|m| Some((m, m.ok.as_ref()?)))?;
+    let operations = by_count(document).into_iter().filter(|metric| !is_beside(&metric.name));
+    let (metric, ok) = operations.into_iter().find_map(|m| Some((m, m.ok.as_ref()?)))?;
     Some((&metric.name, &ok.response))
+}
+
+/// Whether a metric is no operation of the workload.
+fn is_beside(name: &str) -> bool {
+    matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP")
 }
 
 fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {
@@ -274,7 +287,8 @@ impl<'a> Series<'a> {
     fn new(series: &'a [IntervalSummary]) -> Option<Self> {
         // A run ends with the closing of its clients, which is no second of it.
         let series = match series {
-            [rest @ .., end] if !rest.is_empty() && end.length_s < 0.1 && all_operations(end) == 0.0 => rest,
+            // Nor is the time that what was in flight was given.
+            [rest @ .., end] if !rest.is_empty() && end.length_s < 0.2 * rest[0].length_s => rest,
             all => all,
         };
         let last = series.last()?;
@@ -370,8 +384,7 @@ fn all_operations(interval: &IntervalSummary) -> f64 {
     if verbs > 0 {
         return verbs.saturating_sub(of("READ-MODIFY-WRITE")) as f64;
     }
-    let other = |name: &str| !matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD");
-    interval.metrics.iter().filter(|(name, _)| other(name)).map(|(_, m)| ended(m) as f64).sum()
+    interval.metrics.iter().filter(|(name, _)| !is_beside(name)).map(|(_, m)| ended(m) as f64).sum()
 }
 
 fn ended(metric: &IntervalMetric) -> u64 {
