@@ -116,8 +116,9 @@ fn memory_is_loaded_and_run_in_one_command_and_offered_load_is_kept() {
     assert!((document["pacing"]["target"].as_f64().unwrap() - 2000.0).abs() < 20.0);
     let done = document["overall"]["operations"].as_u64().unwrap();
     let left = document["censored"]["not_started"].as_u64().unwrap();
-    // All that was due was done or is reported as left.
-    assert!((done + left).abs_diff(1000) <= 1, "{done} done, {left} left");
+    // All that was due was done or is reported as left; each client may have
+    // one operation that was due in the warm-up and ended after it.
+    assert!((done + left).abs_diff(1000) <= 5, "{done} done, {left} left");
 }
 
 #[test]
