@@ -14,6 +14,8 @@ use crate::children::Children;
 pub(crate) enum Purpose {
     /// A Redis for the store's tests and benchmarks.
     Redis,
+    /// A PostgreSQL for the store's tests.
+    Postgres,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -27,6 +29,11 @@ struct Program {
 
 const PROGRAMS: &[Program] = &[
     Program { name: "redis-server", packages: &["redis-server", "redis-tools"], purpose: Purpose::Redis },
+    Program { name: "initdb", packages: &["postgresql"], purpose: Purpose::Postgres },
+    Program { name: "postgres", packages: &["postgresql"], purpose: Purpose::Postgres },
+    // The certificate of its TLS. A crate that makes certificates would be
+    // compiled by everyone; this program comes with the server anyway.
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Postgres },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
@@ -77,12 +84,25 @@ pub(crate) fn provide(children: &Children, purpose: Purpose, missing: Missing) -
         .join(", "))
 }
 
-/// Where a program is on PATH.
+/// Where a program is: on PATH, or where Debian keeps servers.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| {
+    let folders = env::split_paths(&path).chain(server_folders());
+    folders.map(|folder| folder.join(program)).find(|file| {
         file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     })
+}
+
+/// Folders of servers that are not on everybody's PATH, newest versions first.
+fn server_folders() -> Vec<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    folders.sort_by_key(|folder| {
+        let version = folder.parent().and_then(|folder| folder.file_name()?.to_str()?.parse::<u32>().ok());
+        std::cmp::Reverse(version)
+    });
+    folders.push("/usr/sbin".into());
+    folders
 }
 
 fn absent<'a>(programs: &[&'a Program]) -> Vec<&'a Program> {

@@ -81,7 +81,8 @@ impl Bench {
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let store_in_folder = request.store.name == "sqlite" && properties.get("sqlite.path").is_none();
+        let named = ["sqlite.path", "db.url"].iter().any(|name| properties.get(name).is_some());
+        let store_in_folder = request.store.name == "sqlite" && !named;
         let mut faults = Faults::default();
         if store_in_folder && request.skip_load {
             faults.0.extend(

@@ -8,14 +8,17 @@ pub mod basic;
 mod delay;
 pub mod driver;
 pub mod java;
+mod jdbc;
 pub mod memory;
 pub mod noop;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod redis;
 pub mod sqlite;
 
 use serval_model::{
     Store,
-    properties::{Faults, Properties, Table},
+    properties::{Faults, Origin, Properties, Table},
 };
 
 /// What people are told of a store.
@@ -89,6 +92,8 @@ stores! {
     redis::Redis,
     driver::Driver,
     java::Java,
+    #[cfg(feature = "postgres")]
+    postgres::Postgres,
 }
 
 /// A store that is in a build only if asked for.
@@ -105,7 +110,16 @@ pub struct Optional {
 }
 
 /// The stores behind features, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[];
+pub const OPTIONAL: &[Optional] = &[Optional {
+    name: "postgres",
+    aliases: POSTGRES_ALIASES,
+    summary: POSTGRES_SUMMARY,
+    feature: "postgres",
+}];
+
+const POSTGRES_ALIASES: &[&str] =
+    &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"];
+const POSTGRES_SUMMARY: &str = "PostgreSQL: a column a field, or one JSONB column of all";
 
 /// The stores that this build could have and has not.
 pub fn absent() -> impl Iterator<Item = &'static Optional> {
@@ -122,10 +136,33 @@ pub fn find(name: &str) -> Option<&'static StoreInfo> {
     STORES.iter().find(|info| info.name == name || info.aliases.contains(&name))
 }
 
+/// The store that a command asks for by this name and these properties:
+/// `jdbc` is whichever `db.url` names, and a name of YCSB's that stands for a
+/// way to use a store sets the property that asks for it.
+pub fn resolve(name: &str, properties: &mut Properties) -> Result<&'static StoreInfo, Faults> {
+    let meant = if jdbc::NAMES.contains(&name) { jdbc::store(properties)? } else { name };
+    let info = find(meant).ok_or_else(|| Faults::one(unknown(meant)))?;
+    for (alias, property, value) in MEANING {
+        if *alias == name && properties.get(property).is_none() {
+            properties.set(*property, *value, Origin::Program("what YCSB's name of the store means"));
+        }
+    }
+    Ok(info)
+}
+
+/// Aliases that say more than which store it is: a property and its value.
+const MEANING: &[(&str, &str, &str)] = &[
+    ("postgrenosql", "postgres.layout", "json"),
+    ("site.ycsb.postgrenosql.PostgreNoSQLDBClient", "postgres.layout", "json"),
+];
+
 /// What to tell someone who named a store that there is not: how to build it
 /// in, or the names that there are, and the nearest one or alias if it is near
 /// enough to be meant.
 pub fn unknown(name: &str) -> String {
+    if jdbc::NAMES.contains(&name) {
+        return "the store 'jdbc' is the one that db.url names: postgres, mysql or sqlite".to_owned();
+    }
     if let Some(optional) = absent().find(|absent| absent.name == name || absent.aliases.contains(&name)) {
         let command = build_command(optional);
         return format!("the store '{}' is not in this build: {command} (or --features full)", optional.name);
@@ -146,7 +183,7 @@ pub fn unknown(name: &str) -> String {
 #[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
-    use serval_model::properties::{Origin, Source};
+    use serval_model::properties::Source;
     use std::collections::HashSet;
 
     struct Describe;
@@ -213,6 +250,41 @@ mod tests {
             }
             assert!(open(info.name, &properties, Describe).is_ok(), "{}", info.name);
         }
+    }
+
+    #[test]
+    fn jdbc_is_the_store_that_its_url_names() {
+        let resolved = |name: &str, url: &str| {
+            let mut properties = Properties::new();
+            properties.set("db.url", url, Origin::CommandLine("-p".into()));
+            resolve(name, &mut properties).map(|info| info.name).map_err(|faults| faults.to_string())
+        };
+        for name in jdbc::NAMES {
+            assert_eq!(resolved(name, "jdbc:sqlite:x.db").as_deref(), Ok("sqlite"));
+            assert!(resolved(name, "jdbc:oracle:thin:@h").unwrap_err().contains("speaks jdbc:oracle"));
+            for (url, store) in [("jdbc:postgresql://h/d", "postgres"), ("jdbc:mysql://h/d", "mysql")] {
+                match resolved(name, url) {
+                    Ok(found) => assert_eq!(found, store),
+                    Err(words) => assert!(words.contains(&format!("--features {store}")), "{words}"),
+                }
+            }
+        }
+        // Any other name is what it is, whatever the URL.
+        assert_eq!(resolved("noop", "jdbc:oracle:thin:@h").as_deref(), Ok("noop"));
+        assert!(unknown("jdbc").contains("db.url"));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_name_that_means_a_setting_sets_it_unless_it_is_set() {
+        let mut properties = Properties::new();
+        assert_eq!(resolve("postgres", &mut properties).unwrap().name, "postgres");
+        assert!(properties.get("postgres.layout").is_none());
+        assert_eq!(resolve("postgrenosql", &mut properties).unwrap().name, "postgres");
+        assert_eq!(properties.get("postgres.layout").unwrap().value, "json");
+        properties.set("postgres.layout", "columns", Origin::CommandLine("-p".into()));
+        resolve("postgrenosql", &mut properties).unwrap();
+        assert_eq!(properties.get("postgres.layout").unwrap().value, "columns");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! Nothing else is allocated. There is no second cache, of texts: reading ten
 //! fields by name was measured to take no longer than `SELECT *`.
 
-use crate::StoreInfo;
+use crate::{StoreInfo, jdbc};
 use rusqlite::{
     CachedStatement, Connection, DropBehavior, Error, ErrorCode, OpenFlags, Row, Transaction,
     TransactionBehavior, config::DbConfig, types::ValueRef,
@@ -46,7 +46,8 @@ const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 const CACHE_SIZE_MAX: u64 = (i32::MAX as u64) << 10;
 
 static PATH: Property =
-    Property::serval("sqlite.path", Kind::Path, "The database file; load makes it.").default("serval.db");
+    Property::serval("sqlite.path", Kind::Path, "The database file; load makes it. Wins over db.url.")
+        .default("serval.db");
 
 static JOURNAL_MODE: Property = Property::serval(
     "sqlite.journal_mode",
@@ -115,9 +116,36 @@ pub const INFO: StoreInfo = StoreInfo {
     time_series: false,
     properties: Table {
         heading: "sqlite",
-        properties: &[&PATH, &JOURNAL_MODE, &SYNCHRONOUS, &BUSY_TIMEOUT, &CACHE_SIZE, &MMAP_SIZE, &UPSERT],
+        properties: &[
+            &PATH,
+            &JOURNAL_MODE,
+            &SYNCHRONOUS,
+            &BUSY_TIMEOUT,
+            &CACHE_SIZE,
+            &MMAP_SIZE,
+            &UPSERT,
+            &jdbc::URL,
+            &jdbc::DRIVER,
+            &jdbc::FETCH_SIZE,
+            &jdbc::AUTO_COMMIT,
+            &jdbc::BATCH_API,
+        ],
     },
 };
+
+/// The file, by its own property or as JDBC spells it.
+fn path(reader: &mut Reader<'_>) -> PathBuf {
+    if !reader.given(&PATH) && reader.given(&jdbc::URL) {
+        let url = reader.text(&jdbc::URL);
+        match url.trim().strip_prefix("jdbc:sqlite:") {
+            Some(file) => return PathBuf::from(file),
+            None => {
+                reader.fault(&jdbc::URL, "is of another database: write jdbc:sqlite:FILE, or set sqlite.path")
+            }
+        }
+    }
+    reader.path(&PATH).unwrap_or_default()
+}
 
 /// What the properties ask for.
 #[derive(Debug, Clone)]
@@ -152,7 +180,7 @@ impl Sqlite {
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
         let mut reader = Reader::new(properties);
         let settings = Settings {
-            path: reader.path(&PATH).unwrap_or_default(),
+            path: path(&mut reader),
             journal_mode: reader.choice(&JOURNAL_MODE),
             synchronous: reader.choice(&SYNCHRONOUS),
             busy_timeout: reader.duration(&BUSY_TIMEOUT),

@@ -507,6 +507,21 @@ fn the_journal_mode_of_an_old_file_is_changed_to_the_one_asked_for() {
 }
 
 #[test]
+fn the_file_may_be_named_as_jdbc_does() {
+    let (_folder, path) = folder();
+    let url = format!("jdbc:sqlite:{}", path.display());
+    let store = open(&[("db.url", &url)]).unwrap();
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    assert!(path.exists());
+    // Its own property wins, and another database's URL is no file.
+    let own = [("db.url", "jdbc:mysql://h/d"), ("sqlite.path", path.to_str().unwrap())];
+    open(&own).unwrap().prepare(&schema(), Purpose::Run).unwrap();
+    let problem = open(&own[..1]).unwrap_err();
+    assert!(problem.contains("db.url=jdbc:mysql://h/d: is of another database"), "{problem}");
+    assert!(open(&[("db.url", "jdbc:sqlite:")]).unwrap_err().contains("must name a file"));
+}
+
+#[test]
 fn closing_the_last_client_leaves_one_whole_file() {
     let (folder, path) = folder();
     let store = store(&path, &[]);

@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::children::{Children, Running};
+use crate::children::{Children, Running, line};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -19,6 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const PORT_ATTEMPTS_MAX: usize = 5;
 
 const LOG_NAME: &str = "server.log";
+const SETUP_LOG_NAME: &str = "setup.log";
 const LOG_TAIL_LINES: usize = 8;
 
 /// A server that runs, with its folder. Dropping it stops it and removes its
@@ -42,6 +44,71 @@ pub(crate) fn folder(name: &str) -> Result<TempDir> {
 /// Writes a file of a server.
 pub(crate) fn write(path: &Path, contents: &str) -> Result<()> {
     fs::write(path, contents).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The account that a server runs under when we are root, for some refuse to
+/// be root's.
+#[derive(Clone, Copy)]
+pub(crate) struct Account {
+    name: &'static str,
+    user: u32,
+    group: u32,
+}
+
+impl Account {
+    /// The account of this name; `None` if we are not root and servers are
+    /// ours.
+    pub(crate) fn of_server(name: &'static str) -> Result<Option<Account>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let accounts = fs::read_to_string("/etc/passwd").map_err(|error| format!("/etc/passwd: {error}"))?;
+        let found = accounts.lines().find_map(|line| {
+            let mut parts = line.strip_prefix(name)?.strip_prefix(':')?.split(':').skip(1);
+            Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+        });
+        let (user, group) = found.ok_or_else(|| format!("there is no user '{name}' to run the server as"))?;
+        Ok(Some(Account { name, user, group }))
+    }
+}
+
+/// Gives a file or folder to an account.
+pub(crate) fn give(path: &Path, account: Option<Account>) -> Result<()> {
+    let Some(Account { user, group, .. }) = account else { return Ok(()) };
+    std::os::unix::fs::chown(path, Some(user), Some(group))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A command that runs under an account. It becomes the program: its process
+/// id is the program's.
+pub(crate) fn command_as(account: Option<Account>, program: &str) -> Command {
+    let path = crate::setup::find(program).unwrap_or_else(|| program.into());
+    let Some(Account { name, .. }) = account else { return Command::new(path) };
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", name, "--regid", name, "--clear-groups", "--"]).arg(path);
+    command
+}
+
+/// Runs a command that makes a server's files; what it says is told only if
+/// it fails.
+pub(crate) fn set_up(children: &Children, folder: &Path, command: &mut Command) -> Result<()> {
+    let path = folder.join(SETUP_LOG_NAME);
+    let log = File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let errors = log.try_clone().map_err(|error| format!("cannot log the errors: {error}"))?;
+    command.current_dir(folder).stdout(Stdio::from(log)).stderr(Stdio::from(errors));
+    let status = children.run(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("`{}` failed: {status}{}", line(command), tail_of(&path)))
+}
+
+/// The end of a log.
+fn tail_of(path: &Path) -> String {
+    let log = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+    if tail.is_empty() { String::new() } else { format!("; its log ends:\n  {}", tail.join("\n  ")) }
 }
 
 /// A loopback port that nobody listens on now.
@@ -88,7 +155,6 @@ impl Process {
     }
 
     /// The server's folder.
-    #[cfg(test)]
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -135,9 +201,19 @@ impl Process {
 
     /// The end of the server's log, which says why it would not start.
     pub(crate) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.folder.path().join(LOG_NAME)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
-        if tail.is_empty() { String::new() } else { format!("; its log ends:\n  {}", tail.join("\n  ")) }
+        tail_of(&self.folder.path().join(LOG_NAME))
+    }
+
+    /// Asks the server to end by a signal and waits for it, so that it takes
+    /// back what does not go with a process; dropping kills it in any case.
+    pub(crate) fn end_with(&self, signal: Signal, seconds_max: u64) {
+        let deadline = Instant::now() + Duration::from_secs(seconds_max);
+        let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) else { return };
+        // It fails only if the server has ended, which is what is wanted; it
+        // is not reaped yet, so the id is still its own.
+        let _ = kill_process(pid, signal);
+        while !self.running.ended().unwrap_or(true) && Instant::now() < deadline {
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 }

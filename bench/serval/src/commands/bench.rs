@@ -1,7 +1,7 @@
 //! `serval bench`: one command from nothing to a result.
 
 use super::{
-    command_line, properties, store, tell_warnings,
+    command_line, properties, resolved, tell_warnings,
     ycsb::{exit_code, interrupted_or},
 };
 use crate::{
@@ -22,7 +22,6 @@ use std::{io::IsTerminal, process::ExitCode};
 
 fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
     let mut faults = Vec::new();
-    let info = store(&args.store)?;
     // The workload file comes before other files, so that these win.
     let mut all = Properties::new();
     if let Err(more) = all.load_file(&args.workload) {
@@ -39,6 +38,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }
+    let info = resolved(&args.store, &mut all)?;
     let flags = [
         (&p::MAX_EXECUTION_TIME, &args.time, "--time"),
         (&p::WARM_UP, &args.warm_up, "--warm-up"),

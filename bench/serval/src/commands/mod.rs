@@ -72,9 +72,14 @@ pub(crate) fn java_flags(info: &StoreInfo, args: &JavaArgs, properties: &mut Pro
     }
 }
 
-/// The store of a name.
+/// The store of a name that needs no properties to be told.
 pub(crate) fn store(name: &str) -> Result<&'static StoreInfo, Failure> {
     serval_stores::find(name).ok_or_else(|| Failure::usage(serval_stores::unknown(name)))
+}
+
+/// The store that a name and properties ask for.
+pub(crate) fn resolved(name: &str, properties: &mut Properties) -> Result<&'static StoreInfo, Failure> {
+    serval_stores::resolve(name, properties).map_err(|faults| Failure::usage(faults.to_string()))
 }
 
 /// The command line, without secrets.

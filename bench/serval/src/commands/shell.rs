@@ -1,7 +1,7 @@
 //! `serval shell`: single operations by hand, with the commands and answers
 //! of YCSB's shell.
 
-use super::{java_flags, properties, store, tell_warnings};
+use super::{java_flags, properties, resolved, tell_warnings};
 use crate::{args::ShellArgs, failure::Failure};
 use rustyline::{DefaultEditor, error::ReadlineError};
 use serval_experiment::{
@@ -205,8 +205,8 @@ fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
 
 /// `serval shell STORE`.
 pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
-    let info = store(&args.store)?;
     let mut properties = properties(&args.properties)?;
+    let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
     let (faults, warnings) = names(&properties, info, false);
     if !faults.is_empty() {

@@ -1,0 +1,594 @@
+//! The verbs, and the SQL that they are.
+
+use super::{
+    KEY, Layout, VALUE, json,
+    link::{Link, Prepared, Seat},
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::{SinkExt, TryStreamExt};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Schema, Status};
+use std::{error, pin::pin, rc::Rc};
+use tokio::time;
+use tokio_postgres::{
+    Error, Row,
+    types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
+};
+
+/// A batch goes to the server in pieces of about this size.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a COPY in binary begins with: its signature, no flags, no extension.
+const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+
+/// Types of columns that can be a key.
+pub(super) const TEXT_TYPES: &[&str] = &["text", "character varying", "character"];
+/// Types of columns that can hold a field.
+pub(super) const VALUE_TYPES: &[&str] = &["text", "character varying", "character", "bytea"];
+
+/// One client of a PostgreSQL server.
+#[derive(Debug)]
+pub struct PostgresClient {
+    seat: Rc<Seat>,
+    /// The seat's connection as this client last had it.
+    link: Option<(Rc<Link>, u64)>,
+    layout: Layout,
+    /// The text of the statement being run.
+    sql: String,
+    /// A record as JSON, in that layout.
+    document: Vec<u8>,
+    /// A batch as COPY takes it.
+    copy: BytesMut,
+}
+
+impl PostgresClient {
+    pub(super) fn new(seat: Rc<Seat>, layout: Layout) -> Self {
+        let (sql, document, copy) = Default::default();
+        PostgresClient { seat, link: None, layout, sql, document, copy }
+    }
+
+    /// Does something with the statement of `self.sql`, in the time that an
+    /// operation has.
+    async fn with_statement<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&Link, &Prepared) -> Result<T, Error>,
+    ) -> Result<T, Outcome> {
+        // Known to be lost before anything was sent: nothing has failed yet.
+        if let Some((link, opened)) = self.link.take_if(|(link, _)| link.client.is_closed()) {
+            drop(link);
+            self.seat.close(opened);
+        }
+        let (link, opened) = match &self.link {
+            Some(link) => link,
+            None => self.link.insert(self.seat.link().await?),
+        };
+        let working = async { work(link, &*link.prepared(&self.sql).await?).await };
+        let result = match self.seat.server.timeout {
+            None => working.await,
+            Some(limit) => match time::timeout(limit, working).await {
+                Ok(result) => result,
+                Err(_) => {
+                    link.give_up("another operation of this connection ran into postgres.timeout");
+                    self.seat.close(*opened);
+                    self.link = None;
+                    let words = format!("no answer within {limit:?} (postgres.timeout)");
+                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
+                }
+            },
+        };
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                let outcome = self.seat.failed(&error, link, *opened, &self.sql);
+                if link.is_lost(&error) {
+                    self.link = None;
+                }
+                Err(outcome)
+            }
+        }
+    }
+
+    /// Runs a query and moves its rows into the reply; returns how many.
+    async fn query<'a>(
+        &mut self,
+        parameters: Parameters<'a, impl Iterator<Item = Parameter<'a>>>,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Result<u64, Outcome> {
+        let layout = self.layout;
+        self.with_statement(async |link, prepared| {
+            let mut rows = pin!(link.client.query_raw(&prepared.statement, parameters).await?);
+            let mut count = 0;
+            while let Some(row) = rows.try_next().await? {
+                take_record(&row, layout, prepared, fields, reply.begin_record())?;
+                count += 1;
+            }
+            Ok(count)
+        })
+        .await
+    }
+
+    /// Runs a statement that changes rows; returns how many.
+    async fn execute<'a>(
+        &mut self,
+        parameters: Parameters<'a, impl Iterator<Item = Parameter<'a>>>,
+    ) -> Result<u64, Outcome> {
+        self.with_statement(async |link, prepared| {
+            link.client.execute_raw(&prepared.statement, parameters).await
+        })
+        .await
+    }
+
+    /// Runs a statement whose parameters are the key and a record.
+    async fn write(&mut self, key: &str, record: &Record) -> Result<u64, Outcome> {
+        let key = Parameter::Bytes(key.as_bytes());
+        match self.layout {
+            Layout::Columns => {
+                let values = record.iter().map(|(_, value)| Parameter::Bytes(value));
+                self.execute(Parameters::new(key, values, record.len())).await
+            }
+            Layout::Json => {
+                let mut document = std::mem::take(&mut self.document);
+                document.clear();
+                let result = match json::write(record, &mut document) {
+                    Ok(()) => {
+                        let values = std::iter::once(Parameter::Bytes(&document));
+                        self.execute(Parameters::new(key, values, 1)).await
+                    }
+                    Err(outcome) => Err(outcome),
+                };
+                self.document = document;
+                result
+            }
+        }
+    }
+}
+
+impl Client for PostgresClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        select(&mut self.sql, self.layout, table, fields);
+        self.sql.push_str(" WHERE \"ycsb_key\" = $1");
+        let key = Parameters::new(Parameter::Bytes(key.as_bytes()), std::iter::empty(), 0);
+        found(self.query(key, fields, reply).await)
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        update(&mut self.sql, self.layout, table, fields);
+        found(self.write(key, fields).await)
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        insert(&mut self.sql, self.layout, table, record);
+        self.write(key, record).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        select(&mut self.sql, self.layout, table, fields);
+        self.sql.push_str(" WHERE \"ycsb_key\" >= $1 ORDER BY \"ycsb_key\" LIMIT $2");
+        let limit = Parameter::Count(i64::try_from(count).unwrap_or(i64::MAX));
+        let start = Parameter::Bytes(start_key.as_bytes());
+        let parameters = Parameters::new(start, std::iter::once(limit), 1);
+        self.query(parameters, fields, reply).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        self.sql.clear();
+        self.sql.push_str("DELETE FROM ");
+        name(&mut self.sql, table);
+        self.sql.push_str(" WHERE \"ycsb_key\" = $1");
+        let key = Parameters::new(Parameter::Bytes(key.as_bytes()), std::iter::empty(), 0);
+        found(self.execute(key).await)
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        if records.is_empty() {
+            return Outcome::OK;
+        }
+        let columns = columns_of(records);
+        copy(&mut self.sql, self.layout, table, &columns);
+        let (layout, mut buffer) = (self.layout, std::mem::take(&mut self.copy));
+        let mut document = std::mem::take(&mut self.document);
+        let result = self
+            .with_statement(async |link, prepared| {
+                buffer.clear();
+                buffer.extend_from_slice(COPY_HEADER);
+                let mut sink = pin!(link.client.copy_in::<_, Bytes>(&prepared.statement).await?);
+                for (key, record) in records {
+                    match layout {
+                        Layout::Columns => copy_row(&mut buffer, key, record, &columns),
+                        Layout::Json => {
+                            document.clear();
+                            if let Err(outcome) = json::write(record, &mut document) {
+                                // Leaving the sink unfinished takes all back.
+                                return Ok(outcome);
+                            }
+                            copy_document(&mut buffer, key, &document);
+                        }
+                    }
+                    if buffer.len() >= COPY_BYTES {
+                        sink.send(buffer.split().freeze()).await?;
+                    }
+                }
+                buffer.put_i16(-1);
+                sink.send(buffer.split().freeze()).await?;
+                sink.finish().await?;
+                Ok(Outcome::OK)
+            })
+            .await;
+        (self.copy, self.document) = (buffer, document);
+        result.unwrap_or_else(|outcome| outcome)
+    }
+
+    async fn close(&mut self) -> Outcome {
+        self.link = None;
+        Outcome::OK
+    }
+}
+
+/// The outcome of a statement that must have met its row.
+fn found(rows: Result<u64, Outcome>) -> Outcome {
+    match rows {
+        Ok(0) => Outcome::NOT_FOUND,
+        Ok(_) => Outcome::OK,
+        Err(outcome) => outcome,
+    }
+}
+
+/// A parameter of a statement.
+#[derive(Debug, Clone, Copy)]
+enum Parameter<'a> {
+    /// Text as it stands, or the bytes of a bytea.
+    Bytes(&'a [u8]),
+    Count(i64),
+}
+
+impl ToSql for Parameter<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn error::Error + Sync + Send>> {
+        match self {
+            Parameter::Bytes(bytes) => out.put_slice(bytes),
+            Parameter::Count(count) => out.put_i64(*count),
+        }
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    /// As text, which the server reads into whatever the column's type is;
+    /// only a bytea's text is not its bytes.
+    fn encode_format(&self, kind: &Type) -> Format {
+        match self {
+            Parameter::Bytes(_) if *kind != Type::BYTEA => Format::Text,
+            _ => Format::Binary,
+        }
+    }
+
+    to_sql_checked!();
+}
+
+/// The key and what comes after it, counted, as the driver wants it.
+struct Parameters<'a, I> {
+    key: Option<Parameter<'a>>,
+    values: I,
+    left: usize,
+}
+
+impl<'a, I: Iterator<Item = Parameter<'a>>> Parameters<'a, I> {
+    fn new(key: Parameter<'a>, values: I, count: usize) -> Self {
+        Parameters { key: Some(key), values, left: 1 + count }
+    }
+}
+
+impl<'a, I: Iterator<Item = Parameter<'a>>> Iterator for Parameters<'a, I> {
+    type Item = Parameter<'a>;
+
+    fn next(&mut self) -> Option<Parameter<'a>> {
+        let next = self.key.take().or_else(|| self.values.next())?;
+        self.left -= 1;
+        Some(next)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl<'a, I: Iterator<Item = Parameter<'a>>> ExactSizeIterator for Parameters<'a, I> {}
+
+/// The bytes of a column.
+struct Raw<'a>(&'a [u8]);
+
+impl<'a> FromSql<'a> for Raw<'a> {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn error::Error + Sync + Send>> {
+        // A version stands before a JSONB's text.
+        Ok(Raw(if *kind == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw }))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// Copies a row into a record; a NULL is a field that the record does not
+/// have.
+fn take_record(
+    row: &Row,
+    layout: Layout,
+    prepared: &Prepared,
+    fields: &FieldSelection,
+    record: &mut Record,
+) -> Result<(), Error> {
+    if !fields.is_all() {
+        for (index, field) in fields.iter().enumerate() {
+            if let Some(Raw(value)) = row.try_get(index)? {
+                record.push(field, value);
+            }
+        }
+        return Ok(());
+    }
+    if layout == Layout::Json {
+        let Raw(document) = row.try_get(0)?;
+        json::read(document, record);
+        return Ok(());
+    }
+    for (index, field) in prepared.names.iter().enumerate() {
+        if let Some(field) = field
+            && let Some(Raw(value)) = row.try_get(index)?
+        {
+            record.push(field, value);
+        }
+    }
+    Ok(())
+}
+
+/// Appends a name from outside as SQL takes any name: in double quotes, those
+/// within it doubled.
+pub(super) fn quote(sql: &mut String, name: &str) {
+    quote_with(sql, name, '"');
+}
+
+fn quote_with(sql: &mut String, text: &str, mark: char) {
+    sql.push(mark);
+    for (index, part) in text.split(mark).enumerate() {
+        if index > 0 {
+            sql.extend([mark, mark]);
+        }
+        sql.push_str(part);
+    }
+    sql.push(mark);
+}
+
+/// Appends the name of a table or of a field's column: in lower case, as
+/// Postgres takes the names in YCSB's SQL; ASCII's letters only.
+fn name(sql: &mut String, text: &str) {
+    let start = sql.len();
+    quote(sql, text);
+    sql[start..].make_ascii_lowercase();
+}
+
+/// Begins a SELECT of the fields wanted.
+///
+/// All fields are `*`, as in YCSB: the table knows best which it has.
+fn select(sql: &mut String, layout: Layout, table: &str, fields: &FieldSelection) {
+    sql.clear();
+    sql.push_str("SELECT ");
+    if fields.is_all() {
+        sql.push_str(if layout == Layout::Json { "\"ycsb_value\"" } else { "*" });
+    }
+    for (index, field) in fields.iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { ", " });
+        match layout {
+            Layout::Columns => name(sql, field),
+            Layout::Json => {
+                sql.push_str("\"ycsb_value\"->>");
+                literal(sql, field);
+            }
+        }
+    }
+    sql.push_str(" FROM ");
+    name(sql, table);
+}
+
+/// Appends a string: quotes doubled, and backslashes escaped whatever the
+/// server thinks of them.
+fn literal(sql: &mut String, text: &str) {
+    if text.contains('\\') {
+        sql.push_str(" E");
+        quote_with(sql, &text.replace('\\', "\\\\"), '\'');
+    } else {
+        quote_with(sql, text, '\'');
+    }
+}
+
+fn parameter(sql: &mut String, number: usize) {
+    sql.push('$');
+    if number >= 10 {
+        // Seldom more than two digits.
+        sql.push_str(&number.to_string());
+    } else {
+        sql.push((b'0' + number as u8) as char);
+    }
+}
+
+/// `UPDATE`; the key is the first parameter.
+fn update(sql: &mut String, layout: Layout, table: &str, fields: &Record) {
+    sql.clear();
+    sql.push_str("UPDATE ");
+    name(sql, table);
+    sql.push_str(" SET ");
+    match layout {
+        Layout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
+        // SQL must set something; this still tells whether the record is there.
+        Layout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
+        Layout::Columns => {
+            for (index, (field, _)) in fields.iter().enumerate() {
+                sql.push_str(if index == 0 { "" } else { ", " });
+                name(sql, field);
+                sql.push_str(" = ");
+                parameter(sql, index + 2);
+            }
+        }
+    }
+    sql.push_str(" WHERE \"ycsb_key\" = $1");
+}
+
+/// `INSERT`; the key is the first parameter.
+fn insert(sql: &mut String, layout: Layout, table: &str, record: &Record) {
+    sql.clear();
+    sql.push_str("INSERT INTO ");
+    name(sql, table);
+    sql.push_str(" (\"ycsb_key\"");
+    let mut values = 1;
+    match layout {
+        Layout::Json => {
+            sql.push_str(", \"ycsb_value\"");
+            values += 1;
+        }
+        Layout::Columns => {
+            for (field, _) in record.iter() {
+                sql.push_str(", ");
+                name(sql, field);
+            }
+            values += record.len();
+        }
+    }
+    sql.push_str(") VALUES (");
+    for number in 1..=values {
+        sql.push_str(if number == 1 { "" } else { ", " });
+        parameter(sql, number);
+    }
+    sql.push(')');
+}
+
+/// The fields that any of the records has, in the order in which they come.
+fn columns_of(records: &[(String, Record)]) -> Vec<&str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for (_, record) in records {
+        // Records of a workload are alike: the common case is one comparison.
+        if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
+            continue;
+        }
+        for (field, _) in record.iter() {
+            if !columns.contains(&field) {
+                columns.push(field);
+            }
+        }
+    }
+    columns
+}
+
+fn copy(sql: &mut String, layout: Layout, table: &str, columns: &[&str]) {
+    sql.clear();
+    sql.push_str("COPY ");
+    name(sql, table);
+    sql.push_str(" (\"ycsb_key\"");
+    match layout {
+        Layout::Json => sql.push_str(", \"ycsb_value\""),
+        Layout::Columns => {
+            for column in columns {
+                sql.push_str(", ");
+                name(sql, column);
+            }
+        }
+    }
+    sql.push_str(") FROM STDIN (FORMAT binary)");
+}
+
+/// A value as COPY in binary takes it: its length, and then its bytes.
+fn copy_value(buffer: &mut BytesMut, value: &[u8]) {
+    // Beyond 1 GiB the server refuses it, and a record is never near 4 GiB.
+    buffer.put_u32(u32::try_from(value.len()).unwrap_or(i32::MAX as u32));
+    buffer.put_slice(value);
+}
+
+fn copy_row(buffer: &mut BytesMut, key: &str, record: &Record, columns: &[&str]) {
+    // A table has 1,600 columns at most.
+    buffer.put_u16(u16::try_from(1 + columns.len()).unwrap_or(i16::MAX as u16));
+    copy_value(buffer, key.as_bytes());
+    if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
+        record.iter().for_each(|(_, value)| copy_value(buffer, value));
+        return;
+    }
+    for column in columns {
+        match record.get(column) {
+            Some(value) => copy_value(buffer, value),
+            None => buffer.put_i32(-1),
+        }
+    }
+}
+
+fn copy_document(buffer: &mut BytesMut, key: &str, document: &[u8]) {
+    buffer.put_u16(2);
+    copy_value(buffer, key.as_bytes());
+    buffer.put_u32(u32::try_from(1 + document.len()).unwrap_or(i32::MAX as u32));
+    // The version of JSONB's text.
+    buffer.put_u8(1);
+    buffer.put_slice(document);
+}
+
+/// The statement that makes the table.
+pub(super) fn create_table(layout: Layout, value_type: &str, schema: &Schema) -> String {
+    let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
+    name(&mut sql, &schema.table);
+    // In the order of bytes, whatever language the database is in.
+    sql.push_str(&format!(" ({KEY} TEXT COLLATE \"C\" PRIMARY KEY"));
+    match layout {
+        Layout::Json => sql.push_str(&format!(", {VALUE} JSONB NOT NULL")),
+        Layout::Columns => {
+            for field in &schema.fields {
+                sql.push_str(", ");
+                name(&mut sql, field);
+                sql.push(' ');
+                sql.push_str(value_type);
+            }
+        }
+    }
+    sql.push(')');
+    sql
+}
+
+/// The columns of a table and their types; none if it is not there.
+pub(super) async fn columns(
+    client: &tokio_postgres::Client,
+    table: &str,
+) -> Result<Vec<(String, String)>, Error> {
+    let mut quoted = String::new();
+    name(&mut quoted, table);
+    let sql = "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute \
+               WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+    let rows = client.query(sql, &[&quoted]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Settings in force, asked of the server. What only speaks Postgres's
+/// protocol may not have them all: then there are none.
+pub(super) async fn facts(client: &tokio_postgres::Client) -> Result<Vec<(String, String)>, Error> {
+    const NAMES: [&str; 8] = [
+        "server_version",
+        "synchronous_commit",
+        "fsync",
+        "shared_buffers",
+        "max_connections",
+        "encoding",
+        "collation",
+        "tls",
+    ];
+    let sql = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), \
+               current_setting('fsync'), current_setting('shared_buffers'), current_setting('max_connections'), \
+               pg_encoding_to_char(encoding)::text, datcollate::text, \
+               coalesce((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), 'none') \
+               FROM pg_database WHERE datname = current_database()";
+    let row = match client.query_one(sql, &[]).await {
+        Ok(row) => row,
+        Err(error) if error.as_db_error().is_some() => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    NAMES.iter().enumerate().map(|(index, name)| Ok(((*name).to_owned(), row.try_get(index)?))).collect()
+}

@@ -1,0 +1,183 @@
+//! A record as one JSON object of strings, as YCSB's `postgrenosql` has it.
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
+use serval_model::{Outcome, Record, Status};
+use std::fmt;
+
+/// Appends a record.
+pub(super) fn write(record: &Record, out: &mut Vec<u8>) -> Result<(), Outcome> {
+    out.push(b'{');
+    for (index, (field, value)) in record.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        let Ok(value) = std::str::from_utf8(value) else {
+            let words = format!("field '{field}': JSON holds text, and this value is not UTF-8");
+            return Err(Outcome::failed(Status::BadRequest, words));
+        };
+        string(field, out);
+        out.push(b':');
+        string(value, out);
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn string(text: &str, out: &mut Vec<u8>) {
+    // Writing a string to a vector cannot fail.
+    drop(serde_json::to_writer(out, text));
+}
+
+/// Moves the fields of an object into a record: strings as they are, null as
+/// a field that there is not, anything else as its JSON. The server has seen
+/// to it that it is JSON; what is no object has no fields.
+pub(super) fn read(document: &[u8], record: &mut Record) {
+    let mut reader = serde_json::Deserializer::from_slice(document);
+    drop(reader.deserialize_map(Fields(record)));
+}
+
+struct Fields<'a>(&'a mut Record);
+
+impl<'de> Visitor<'de> for Fields<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut name = String::new();
+        while map.next_key_seed(Name(&mut name))?.is_some() {
+            map.next_value_seed(Value { name: &name, record: self.0 })?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a name into a buffer, without memory of its own.
+struct Name<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.0.clear();
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// Puts a value into the record.
+struct Value<'a> {
+    name: &'a str,
+    record: &'a mut Record,
+}
+
+impl Value<'_> {
+    fn other(self, value: &impl fmt::Display) {
+        self.record.push(self.name, value.to_string().as_bytes());
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.record.push(self.name, text.as_bytes());
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.other(&value);
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.other(&value);
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.other(&value);
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.other(&value);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<(), A::Error> {
+        let deserializer = value::SeqAccessDeserializer::new(items);
+        let value: serde_json::Value = serde::Deserialize::deserialize(deserializer)?;
+        self.other(&value);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<(), A::Error> {
+        let deserializer = value::MapAccessDeserializer::new(fields);
+        let value: serde_json::Value = serde::Deserialize::deserialize(deserializer)?;
+        self.other(&value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_and_other_values_as_their_json() {
+        let record =
+            Record::from_iter([("a\"", &b"\\ \n\x01 \"x\""[..]), ("b", "日".as_bytes()), ("c", b"")]);
+        let mut text = Vec::new();
+        write(&record, &mut text).unwrap_or_else(|outcome| panic!("{outcome:?}"));
+        let mut back = Record::new();
+        read(&text, &mut back);
+        assert_eq!(back, record);
+        let mut other = Record::new();
+        read(br#"{"n":null,"i":-1,"u":2,"f":1.5,"t":true,"l":[1,{"a":"b"}],"m":{"x":[]}}"#, &mut other);
+        let expected = [
+            ("i", "-1"),
+            ("u", "2"),
+            ("f", "1.5"),
+            ("t", "true"),
+            ("l", r#"[1,{"a":"b"}]"#),
+            ("m", r#"{"x":[]}"#),
+        ];
+        assert_eq!(other, expected.iter().map(|(name, value)| (*name, value.as_bytes())).collect());
+        let mut none = Record::new();
+        read(b"[1]", &mut none);
+        assert!(none.is_empty());
+        let bytes = Record::from_iter([("x", &b"\xff"[..])]);
+        assert_eq!(write(&bytes, &mut text).map_err(|outcome| outcome.status), Err(Status::BadRequest));
+    }
+}

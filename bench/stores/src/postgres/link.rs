@@ -1,0 +1,334 @@
+//! Connections: how one is opened, kept with its prepared statements, and
+//! opened again when it is lost.
+
+use rustls::ClientConfig;
+use serval_model::{Outcome, Status, StoreError};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    error::Error as _,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{sync::Mutex, task::AbortHandle, time};
+use tokio_postgres::{
+    Client, Config, Error, Statement,
+    error::{Severity, SqlState},
+    types::Type,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Time between attempts to connect again, so that a server that is down is
+/// not asked by every operation.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Statements that a connection keeps prepared. A workload uses a handful of
+/// shapes and one more for each field that it may read or update alone.
+const STATEMENTS_MAX: usize = 256;
+
+/// Where the server is and how to connect to it.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Hosts and ports.
+    pub(super) address: String,
+    pub(super) connect_timeout: Duration,
+    /// Of an operation.
+    pub(super) timeout: Option<Duration>,
+    config: Config,
+    tls: Arc<ClientConfig>,
+}
+
+impl Server {
+    pub(super) fn new(
+        address: String,
+        config: Config,
+        tls: ClientConfig,
+        connect_timeout: Duration,
+        timeout: Option<Duration>,
+    ) -> Self {
+        Server { address, config, tls: Arc::new(tls), connect_timeout, timeout }
+    }
+
+    pub(super) fn error(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::new(format!("postgres at {}", self.address), problem)
+    }
+
+    /// What the server refused while it was being prepared.
+    pub(super) fn refused(&self, error: &Error) -> StoreError {
+        let advice = match error.code() {
+            Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+                ": grant it to the user, or set postgres.user, postgres.database or postgres.schema"
+            }
+            Some(code) if *code == SqlState::INVALID_SCHEMA_NAME => {
+                ": no schema to make it in; make one, or set postgres.schema"
+            }
+            _ => "",
+        };
+        self.error(format!("{}{advice}", words(error)))
+    }
+
+    /// What went wrong before the first operation, and what to do.
+    fn failed(&self, error: &Error) -> StoreError {
+        let code = error.code().map_or("", SqlState::code);
+        // The driver has no public kinds of error; its words are stable.
+        let kind = error.to_string();
+        let advice = match code {
+            "28P01" | "28000" => {
+                "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
+            }
+            "3D000" => {
+                "Make the database (CREATE DATABASE), or set postgres.database or db.url to one that is there"
+            }
+            "53300" => "Raise the server's max_connections, or let clients share some (postgres.connections)",
+            "57P03" => "The server is starting or stopping: try again",
+            _ if kind.contains("TLS") => {
+                "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
+                 hold the signer of its certificate, and does that name the host?"
+            }
+            _ if kind.contains("configuration") || kind.contains("authentication") => {
+                "The server wants credentials: set postgres.password (db.passwd)"
+            }
+            _ => "Is the server running, and do postgres.host and postgres.port, or db.url, name it?",
+        };
+        self.error(format!("cannot connect: {}. {advice}", words(error)))
+    }
+
+    /// Opens a connection; field names are those that the schema has.
+    pub(super) async fn connect(&self, fields: Arc<[String]>) -> Result<Link, StoreError> {
+        let tls = MakeRustlsConnect::new(ClientConfig::clone(&self.tls));
+        let connecting = self.config.connect(tls);
+        let (client, connection) = match time::timeout(self.connect_timeout, connecting).await {
+            Ok(result) => result.map_err(|error| self.failed(&error))?,
+            Err(_) => {
+                return Err(self.error(format!(
+                    "cannot connect: no answer within {:?} (postgres.connect_timeout). Do postgres.host and \
+                     postgres.port, or db.url, name a PostgreSQL server?",
+                    self.connect_timeout
+                )));
+            }
+        };
+        let end = Arc::new(std::sync::Mutex::new(None));
+        let told = Arc::clone(&end);
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await
+                && let Ok(mut end) = told.lock()
+            {
+                *end = Some(words(&error));
+            }
+        });
+        Ok(Link { client, task: task.abort_handle(), end, fields, statements: RefCell::default() })
+    }
+}
+
+/// The words of an error: the server's own, or the cause that the driver
+/// knows.
+pub(super) fn words(error: &Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        return db.message().to_owned();
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// The outcome of what the server said of an operation.
+fn refusal(error: &Error) -> Outcome {
+    let code = error.code().map_or("", SqlState::code);
+    let status = match code {
+        // Insufficient privilege; invalid authorization.
+        "42501" | "28000" | "28P01" => Status::Forbidden,
+        // Read-only transaction, lock not available, cancelled (a timeout).
+        "25006" | "55P03" | "57014" => Status::ServiceUnavailable,
+        // Data exceptions, unknown names, limits of the program.
+        _ if ["22", "42", "54"].iter().any(|class| code.starts_with(class)) => Status::BadRequest,
+        // Connection, resources, the operator, the system.
+        _ if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
+            Status::ServiceUnavailable
+        }
+        // Not the server's: the statement could not be put into a message.
+        "" => Status::BadRequest,
+        _ => Status::Error,
+    };
+    Outcome::failed(status, words(error))
+}
+
+/// A statement that a connection has prepared.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) statement: Statement,
+    /// For `SELECT *`: the field of each column; `None` for the key.
+    pub(super) names: Vec<Option<String>>,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) client: Client,
+    task: AbortHandle,
+    /// Why it ended.
+    end: Arc<std::sync::Mutex<Option<String>>>,
+    fields: Arc<[String]>,
+    statements: RefCell<HashMap<String, Rc<Prepared>>>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // One that is lost or given up may wait for an answer for ever; one
+        // that is closed in peace says good-bye by itself.
+        if self.end.lock().is_ok_and(|end| end.is_some()) {
+            self.task.abort();
+        }
+    }
+}
+
+impl Link {
+    /// The statement of this text, prepared once.
+    pub(super) async fn prepared(&self, sql: &str) -> Result<Rc<Prepared>, Error> {
+        if let Some(found) = self.statements.borrow().get(sql) {
+            return Ok(Rc::clone(found));
+        }
+        let mut statement = self.client.prepare(sql).await?;
+        if statement.columns().iter().any(|column| !is_readable(column.type_())) {
+            statement = self.client.prepare(&with_casts(sql, &statement)).await?;
+        }
+        let names = statement.columns().iter().map(|column| self.field(column.name())).collect();
+        let prepared = Rc::new(Prepared { statement, names });
+        let mut statements = self.statements.borrow_mut();
+        if statements.len() == STATEMENTS_MAX {
+            statements.clear();
+        }
+        statements.insert(sql.to_owned(), Rc::clone(&prepared));
+        Ok(prepared)
+    }
+
+    fn field(&self, column: &str) -> Option<String> {
+        let known = self.fields.iter().find(|field| field.eq_ignore_ascii_case(column));
+        (column != super::KEY).then(|| known.map_or_else(|| column.to_owned(), String::clone))
+    }
+
+    /// Whether nothing more can be sent on it.
+    pub(super) fn is_lost(&self, error: &Error) -> bool {
+        // The server may have its last word before the connection's end is seen.
+        let last = |error: &tokio_postgres::error::DbError| {
+            matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+        };
+        error.is_closed() || self.client.is_closed() || error.as_db_error().is_some_and(last)
+    }
+
+    /// Makes the next use prepare this statement again.
+    pub(super) fn forget(&self, sql: &str) {
+        self.statements.borrow_mut().remove(sql);
+    }
+
+    /// Closes it at once, whatever is under way.
+    pub(super) fn give_up(&self, why: &str) {
+        if let Ok(mut end) = self.end.lock() {
+            end.get_or_insert_with(|| why.to_owned());
+        }
+        self.task.abort();
+    }
+
+    fn why(&self, error: &Error) -> String {
+        let end = self.end.lock().ok().and_then(|end| end.clone());
+        end.unwrap_or_else(|| words(error))
+    }
+}
+
+/// Types whose bytes are the value's.
+fn is_readable(kind: &Type) -> bool {
+    [Type::TEXT, Type::VARCHAR, Type::BPCHAR, Type::NAME, Type::BYTEA, Type::JSON, Type::JSONB].contains(kind)
+}
+
+/// A query whose other columns come as text: those of another tool's table.
+fn with_casts(sql: &str, statement: &Statement) -> String {
+    let mut cast = String::from("SELECT ");
+    for (index, column) in statement.columns().iter().enumerate() {
+        cast.push_str(if index == 0 { "" } else { ", " });
+        super::client::quote(&mut cast, column.name());
+        if !is_readable(column.type_()) {
+            cast.push_str("::text AS ");
+            super::client::quote(&mut cast, column.name());
+        }
+    }
+    cast + " FROM (" + sql + ") AS row"
+}
+
+/// A place for a connection, with what is needed to open it again. Shared by
+/// several clients, or one client's own.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) server: Arc<Server>,
+    fields: Arc<[String]>,
+    link: RefCell<Option<Rc<Link>>>,
+    /// Counts openings: a client that failed on an older connection must not
+    /// close a newer one.
+    opened: Cell<u64>,
+    /// One client at a time opens it, and not before this.
+    opening: Mutex<Option<Instant>>,
+}
+
+impl Seat {
+    pub(super) async fn connect(server: &Arc<Server>, fields: Arc<[String]>) -> Result<Rc<Seat>, StoreError> {
+        let link = server.connect(Arc::clone(&fields)).await?;
+        Ok(Rc::new(Seat {
+            server: Arc::clone(server),
+            fields,
+            link: RefCell::new(Some(Rc::new(link))),
+            opened: Cell::new(1),
+            opening: Mutex::new(None),
+        }))
+    }
+
+    /// The connection as it is, or opened again.
+    pub(super) async fn link(&self) -> Result<(Rc<Link>, u64), Outcome> {
+        let there = || self.link.borrow().clone().map(|link| (link, self.opened.get()));
+        if let Some(found) = there() {
+            return Ok(found);
+        }
+        let mut retry_at = self.opening.lock().await;
+        if let Some(found) = there() {
+            return Ok(found);
+        }
+        if let Some(at) = *retry_at {
+            time::sleep_until(at.into()).await;
+        }
+        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
+        match self.server.connect(Arc::clone(&self.fields)).await {
+            Ok(link) => {
+                let link = Rc::new(link);
+                self.opened.set(self.opened.get() + 1);
+                *self.link.borrow_mut() = Some(Rc::clone(&link));
+                Ok((link, self.opened.get()))
+            }
+            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
+        }
+    }
+
+    /// Takes the connection of this opening away.
+    pub(super) fn close(&self, opened: u64) {
+        if self.opened.get() == opened {
+            *self.link.borrow_mut() = None;
+        }
+    }
+
+    /// The outcome of an error; one of the connection closes it.
+    pub(super) fn failed(&self, error: &Error, link: &Link, opened: u64, sql: &str) -> Outcome {
+        if link.is_lost(error) {
+            self.close(opened);
+            return Outcome::failed(
+                Status::ServiceUnavailable,
+                format!("connection lost: {}", link.why(error)),
+            );
+        }
+        // The table has changed under the statement, or a pooler has lost it.
+        if error.code().is_some_and(|code| ["0A000", "26000"].contains(&code.code())) {
+            link.forget(sql);
+        }
+        refusal(error)
+    }
+}

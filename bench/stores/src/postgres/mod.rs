@@ -1,0 +1,547 @@
+//! PostgreSQL, with records laid out as YCSB lays them out: as its JDBC client
+//! does, or as its `postgrenosql` binding.
+//!
+//! | verb | `columns`: a column a field | `json`: one JSONB column |
+//! |---|---|---|
+//! | read | `SELECT *`, or the columns wanted, by key | `SELECT ycsb_value`, or `->>` of the fields wanted |
+//! | update | `UPDATE ... SET` of the columns given | `UPDATE ... SET ycsb_value = ycsb_value \|\| ...` |
+//! | insert | `INSERT` | `INSERT` |
+//! | scan | a read from the key on, `ORDER BY` key, `LIMIT` | the same |
+//! | delete | `DELETE` | `DELETE` |
+//! | batch of inserts | `COPY ... FROM STDIN (FORMAT binary)` | the same |
+//!
+//! Every verb is one statement, prepared once a connection and selection of
+//! fields, and one transaction. A connection that is lost fails the operations
+//! under way and is opened again by the next one.
+
+mod client;
+mod json;
+mod link;
+
+use crate::{StoreInfo, jdbc};
+use client::PostgresClient;
+use link::{Link, Server};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+};
+use serval_model::{
+    Execution, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+};
+use std::{
+    cell::Cell,
+    path::Path,
+    rc::Rc,
+    sync::{Arc, Mutex as BlockingMutex, PoisonError},
+};
+use tokio::sync::Mutex;
+use tokio_postgres::{Config, config::SslMode};
+
+/// The key's column, as Postgres folds YCSB's name for it.
+const KEY: &str = "ycsb_key";
+/// The column of all fields in the json layout.
+const VALUE: &str = "ycsb_value";
+
+/// Postgres cuts longer names off.
+const NAME_BYTES_MAX: usize = 63;
+
+static URL: Property = Property::serval(
+    "postgres.url",
+    Kind::Text,
+    "The server as JDBC spells it: jdbc:postgresql://HOST:PORT/DATABASE?user=U&password=P. Several HOST:PORT with \
+     commas between them are tried in turn. Of its parameters user, password, sslmode, sslrootcert and currentSchema \
+     are heeded and win over the properties; the others are pgjdbc's own and are listed in the result. Without it, \
+     postgres.host, postgres.port and postgres.database say where.",
+)
+.aliases(&["db.url", "postgrenosql.url"]);
+static HOST: Property = Property::serval(
+    "postgres.host",
+    Kind::Text,
+    "Host name or address of the server, or the folder of its Unix socket (/var/run/postgresql).",
+)
+.default("localhost");
+static PORT: Property =
+    Property::serval("postgres.port", Kind::Count { min: 1, max: 65535 }, "Port of the server.")
+        .default("5432");
+static DATABASE: Property = Property::serval(
+    "postgres.database",
+    Kind::Text,
+    "The database, which must be there. Without it the one that is named as the user, as Postgres has it.",
+);
+static USER: Property = Property::serval("postgres.user", Kind::Text, "The user.")
+    .default("postgres")
+    .aliases(&["db.user", "postgrenosql.user"]);
+static PASSWORD: Property = Property::serval(
+    "postgres.password",
+    Kind::Text,
+    "The user's password, if the server wants one (SCRAM, MD5 or plain, as the server asks).",
+)
+.aliases(&["db.passwd", "postgrenosql.passwd"]);
+static SCHEMA: Property = Property::serval(
+    "postgres.schema",
+    Kind::Text,
+    "The schema in which the table is or will be (search_path); without it the server's choice, often 'public'.",
+);
+static LAYOUT: Property = Property::serval(
+    "postgres.layout",
+    Kind::Choice(&["columns", "json"]),
+    "columns: a column a field, as YCSB's jdbc binding has it. json: one JSONB column of all fields, as its \
+     postgrenosql binding has it; the store name 'postgrenosql' asks for it.",
+)
+.default("columns");
+static VALUE_TYPE: Property = Property::serval(
+    "postgres.value_type",
+    Kind::Choice(&["text", "bytea"]),
+    "Type of the columns of a table that load makes. text is YCSB's and takes UTF-8 without NUL only; bytea takes any \
+     bytes. A table that is there is used as it is.",
+)
+.default("text");
+static SSL_MODE: Property = Property::serval(
+    "postgres.sslmode",
+    Kind::Choice(&["disable", "prefer", "require", "verify-full"]),
+    "TLS. prefer: if the server offers it, without looking at its certificate; require: the same, or fail; \
+     verify-full: the certificate must be signed by one in postgres.sslrootcert and name the host.",
+)
+.default("prefer");
+static SSL_ROOT_CERTIFICATE: Property = Property::serval(
+    "postgres.sslrootcert",
+    Kind::Path,
+    "File of the certificates (PEM) that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the public ones \
+     on many systems.",
+);
+static CONNECT_TIMEOUT: Property = Property::serval(
+    "postgres.connect_timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for a connection that is ready, log-in included.",
+)
+.default("10s")
+.unit("ms");
+static TIMEOUT: Property = Property::serval(
+    "postgres.timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for the answer to an operation. An operation that waits longer fails with SERVICE_UNAVAILABLE, and its \
+     connection is given up with whatever else is under way on it. 0: no limit, a slow server shall show as slow.",
+)
+.default("0")
+.unit("ms");
+static CONNECTIONS: Property = Property::serval(
+    "postgres.connections",
+    Kind::Count { min: 0, max: 100_000 },
+    "Connections that the clients of one event loop share; statements of several clients are then sent without waiting \
+     for each other, and the server runs those of one connection in turn. 0 gives each client a connection of its \
+     own, as YCSB does; the server's max_connections must allow as many.",
+)
+.default("0");
+static OTHER_AUTO_COMMIT: Property =
+    Property::ignored("postgrenosql.autocommit", "every operation commits itself.");
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "postgres",
+    aliases: super::POSTGRES_ALIASES,
+    summary: super::POSTGRES_SUMMARY,
+    details: "Layouts are YCSB's, so that either tool reads what the other loaded: table usertable (property table), \
+              primary key column ycsb_key, and either a column a field (field0, field1, ... of text) or one JSONB \
+              column ycsb_value (postgres.layout=json). Names are taken in lower case, as Postgres takes YCSB's, and \
+              come back as the workload spells them; a field that a record does not have is NULL. load makes the \
+              table if it is not there, with a key of byte order (COLLATE \"C\"); a table of YCSB's has the \
+              database's order, which scans then follow.\n\
+              Values are text: what is not UTF-8 or has a NUL is BAD_REQUEST. postgres.value_type=bytea makes a table \
+              that takes any bytes (columns only; YCSB then reads them as \\x...).\n\
+              read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot. update: UPDATE; a \
+              missing record is NOT_FOUND. insert: INSERT; a key that is there is an ERROR. delete: DELETE. A batch \
+              of inserts is one COPY: all or nothing. Statements are prepared once a connection; each is a \
+              transaction of its own. Asynchronous: clients run on event loops, each with a connection, or sharing \
+              some (postgres.connections). Several servers with ';' between them (YCSB's shards) are refused.",
+    time_series: false,
+    properties: Table {
+        heading: "postgres",
+        properties: &[
+            &URL,
+            &HOST,
+            &PORT,
+            &DATABASE,
+            &USER,
+            &PASSWORD,
+            &SCHEMA,
+            &LAYOUT,
+            &VALUE_TYPE,
+            &SSL_MODE,
+            &SSL_ROOT_CERTIFICATE,
+            &CONNECT_TIMEOUT,
+            &TIMEOUT,
+            &CONNECTIONS,
+            &jdbc::DRIVER,
+            &jdbc::FETCH_SIZE,
+            &jdbc::AUTO_COMMIT,
+            &jdbc::BATCH_API,
+            &OTHER_AUTO_COMMIT,
+        ],
+    },
+};
+
+/// How records lie in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Columns,
+    Json,
+}
+
+/// What preparing found out.
+#[derive(Debug, Default)]
+struct Prepared {
+    /// The fields of the schema, by whose names columns are given back.
+    fields: Arc<[String]>,
+    /// Settings in force.
+    facts: Vec<(String, String)>,
+}
+
+/// A PostgreSQL server.
+#[derive(Debug)]
+pub struct Postgres {
+    server: Arc<Server>,
+    layout: Layout,
+    value_type: &'static str,
+    connections: usize,
+    /// Parameters of the URL that nothing here reads.
+    unread: Vec<String>,
+    prepared: BlockingMutex<Prepared>,
+}
+
+/// Where the server is, from the URL or the properties.
+fn place(reader: &mut Reader<'_>) -> (jdbc::Url, Vec<(String, u16)>) {
+    let text = reader.optional_text(&URL).unwrap_or_default();
+    let port = reader.count(&PORT) as u16;
+    if !reader.given(&URL) {
+        return (jdbc::Url::default(), vec![(reader.text(&HOST), port)]);
+    }
+    for part in [&HOST, &PORT, &DATABASE] {
+        if reader.given(part) {
+            reader.fault(part, "the URL names the server too: leave one of them out");
+        }
+    }
+    // Faults of the URL do not repeat it: it may have a password.
+    let name = reader.properties().setting(&URL).map_or(URL.name, |(name, _)| name).to_owned();
+    if text.contains(';') {
+        reader.fault_overall(format!(
+            "{name}: several servers with ';' between them are shards, which the store postgres does not have; name \
+             one server"
+        ));
+        return (jdbc::Url::default(), Vec::new());
+    }
+    match jdbc::Url::parse(&text, &["postgresql"]) {
+        Ok(url) => {
+            let mut hosts: Vec<_> =
+                url.hosts.iter().map(|(host, known)| (host.clone(), known.unwrap_or(port))).collect();
+            if hosts.is_empty() {
+                hosts.push((reader.text(&HOST), port));
+            }
+            (url, hosts)
+        }
+        Err(problem) => {
+            reader.fault_overall(format!("{name}: {problem}"));
+            (jdbc::Url::default(), Vec::new())
+        }
+    }
+}
+
+impl Postgres {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Postgres, Faults> {
+        let mut reader = Reader::new(properties);
+        let (url, hosts) = place(&mut reader);
+        let mut config = Config::new();
+        for (host, port) in &hosts {
+            config.host(host).port(*port);
+        }
+        config.user(url.parameter("user").map_or_else(|| reader.text(&USER), str::to_owned));
+        let password = url.parameter("password").map(str::to_owned);
+        if let Some(password) = password.or_else(|| reader.optional_text(&PASSWORD)) {
+            config.password(password);
+        }
+        if let Some(database) = url.database.clone().or_else(|| reader.optional_text(&DATABASE)) {
+            config.dbname(database);
+        }
+        let schema = url.parameter("currentSchema").map(str::to_owned);
+        if let Some(schema) = schema.or_else(|| reader.optional_text(&SCHEMA)) {
+            // Spaces end an option, unless a backslash stands before them.
+            let schema = schema.replace('\\', "\\\\").replace(' ', "\\ ");
+            config.options(format!("-c search_path={schema}"));
+        }
+        config.application_name("serval");
+        let layout = if reader.choice(&LAYOUT) == "json" { Layout::Json } else { Layout::Columns };
+        let value_type = reader.choice(&VALUE_TYPE);
+        if layout == Layout::Json && value_type == "bytea" {
+            reader.fault(&VALUE_TYPE, "JSON holds text only: leave it out, or set postgres.layout=columns");
+        }
+        let mode = reader.choice(&SSL_MODE);
+        let mode = match url.parameter("sslmode") {
+            None => mode,
+            Some(wanted) => {
+                let Kind::Choice(words) = SSL_MODE.kind else { return Err(Faults::one("no modes")) };
+                words.iter().copied().find(|word| word.eq_ignore_ascii_case(wanted)).unwrap_or_else(|| {
+                    let known = words.join(", ");
+                    reader.fault_overall(format!("{}: sslmode={wanted}: must be one of {known}", URL.name));
+                    mode
+                })
+            }
+        };
+        config.ssl_mode(match mode {
+            "disable" => SslMode::Disable,
+            "prefer" => SslMode::Prefer,
+            _ => SslMode::Require,
+        });
+        let roots =
+            url.parameter("sslrootcert").map(Into::into).or_else(|| reader.path(&SSL_ROOT_CERTIFICATE));
+        let tls = match (mode, roots) {
+            ("verify-full", Some(path)) => verified(&path),
+            ("verify-full", None) => Err("verify-full needs it: the certificates to trust".to_owned()),
+            (_, Some(_)) => Err(format!("has no use with postgres.sslmode={mode}: set verify-full")),
+            (_, None) => unverified(),
+        };
+        let tls = tls.map_err(|problem| reader.fault(&SSL_ROOT_CERTIFICATE, problem)).ok();
+        let connect_timeout = reader.duration(&CONNECT_TIMEOUT);
+        if connect_timeout.is_zero() {
+            reader.fault(&CONNECT_TIMEOUT, "must be above zero");
+        }
+        let timeout = Some(reader.duration(&TIMEOUT)).filter(|timeout| !timeout.is_zero());
+        let connections = reader.count(&CONNECTIONS) as usize;
+        reader.finish()?;
+        let Some(tls) = tls else { return Err(Faults::one("postgres.sslrootcert: cannot be used")) };
+        let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let known = ["user", "password", "sslmode", "sslrootcert", "currentSchema"];
+        Ok(Postgres {
+            server: Arc::new(Server::new(address.join(","), config, tls, connect_timeout, timeout)),
+            layout,
+            value_type,
+            connections,
+            unread: url.others(&known).into_iter().map(str::to_owned).collect(),
+            prepared: BlockingMutex::default(),
+        })
+    }
+
+    /// Runs something on a connection of its own, for set-up.
+    fn ask<T>(&self, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.server.error(format!("no event loop: {error}")))?;
+        runtime.block_on(async {
+            let link = self.server.connect(Arc::default()).await?;
+            // A server that stops answering in mid-way is no reason to wait for ever.
+            match tokio::time::timeout(self.server.connect_timeout, ask(&link)).await {
+                Ok(result) => result,
+                Err(_) => Err(self.server.error("the server stopped answering while it was prepared")),
+            }
+        })
+    }
+
+    /// Makes the table, or finds fault with the one that is there.
+    async fn check_table(&self, link: &Link, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let Schema { table, fields } = schema;
+        for (index, field) in fields.iter().enumerate() {
+            let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
+            if self.layout == Layout::Json {
+                continue;
+            }
+            if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
+                return Err(self.server.error(format!(
+                    "fields '{other}' and '{field}' would be one column: SQL takes names that differ only in case for \
+                     the same; change fieldnameprefix"
+                )));
+            }
+            if field.len() > NAME_BYTES_MAX {
+                return Err(self.server.error(format!(
+                    "the field name '{field}' is longer than the {NAME_BYTES_MAX} bytes that Postgres keeps of a \
+                     column's; change fieldnameprefix"
+                )));
+            }
+        }
+        if purpose == Purpose::Load {
+            let sql = client::create_table(self.layout, self.value_type, schema);
+            link.client.batch_execute(&sql).await.map_err(|error| self.server.refused(&error))?;
+        }
+        let columns =
+            client::columns(&link.client, table).await.map_err(|error| self.server.refused(&error))?;
+        if columns.is_empty() {
+            return Err(self.server.error(format!(
+                "the database has no table '{}': load it first, with 'serval load postgres' and the same properties",
+                table.to_ascii_lowercase()
+            )));
+        }
+        let wanted: Vec<(String, &[&str])> = match self.layout {
+            Layout::Json => vec![(KEY.to_owned(), client::TEXT_TYPES), (VALUE.to_owned(), &["jsonb"])],
+            Layout::Columns => std::iter::once((KEY.to_owned(), client::TEXT_TYPES))
+                .chain(fields.iter().map(|field| (field.to_ascii_lowercase(), client::VALUE_TYPES)))
+                .collect(),
+        };
+        let there = |name: &str| columns.iter().find(|(column, _)| column == name);
+        let missing: Vec<&str> =
+            wanted.iter().map(|(name, _)| name.as_str()).filter(|name| there(name).is_none()).collect();
+        if !missing.is_empty() {
+            let all: Vec<&str> = columns.iter().map(|(column, _)| column.as_str()).collect();
+            return Err(self.server.error(format!(
+                "table '{table}' lacks the columns {}; it has {}: set postgres.layout, fieldcount and fieldnameprefix \
+                 as they were when it was loaded, or load into another table",
+                missing.join(", "),
+                all.join(", ")
+            )));
+        }
+        for (name, types) in wanted {
+            if let Some((_, found)) = there(&name)
+                && !types.contains(&found.as_str())
+            {
+                return Err(self.server.error(format!(
+                    "column {name} of table '{table}' is of type {found}: it must be {}",
+                    types.join(" or ")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for Postgres {
+    type Local = Local;
+    type Client = PostgresClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let facts = self.ask(async |link| {
+            self.check_table(link, schema, purpose).await?;
+            client::facts(&link.client).await.map_err(|error| self.server.refused(&error))
+        })?;
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        *prepared = Prepared { fields: schema.fields.clone().into(), facts };
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let mut all = vec![
+            ("address".to_owned(), self.server.address.clone()),
+            ("layout".to_owned(), if self.layout == Layout::Json { "json" } else { "columns" }.to_owned()),
+            (
+                "connections".to_owned(),
+                match self.connections {
+                    0 => "one a client".to_owned(),
+                    n => format!("{n} shared by the clients of an event loop"),
+                },
+            ),
+            (
+                "timeout".to_owned(),
+                self.server
+                    .timeout
+                    .map_or("none".to_owned(), |timeout| units::format_duration(timeout.as_nanos() as u64)),
+            ),
+        ];
+        if !self.unread.is_empty() {
+            all.push(("URL parameters without effect".to_owned(), self.unread.join(", ")));
+        }
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(prepared.facts.iter().cloned());
+        all
+    }
+
+    fn local(&self) -> Result<Local, StoreError> {
+        Ok(Local { pool: Mutex::default(), next: Cell::default() })
+    }
+
+    async fn connect(&self, local: &Local, _: usize) -> Result<PostgresClient, StoreError> {
+        let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
+        if self.connections == 0 {
+            let seat = link::Seat::connect(&self.server, fields()).await?;
+            return Ok(PostgresClient::new(seat, self.layout));
+        }
+        let number = local.next.get() % self.connections;
+        local.next.set(local.next.get() + 1);
+        // Held while connecting, so that nobody opens the same one twice.
+        let mut pool = local.pool.lock().await;
+        if pool.len() <= number {
+            pool.push(link::Seat::connect(&self.server, fields()).await?);
+        }
+        Ok(PostgresClient::new(Rc::clone(&pool[number.min(pool.len() - 1)]), self.layout))
+    }
+}
+
+/// What the clients of one event loop share.
+#[derive(Debug)]
+pub struct Local {
+    /// Shared connections, opened as clients come.
+    pool: Mutex<Vec<Rc<link::Seat>>>,
+    next: Cell<usize>,
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// TLS to a server whose certificate one in the file has signed.
+fn verified(path: &Path) -> Result<ClientConfig, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut roots = RootCertStore::empty();
+    if certificates.is_empty() {
+        return Err(format!("{}: has no certificate (PEM)", path.display()));
+    }
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// TLS to whoever answers, as libpq's `require` has it.
+fn unverified() -> Result<ClientConfig, String> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider())))
+        .with_no_client_auth())
+}
+
+/// Takes any certificate, but checks that the server holds its key.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

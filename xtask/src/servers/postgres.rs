@@ -1,0 +1,216 @@
+//! A PostgreSQL that keeps nothing, on loopback only.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::process::{self, Account, Process};
+use super::{Fixture, Kind, Options, Server, redis};
+use crate::Result;
+use crate::children::Children;
+use crate::setup::Purpose;
+
+/// It takes 0.3 s on an idle machine, once its files are made.
+const START_SECONDS_MAX: u64 = 60;
+
+/// An immediate shutdown takes some milliseconds.
+const END_SECONDS_MAX: u64 = 5;
+
+const USER: &str = "postgres";
+
+/// Certificate of the guarded server: its own signer, and no signer of others.
+const TLS_CONFIG: &str = "[req]\ndistinguished_name=name\nx509_extensions=extensions\nprompt=no\n\
+    [name]\nCN=localhost\n\
+    [extensions]\nsubjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
+
+/// What the tests and `cargo xtask serve` know of it.
+pub(crate) const KIND: Kind = Kind {
+    name: "postgres",
+    purpose: Purpose::Postgres,
+    serve: |children, options| Ok(Box::new(PostgresServer::start(children, options)?)),
+    fixture,
+    variables: &[
+        "SERVAL_TEST_POSTGRES",
+        "SERVAL_TEST_POSTGRES_AUTH",
+        "SERVAL_TEST_POSTGRES_PASSWORD",
+        "SERVAL_TEST_POSTGRES_CERTIFICATE",
+    ],
+};
+
+/// One for anyone, and one with a password and TLS.
+fn fixture(children: &Children) -> Result<Fixture> {
+    let open = PostgresServer::start(children, &Options::default())?;
+    let password = redis::generated_password()?;
+    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let guarded = PostgresServer::start(children, &options)?;
+    let variables = vec![
+        ("SERVAL_TEST_POSTGRES", open.address()),
+        ("SERVAL_TEST_POSTGRES_AUTH", guarded.address()),
+        ("SERVAL_TEST_POSTGRES_PASSWORD", password),
+        ("SERVAL_TEST_POSTGRES_CERTIFICATE", guarded.certificate().display().to_string()),
+    ];
+    Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
+}
+
+/// A server that answers. Dropping it stops it and removes its files.
+///
+/// With a password it asks for it (SCRAM) and offers TLS; without one it lets
+/// anyone in and has no TLS.
+pub(crate) struct PostgresServer {
+    process: Process,
+    port: u16,
+    password: Option<String>,
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // Killed, it would leave its shared memory behind.
+        self.process.end_with(Signal::QUIT, END_SECONDS_MAX);
+    }
+}
+
+impl Server for PostgresServer {
+    fn address(&self) -> String {
+        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties =
+            vec!["postgres.host=127.0.0.1".to_owned(), format!("postgres.port={}", self.port)];
+        properties.extend(self.password.as_ref().map(|password| format!("postgres.password={password}")));
+        properties
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
+}
+
+impl PostgresServer {
+    /// Starts a server and returns once it answers.
+    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
+    }
+
+    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+        let account = Account::of_server(USER)?;
+        let folder = process::folder("postgres")?;
+        process::give(folder.path(), account)?;
+        let data = folder.path().join("data");
+        let mut initdb = process::command_as(account, "initdb");
+        initdb.arg("-D").arg(&data).args(["-U", USER, "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]);
+        // Another order than that of bytes, so that tests see who relies on it.
+        initdb.args(["--locale-provider=icu", "--icu-locale=en"]);
+        match &options.password {
+            None => {
+                initdb.arg("--auth=trust");
+            }
+            Some(password) => {
+                if password.is_empty() || password.contains(char::is_control) {
+                    return Err("a Postgres password is not empty and has no control characters".to_owned());
+                }
+                // In a file of a folder that only the server can read, for the
+                // arguments of a process are everybody's to see.
+                let file = folder.path().join("password");
+                process::write(&file, password)?;
+                process::give(&file, account)?;
+                initdb.arg("--auth=scram-sha-256").arg("--pwfile").arg(&file);
+            }
+        }
+        process::set_up(children, folder.path(), &mut initdb)?;
+        let mut command = process::command_as(account, "postgres");
+        command.arg("-D").arg(&data).arg("-p").arg(port.to_string());
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=200",
+            "shared_buffers=64MB",
+            // Its files go with it.
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+        ] {
+            command.args(["-c", setting]);
+        }
+        if options.password.is_some() {
+            let config = folder.path().join("openssl.cnf");
+            process::write(&config, TLS_CONFIG)?;
+            process::set_up(children, folder.path(), &mut certificate_command())?;
+            process::give(&folder.path().join("server.key"), account)?;
+            process::give(&folder.path().join("server.crt"), account)?;
+            command.args(["-c", "ssl=on"]);
+            for name in ["cert", "key"] {
+                let file = folder.path().join(if name == "key" { "server.key" } else { "server.crt" });
+                command.arg("-c").arg(format!("ssl_{name}_file={}", file.display()));
+            }
+        }
+        let process = Process::start(children, "postgres", folder, &mut command)?;
+        let server = Self { process, port, password: options.password.clone() };
+        let pid = server.process.pid().to_string();
+        server.process.wait_until_ready(START_SECONDS_MAX, || {
+            // What pg_ctl waits for: the server writes its state as line 8,
+            // behind its own process id.
+            let text = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
+            let mut lines = text.lines();
+            let (first, state) = (lines.next(), lines.nth(6).map(str::trim));
+            if first == Some(&pid) && state == Some("ready") {
+                Ok(())
+            } else {
+                Err(format!("its state is {:?}", state.unwrap_or("unknown")))
+            }
+        })?;
+        Ok(server)
+    }
+
+    /// The certificate of a server with TLS.
+    fn certificate(&self) -> PathBuf {
+        self.process.folder().join("server.crt")
+    }
+}
+
+fn certificate_command() -> Command {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-config", "openssl.cnf", "-days", "30", "-nodes"]);
+    command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    command.args(["-keyout", "server.key", "-out", "server.crt"]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    /// What the server says to the wish for TLS: S or N.
+    fn tls(server: &PostgresServer) -> u8 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+        stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).unwrap();
+        let mut answer = [0];
+        stream.read_exact(&mut answer).unwrap();
+        answer[0]
+    }
+
+    #[test]
+    fn a_server_answers_and_goes_with_its_files() {
+        // Nothing to test where no Postgres is; `cargo xtask test` says so.
+        if ["initdb", "postgres", "openssl"].iter().any(|name| crate::setup::find(name).is_none()) {
+            return;
+        }
+        let children = Children::default();
+        for password in [None, Some("two 'words' \\".to_owned())] {
+            let options = Options { password: password.clone(), ..Options::default() };
+            let server = PostgresServer::start(&children, &options).unwrap();
+            assert_eq!(tls(&server), if password.is_some() { b'S' } else { b'N' });
+            let folder = server.process.folder().to_owned();
+            assert!(folder.is_dir());
+            let port = server.port;
+            drop(server);
+            assert!(!folder.exists());
+            assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        }
+    }
+}
