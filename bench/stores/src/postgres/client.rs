@@ -2,7 +2,7 @@
 
 use super::{
     KEY, Layout, VALUE, json,
-    link::{Link, Prepared, Seat},
+    link::{Link, Prepared, Seat, refusal},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, TryStreamExt};
@@ -194,11 +194,24 @@ impl Client for PostgresClient {
         copy(&mut self.sql, self.layout, table, &columns);
         let (layout, mut buffer) = (self.layout, std::mem::take(&mut self.copy));
         let mut document = std::mem::take(&mut self.document);
+        let mut out_of_step = false;
         let result = self
             .with_statement(async |link, prepared| {
                 buffer.clear();
                 buffer.extend_from_slice(COPY_HEADER);
-                let mut sink = pin!(link.client.copy_in::<_, Bytes>(&prepared.statement).await?);
+                let sink = match link.client.copy_in::<_, Bytes>(&prepared.statement).await {
+                    Ok(sink) => sink,
+                    Err(error) if error.as_db_error().is_some() => {
+                        // Refused before it began: the driver then ends a copy
+                        // that the server is not in, and takes one answer too
+                        // many for that of the next statement.
+                        link.give_up("a COPY was refused on it");
+                        out_of_step = true;
+                        return Ok(refusal(&error));
+                    }
+                    Err(error) => return Err(error),
+                };
+                let mut sink = pin!(sink);
                 for (key, record) in records {
                     match layout {
                         Layout::Columns => copy_row(&mut buffer, key, record, &columns),
@@ -222,6 +235,9 @@ impl Client for PostgresClient {
             })
             .await;
         (self.copy, self.document) = (buffer, document);
+        if out_of_step && let Some((_, opened)) = self.link.take() {
+            self.seat.close(opened);
+        }
         result.unwrap_or_else(|outcome| outcome)
     }
 

@@ -137,7 +137,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 /// The outcome of what the server said of an operation.
-fn refusal(error: &Error) -> Outcome {
+pub(super) fn refusal(error: &Error) -> Outcome {
     let code = error.code().map_or("", SqlState::code);
     let status = match code {
         // Insufficient privilege; invalid authorization.
@@ -234,6 +234,9 @@ impl Link {
     }
 
     fn why(&self, error: &Error) -> String {
+        if error.as_db_error().is_some() {
+            return words(error);
+        }
         let end = self.end.lock().ok().and_then(|end| end.clone());
         end.unwrap_or_else(|| words(error))
     }

@@ -75,6 +75,29 @@ pub enum InsertExisting {
     Merged,
 }
 
+/// What bytes a value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "no single store does all of these")]
+pub enum Values {
+    /// Any.
+    Bytes,
+    /// UTF-8; others are refused with BAD_REQUEST.
+    Text,
+    /// UTF-8 without NUL; others are refused with BAD_REQUEST.
+    TextWithoutNul,
+}
+
+impl Values {
+    fn takes(self, value: &[u8]) -> bool {
+        let text = self == Values::Bytes || std::str::from_utf8(value).is_ok();
+        text && (self != Values::TextWithoutNul || !value.contains(&0))
+    }
+
+    fn takes_all(self, fields: &Fields) -> bool {
+        fields.values().all(|value| self.takes(value))
+    }
+}
+
 /// What stores may do differently, each a fact of the store's own that its
 /// details tell people. The default is what SQL and YCSB's paper expect.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +119,8 @@ pub struct Differences {
     /// records before the failure may be there, those after it are not. Tried
     /// only where an insert can be made to fail: [`InsertExisting::Refused`].
     pub atomic_batch: bool,
+    /// What bytes a value may be.
+    pub values: Values,
 }
 
 impl Default for Differences {
@@ -106,6 +131,7 @@ impl Default for Differences {
             insert_existing: InsertExisting::Refused,
             empty_records: true,
             atomic_batch: false,
+            values: Values::Bytes,
         }
     }
 }
@@ -325,6 +351,17 @@ pub fn values_come_back_byte_for_byte<S: Store, E: Executor>(subject: &Subject<S
         for (index, value) in values.iter().enumerate() {
             let key = format!("user{index}");
             let written = fields([("field1", value), ("field2", b"next"), ("field0", value)]);
+            if !subject.differences.values.takes(value) {
+                let outcome = client.insert(&key, &written).await;
+                assert_eq!(outcome.status, Status::BadRequest, "value {index}: {outcome:?}");
+                assert!(outcome.message.is_some_and(|words| words.len() < 1000), "value {index}");
+                assert_eq!(client.read(&key, &[]).await, None, "value {index}");
+                let batch = [("a", full("a")), (key.as_str(), written)];
+                let outcome = client.insert_batch(&batch).await;
+                assert_eq!(outcome.status, Status::BadRequest, "value {index}: {outcome:?}");
+                client.delete("a").await;
+                continue;
+            }
             assert_eq!(client.insert(&key, &written).await, Outcome::OK);
             assert!(client.read(&key, &[]).await == Some(written.clone()), "insert of value {index}");
             // And by update, over something else and over itself.
@@ -772,12 +809,53 @@ fn selected(fields: &Fields, names: &[&str]) -> Fields {
     wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
+/// A step with a value that the store does not take changes nothing, but for
+/// the records of a batch before it.
+async fn refuse<S: Store>(
+    client: &mut Handle<S>,
+    model: &mut BTreeMap<String, Fields>,
+    step: &Step,
+    differences: Differences,
+) -> Result<(), TestCaseError> {
+    let outcome = match step {
+        Step::Update(key, fields) => client.update(key, fields).await,
+        Step::Insert(key, fields) => client.insert(key, fields).await,
+        Step::Batch(records) => {
+            let batch: Vec<_> = records.iter().map(|(k, f)| (k.as_str(), f.clone())).collect();
+            let outcome = client.insert_batch(&batch).await;
+            prop_assert!(!outcome.is_ok(), "{:?}", step);
+            for (key, fields) in records {
+                if differences.atomic_batch || !differences.values.takes_all(fields) {
+                    break;
+                }
+                let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
+                model.insert(key.clone(), after);
+                if status != Status::Ok {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => return Ok(()),
+    };
+    prop_assert_eq!(outcome.status, Status::BadRequest, "{:?}", step);
+    Ok(())
+}
+
 async fn agree<S: Store>(
     client: &mut Handle<S>,
     model: &mut BTreeMap<String, Fields>,
     step: &Step,
     differences: Differences,
 ) -> Result<(), TestCaseError> {
+    let refused = match step {
+        Step::Update(_, fields) | Step::Insert(_, fields) => !differences.values.takes_all(fields),
+        Step::Batch(records) => records.iter().any(|(_, fields)| !differences.values.takes_all(fields)),
+        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => false,
+    };
+    if refused {
+        return refuse(client, model, step, differences).await;
+    }
     match step {
         Step::Read(key, names) => {
             // A store may not tell a record without the fields asked for from none.

@@ -1,0 +1,662 @@
+//! PostgreSQL against a real server: the suite in both layouts, on text and
+//! bytea, on connections of each client's own and on shared ones; YCSB's
+//! layout both ways; what a server may refuse, and how it may go away.
+//!
+//! `cargo xtask test` starts the servers and names them in the environment;
+//! without them these tests say that they are skipped.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod conformance;
+
+use conformance::{Differences, Executor, Subject, TABLE, Values, fields, schema};
+use serval_model::{
+    Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store,
+    properties::{Origin, Properties},
+};
+use serval_stores::postgres::Postgres;
+use std::{
+    future::Future,
+    net::TcpListener,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+#[derive(Debug, Clone, Copy)]
+struct Loop;
+
+impl Executor for Loop {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    if value.is_none() {
+        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
+    }
+    value
+}
+
+fn postgres(address: &str, settings: &[(&str, &str)]) -> Result<Postgres, String> {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let mut properties = Properties::new();
+    if !settings.iter().any(|(name, _)| ["db.url", "postgres.url"].contains(name)) {
+        for (name, value) in [("postgres.host", host), ("postgres.port", port)] {
+            properties.set(name, value, Origin::CommandLine("-p".into()));
+        }
+    }
+    for (name, value) in settings {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    Postgres::open(&properties).map_err(|faults| faults.to_string())
+}
+
+/// Runs statements as another client would and returns the rows of all, NULL
+/// as "NULL". On a thread of its own, so that it can be called from a loop,
+/// which stands still meanwhile.
+fn sql(address: &str, text: &str) -> Vec<Vec<String>> {
+    let (address, text) = (address.to_owned(), text.to_owned());
+    let thread = std::thread::spawn(move || {
+        Loop.run(async {
+            let client = connect(&address).await;
+            let messages = client.simple_query(&text).await.unwrap();
+            let rows = messages.into_iter().filter_map(|message| match message {
+                SimpleQueryMessage::Row(row) => {
+                    Some((0..row.len()).map(|i| row.get(i).unwrap_or("NULL").to_owned()).collect())
+                }
+                _ => None,
+            });
+            rows.collect()
+        })
+    });
+    thread.join().unwrap()
+}
+
+async fn connect(address: &str) -> tokio_postgres::Client {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let config = format!("host={host} port={port} user=postgres dbname=postgres");
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// A schema of a test's own, so that tests run side by side.
+struct Space {
+    address: String,
+    name: String,
+}
+
+impl Space {
+    fn new() -> Option<Space> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let address = variable("SERVAL_TEST_POSTGRES")?;
+        let name = format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        sql(&address, &format!("CREATE SCHEMA {name}"));
+        Some(Space { address, name })
+    }
+
+    fn store(&self, settings: &[(&str, &str)]) -> Postgres {
+        let mut all = vec![("postgres.schema", self.name.as_str())];
+        all.extend(settings);
+        postgres(&self.address, &all).unwrap()
+    }
+
+    /// Statements in this schema.
+    fn sql(&self, text: &str) -> Vec<Vec<String>> {
+        sql(&self.address, &format!("SET search_path = {}; {text}", self.name))
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        sql(&self.address, &format!("DROP SCHEMA {} CASCADE", self.name));
+    }
+}
+
+fn subject(settings: &[(&str, &str)], values: Values) -> Option<Subject<Postgres, Loop>> {
+    let space = Space::new()?;
+    let differences = Differences { atomic_batch: true, values, ..Differences::default() };
+    Some(Subject::new(space.store(settings), Loop, differences).keeping(space))
+}
+
+mod columns {
+    use super::*;
+
+    fn subject() -> Option<Subject<Postgres, Loop>> {
+        super::subject(&[], Values::TextWithoutNul)
+    }
+    conformance::suite!(subject);
+}
+
+mod bytes {
+    use super::*;
+
+    fn subject() -> Option<Subject<Postgres, Loop>> {
+        super::subject(&[("postgres.value_type", "bytea")], Values::Bytes)
+    }
+    conformance::suite!(subject);
+}
+
+mod json {
+    use super::*;
+
+    fn subject() -> Option<Subject<Postgres, Loop>> {
+        super::subject(&[("postgres.layout", "json")], Values::TextWithoutNul)
+    }
+    conformance::suite!(subject);
+}
+
+/// Two connections for all clients of a loop, and a limit of time.
+mod shared {
+    use super::*;
+
+    fn subject() -> Option<Subject<Postgres, Loop>> {
+        let settings = [("postgres.connections", "2"), ("postgres.timeout", "60s")];
+        super::subject(&settings, Values::TextWithoutNul)
+    }
+    conformance::suite!(subject);
+}
+
+fn record(pairs: &[(&str, &str)]) -> Record {
+    pairs.iter().map(|(name, value)| (*name, value.as_bytes())).collect()
+}
+
+async fn client(store: &Postgres) -> <Postgres as Store>::Client {
+    store.connect(&store.local().unwrap(), 0).await.unwrap()
+}
+
+/// The records of a scan of all.
+async fn all(client: &mut <Postgres as Store>::Client) -> Vec<conformance::Fields> {
+    let mut reply = Reply::new();
+    let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
+    assert_eq!(outcome, Outcome::OK);
+    let records = reply.records().iter();
+    records.map(|record| record.iter().map(|(n, v)| (n.to_owned(), v.to_vec())).collect()).collect()
+}
+
+fn words(outcome: &Outcome) -> &str {
+    outcome.message.as_deref().unwrap_or_default()
+}
+
+fn refusal(store: &Postgres, purpose: Purpose) -> String {
+    store.prepare(&schema(), purpose).unwrap_err().to_string()
+}
+
+#[test]
+fn what_ycsb_s_jdbc_client_wrote_is_read_and_the_other_way_round() {
+    let Some(space) = Space::new() else { return };
+    // As YCSB's README has it, with columns that it does not have.
+    space.sql(
+        "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY, FIELD0 TEXT, FIELD1 TEXT, FIELD2 VARCHAR, \
+           FIELD3 TEXT, NUMBER INT, \"At\" TIMESTAMP);
+         INSERT INTO usertable (YCSB_KEY,field0,field1,field2,field3) VALUES('user1','a','b','c','d');
+         INSERT INTO usertable VALUES('user2','a',NULL,'c',NULL,42,'2001-02-03 04:05:06');",
+    );
+    let store = space.store(&[]);
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(
+            all(&mut client).await,
+            [
+                fields([("field0", b"a"), ("field1", b"b"), ("field2", b"c"), ("field3", b"d")]),
+                fields([
+                    ("field0", b"a"),
+                    ("field2", b"c"),
+                    ("number", b"42"),
+                    ("At", b"2001-02-03 04:05:06")
+                ]),
+            ]
+        );
+        let third = record(&[("field0", "zero"), ("field3", "007")]);
+        assert_eq!(client.insert(TABLE, "user3", &third).await, Outcome::OK);
+        assert_eq!(
+            client.update(TABLE, "user1", &record(&[("field1", "B"), ("number", "7")])).await,
+            Outcome::OK
+        );
+    });
+    assert_eq!(
+        space.sql("SELECT YCSB_KEY, FIELD0, FIELD1, FIELD3, NUMBER FROM usertable ORDER BY YCSB_KEY"),
+        [
+            ["user1", "a", "B", "d", "7"],
+            ["user2", "a", "NULL", "NULL", "42"],
+            ["user3", "zero", "NULL", "007", "NULL"]
+        ]
+    );
+}
+
+#[test]
+fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+    let Some(space) = Space::new() else { return };
+    let store = space.store(&[]);
+    let schema = Schema { table: "UserTable".into(), fields: vec!["FIELD0".into(), "field1".into()] };
+    store.prepare(&schema, Purpose::Load).unwrap();
+    // YCSB's own statements.
+    space.sql("INSERT INTO usertable (YCSB_KEY,field0,field1) VALUES('k','a','b')");
+    assert_eq!(space.sql("SELECT * FROM usertable WHERE YCSB_KEY = 'k'"), [["k", "a", "b"]]);
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let mut reply = Reply::new();
+        let every = FieldSelection::default();
+        assert_eq!(client.read("UserTable", "k", &every, &mut reply).await, Outcome::OK);
+        // Under the names that the workload has for them.
+        assert_eq!(reply.records(), [record(&[("FIELD0", "a"), ("field1", "b")])]);
+        // A table that grew a column meanwhile: one failure, no more.
+        space.sql("ALTER TABLE usertable ADD more TEXT DEFAULT 'm'");
+        let outcome = client.read("UserTable", "k", &every, &mut reply).await;
+        assert_eq!(outcome.status, Status::Error);
+        assert!(words(&outcome).contains("must not change result type"), "{outcome:?}");
+        reply.clear();
+        assert_eq!(client.read("UserTable", "k", &every, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records(), [record(&[("FIELD0", "a"), ("field1", "b"), ("more", "m")])]);
+    });
+}
+
+#[test]
+fn what_ycsb_s_postgrenosql_wrote_is_read_and_the_other_way_round() {
+    let Some(space) = Space::new() else { return };
+    space.sql(
+        "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY not NULL, YCSB_VALUE JSONB not NULL);
+         INSERT INTO usertable (YCSB_KEY,YCSB_VALUE) VALUES('user1','{\"field1\":\"b\",\"field0\":\"a\"}');
+         INSERT INTO usertable (YCSB_KEY,YCSB_VALUE) VALUES('user2','{\"field1\":null,\"field0\":7}');",
+    );
+    let store = space.store(&[("postgres.layout", "json")]);
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let expected = [fields([("field0", b"a"), ("field1", b"b")]), fields([("field0", b"7")])];
+        assert_eq!(all(&mut client).await, expected);
+        assert_eq!(client.insert(TABLE, "user3", &record(&[("field0", "ü\"\n")])).await, Outcome::OK);
+        assert_eq!(client.update(TABLE, "user1", &record(&[("field1", "B")])).await, Outcome::OK);
+        // Names that no SQL should see as anything else.
+        let odd = record(&[("o'dd\\", "x")]);
+        assert_eq!(client.update(TABLE, "user2", &odd).await, Outcome::OK);
+        let (mut reply, mut names) = (Reply::new(), FieldSelection::default());
+        names.push("o'dd\\");
+        assert_eq!(client.read(TABLE, "user2", &names, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records(), [odd]);
+    });
+    let found = space.sql(
+        "SELECT YCSB_KEY AS YCSB_KEY, (jsonb_each_text(YCSB_VALUE)).* FROM usertable WHERE YCSB_KEY = 'user1';
+         SELECT YCSB_KEY AS YCSB_KEY, YCSB_VALUE->>'field0' AS field0 FROM usertable WHERE YCSB_KEY = 'user3'",
+    );
+    assert_eq!(found[0], ["user1", "field0", "a"]);
+    assert_eq!(found[1], ["user1", "field1", "B"]);
+    assert_eq!(found[2], ["user3", "ü\"\n"]);
+}
+
+#[test]
+fn tables_that_are_missing_or_of_another_shape_are_said() {
+    let Some(space) = Space::new() else { return };
+    let columns = space.store(&[]);
+    let missing = refusal(&columns, Purpose::Run);
+    assert!(
+        missing.contains("no table 'usertable': load it first") && missing.contains(&space.address),
+        "{missing}"
+    );
+    space.sql("CREATE TABLE usertable (YCSB_KEY TEXT PRIMARY KEY, YCSB_VALUE JSONB, FIELD0 INT)");
+    let lacks = refusal(&columns, Purpose::Load);
+    assert!(
+        lacks.contains("lacks the columns field2, field1, field3; it has ycsb_key, ycsb_value"),
+        "{lacks}"
+    );
+    space.sql("ALTER TABLE usertable ADD FIELD1 TEXT, ADD FIELD2 TEXT, ADD FIELD3 TEXT");
+    let kind = refusal(&columns, Purpose::Run);
+    assert!(
+        kind.contains("column field0 of table 'usertable' is of type integer: it must be text or"),
+        "{kind}"
+    );
+    let json = space.store(&[("postgres.layout", "json")]);
+    json.prepare(&schema(), Purpose::Run).unwrap();
+    space.sql("ALTER TABLE usertable ALTER YCSB_VALUE TYPE JSON");
+    let plain = refusal(&json, Purpose::Run);
+    assert!(plain.contains("ycsb_value of table 'usertable' is of type json: it must be jsonb"), "{plain}");
+    let long = "f".repeat(64);
+    for (names, part) in
+        [(["Field0", "field0"], "would be one column"), (["f", &long], "longer than the 63 bytes")]
+    {
+        let schema = Schema { table: TABLE.into(), fields: names.map(String::from).into() };
+        let error = columns.prepare(&schema, Purpose::Load).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn unknown_names_and_values_too_large_are_bad_requests_in_the_servers_words() {
+    let Some(space) = Space::new() else { return };
+    space.sql(
+        "CREATE TABLE usertable (YCSB_KEY VARCHAR(5) PRIMARY KEY, FIELD0 TEXT, FIELD1 VARCHAR(3), FIELD2 TEXT, \
+         FIELD3 TEXT)",
+    );
+    let store = space.store(&[]);
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let (fine, long) = (record(&[("field1", "abc")]), record(&[("field1", "abcd")]));
+        let odd = record(&[("o\"dd", "x")]);
+        let nul = record(&[("f\0", "x")]);
+        assert_eq!(client.insert(TABLE, "k", &fine).await, Outcome::OK);
+        let long_batch = [("l".to_owned(), fine.clone()), ("m".to_owned(), long.clone())];
+        let outcomes = [
+            (client.insert(TABLE, "l", &long).await, "value too long for type character varying(3)"),
+            (client.update(TABLE, "k", &long).await, "value too long"),
+            (client.insert(TABLE, "longer", &fine).await, "value too long for type character varying(5)"),
+            (client.insert_batch(TABLE, &long_batch).await, "value too long"),
+            (
+                client.update(TABLE, "k", &odd).await,
+                "column \"o\"dd\" of relation \"usertable\" does not exist",
+            ),
+            (client.insert(TABLE, "l", &odd).await, "does not exist"),
+            (client.delete("other", "k").await, "relation \"other\" does not exist"),
+            (client.insert_batch("other", &long_batch).await, "relation \"other\" does not exist"),
+            (client.update(TABLE, "k", &nul).await, "nul"),
+        ];
+        for (outcome, part) in outcomes {
+            assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
+            assert!(words(&outcome).contains(part), "{outcome:?}");
+        }
+        let again = client.insert(TABLE, "k", &fine).await;
+        assert_eq!(again.status, Status::Error, "{again:?}");
+        assert!(words(&again).contains("duplicate key value violates unique constraint"), "{again:?}");
+        assert_eq!(all(&mut client).await.len(), 1);
+    });
+}
+
+#[test]
+fn more_shapes_of_statements_than_are_kept_still_work() {
+    let Some(space) = Space::new() else { return };
+    let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
+    let store = space.store(&[]);
+    store.prepare(&Schema { table: TABLE.into(), fields: names.clone() }, Purpose::Load).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let mut reply = Reply::new();
+        let every: Record = names.iter().map(|name| (name.as_str(), &b"0"[..])).collect();
+        assert_eq!(client.insert(TABLE, "k", &every).await, Outcome::OK);
+        for name in &names {
+            assert_eq!(client.update(TABLE, "k", &record(&[(name, name)])).await, Outcome::OK);
+            let mut one = FieldSelection::default();
+            one.push(name);
+            reply.clear();
+            assert_eq!(client.read(TABLE, "k", &one, &mut reply).await, Outcome::OK);
+            assert_eq!(reply.records(), [record(&[(name, name)])]);
+        }
+    });
+}
+
+#[test]
+fn credentials_and_tls_right_and_wrong() {
+    let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
+    let open = variable("SERVAL_TEST_POSTGRES").unwrap();
+    let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
+    let certificate = variable("SERVAL_TEST_POSTGRES_CERTIFICATE").unwrap();
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let url = |more: &str| format!("jdbc:postgresql://{host}:{port}/postgres?prepareThreshold=1{more}");
+    let verified =
+        url(&format!("&user=postgres&password={password}&sslmode=verify-full&sslrootcert={certificate}"));
+    let login = [("db.user", "postgres"), ("db.passwd", password.as_str())];
+    for (settings, tls) in [
+        (vec![("postgres.password", password.as_str())], "TLSv1.3"),
+        (vec![("postgres.password", &password), ("postgres.sslmode", "disable")], "none"),
+        (vec![("postgres.password", &password), ("postgres.sslmode", "require")], "TLSv1.3"),
+        (
+            vec![
+                ("postgres.password", &password),
+                ("postgres.sslmode", "verify-full"),
+                ("postgres.sslrootcert", &certificate),
+            ],
+            "TLSv1.3",
+        ),
+        (vec![("postgres.url", verified.as_str())], "TLSv1.3"),
+        (vec![("db.url", &url("")), login[0], login[1]], "TLSv1.3"),
+    ] {
+        let store = postgres(&address, &settings).unwrap();
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        let facts = store.describe();
+        assert!(facts.contains(&("tls".into(), tls.into())), "{facts:?}");
+        assert!(facts.contains(&("address".into(), address.clone())), "{facts:?}");
+        let unread = facts.contains(&("URL parameters without effect".into(), "prepareThreshold".into()));
+        assert_eq!(unread, settings[0].0.ends_with(".url"), "{facts:?}");
+        assert!(!format!("{facts:?}").contains(&password));
+        assert_eq!(
+            Loop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
+            Outcome::NOT_FOUND
+        );
+    }
+    // Its own, and so no signer of the server's.
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = folder.path().join("stranger.crt");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-subj", "/CN=stranger", "-keyout", "/dev/null", "-out"])
+        .arg(&stranger)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let wrong = [("postgres.sslmode", "verify-full"), ("postgres.sslrootcert", stranger.to_str().unwrap())];
+    for (address, settings, advice) in [
+        (&address, vec![], "set postgres.password (db.passwd)"),
+        (
+            &address,
+            vec![("postgres.password", "wrong")],
+            "Check postgres.user (db.user) and postgres.password",
+        ),
+        (
+            &address,
+            vec![("postgres.password", &password), ("db.user", "nobody")],
+            "Check postgres.user (db.user)",
+        ),
+        (
+            &address,
+            vec![("postgres.password", &password), wrong[0], wrong[1]],
+            "does postgres.sslrootcert hold",
+        ),
+        (&open, vec![("postgres.sslmode", "require")], "Does the server offer TLS"),
+        (&open, vec![("postgres.database", "nowhere")], "Make the database (CREATE DATABASE)"),
+    ] {
+        let store = postgres(address, &settings).unwrap();
+        let early = refusal(&store, Purpose::Run);
+        assert!(early.contains("cannot connect") && early.contains(advice), "{early}");
+        assert!(early.contains(address.as_str()), "{early}");
+        let late = Loop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() });
+        assert_eq!(late.to_string(), early);
+    }
+}
+
+#[test]
+fn what_a_user_may_not_do_is_forbidden() {
+    let Some(space) = Space::new() else { return };
+    let weak = format!("weak_{}", space.name);
+    space.sql(&format!("CREATE ROLE {weak} LOGIN; GRANT USAGE ON SCHEMA {} TO {weak}", space.name));
+    let settings = [("postgres.user", weak.as_str()), ("postgres.database", "postgres")];
+    let store = space.store(&settings);
+    let error = refusal(&store, Purpose::Load);
+    assert!(
+        error.contains("permission denied for schema") && error.contains("grant it to the user"),
+        "{error}"
+    );
+    space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let outcome = client(&store).await.insert(TABLE, "k", &record(&[("field0", "x")])).await;
+        assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
+        assert!(words(&outcome).contains("permission denied for table usertable"), "{outcome:?}");
+    });
+    space.sql(&format!("ALTER ROLE {weak} CONNECTION LIMIT 0"));
+    let error = refusal(&store, Purpose::Run);
+    assert!(error.contains("too many connections") && error.contains("postgres.connections"), "{error}");
+    space.sql(&format!("DROP OWNED BY {weak}; DROP ROLE {weak}"));
+}
+
+#[test]
+fn nobody_listens_and_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
+    let error = refusal(&mute, Purpose::Run);
+    assert!(error.contains("no answer within 50ms (postgres.connect_timeout)"), "{error}");
+    let late = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() });
+    assert_eq!(late.to_string(), error);
+    drop(silent);
+    let error = refusal(&postgres(&address, &[]).unwrap(), Purpose::Load);
+    assert!(error.contains("cannot connect") && error.contains("postgres.port"), "{error}");
+    assert!(error.contains(&address), "{error}");
+}
+
+/// Waits until an operation is under way and waits for the lock of another.
+async fn until_waiting(holder: &tokio_postgres::Client, space: &Space) -> i32 {
+    let sql = "SELECT pid FROM pg_stat_activity WHERE application_name = 'serval' AND wait_event_type = 'Lock' \
+               AND query LIKE 'UPDATE%' AND pid = ANY(SELECT pid FROM pg_locks WHERE relation = to_regclass($1))";
+    let table = format!("{}.usertable", space.name);
+    loop {
+        if let Some(row) = holder.query_opt(sql, &[&table]).await.unwrap() {
+            return row.get(0);
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A client whose table another one has locked.
+async fn locked(space: &Space) -> tokio_postgres::Client {
+    let holder = connect(&space.address).await;
+    let lock = format!("BEGIN; LOCK TABLE {}.usertable IN ACCESS EXCLUSIVE MODE", space.name);
+    holder.batch_execute(&lock).await.unwrap();
+    holder
+}
+
+#[test]
+fn a_lost_connection_is_opened_again_by_the_next_operation() {
+    let Some(space) = Space::new() else { return };
+    let change = record(&[("field0", "x")]);
+    for connections in ["0", "1"] {
+        let store = space.store(&[("postgres.connections", connections)]);
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        Loop.run(async {
+            let local = store.local().unwrap();
+            let mut client = store.connect(&local, 0).await.unwrap();
+            let mut idle = store.connect(&local, 1).await.unwrap();
+            client.insert(TABLE, "k", &change).await;
+            let holder = locked(&space).await;
+            let killing = async {
+                let pid = until_waiting(&holder, &space).await;
+                holder.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+            };
+            let (outcome, ()) = tokio::join!(client.update(TABLE, "k", &change), killing);
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+            let expected = "connection lost: terminating connection due to administrator command";
+            assert_eq!(words(&outcome), expected);
+            holder.batch_execute("COMMIT").await.unwrap();
+            assert_eq!(client.update(TABLE, "k", &change).await, Outcome::OK);
+            // Nothing was under way here, so nothing fails.
+            assert_eq!(idle.update(TABLE, "k", &change).await, Outcome::OK);
+        });
+    }
+}
+
+#[test]
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+    let Some(space) = Space::new() else { return };
+    let change = record(&[("field0", "x")]);
+    let store = space.store(&[("postgres.timeout", "200ms")]);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    assert!(store.describe().contains(&("timeout".into(), "200ms".into())));
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
+        let holder = locked(&space).await;
+        let (outcome, _) = tokio::join!(client.update(TABLE, "k", &change), until_waiting(&holder, &space));
+        assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+        assert!(words(&outcome).contains("no answer within 200ms (postgres.timeout)"), "{outcome:?}");
+        holder.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(client.update(TABLE, "k", &change).await, Outcome::OK);
+    });
+}
+
+#[test]
+fn a_server_that_is_gone_fails_operations_until_it_is_back() {
+    let Some(space) = Space::new() else { return };
+    // A way to the server that can be cut.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let door = listener.local_addr().unwrap().to_string();
+    let behind = space.address.clone();
+    let (cut, cutting) = std::sync::mpsc::channel::<()>();
+    let forwarder = std::thread::spawn(move || {
+        let (front, _) = listener.accept().unwrap();
+        let back = std::net::TcpStream::connect(&behind).unwrap();
+        for (mut from, mut to) in [
+            (front.try_clone().unwrap(), back.try_clone().unwrap()),
+            (back.try_clone().unwrap(), front.try_clone().unwrap()),
+        ] {
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        }
+        cutting.recv().unwrap();
+        drop(listener);
+        front.shutdown(std::net::Shutdown::Both).unwrap();
+        back.shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let (_, port) = door.rsplit_once(':').unwrap();
+    let settings =
+        [("postgres.schema", space.name.as_str()), ("postgres.port", port), ("postgres.host", "127.0.0.1")];
+    space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
+    let store = postgres(&door, &settings).unwrap();
+    let change = record(&[("field0", "x")]);
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
+        cut.send(()).unwrap();
+        forwarder.join().unwrap();
+        let mut outcomes = Vec::new();
+        for _ in 0..3 {
+            outcomes.push(client.update(TABLE, "k", &change).await);
+        }
+        for outcome in &outcomes {
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+        }
+        assert!(words(&outcomes[2]).contains("cannot connect"), "{outcomes:?}");
+    });
+    assert_eq!(space.sql("SELECT count(*) FROM usertable"), [["1"]]);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let settings = [
+        ("postgres.port", "0"),
+        ("postgres.layout", "json"),
+        ("postgres.value_type", "bytea"),
+        ("postgres.sslmode", "verify-full"),
+        ("postgres.connect_timeout", "0"),
+        ("postgres.timeout", "soon"),
+        ("postgres.connections", "many"),
+    ];
+    let problem = postgres("localhost:0", &settings).unwrap_err();
+    for name in [
+        "postgres.port",
+        "postgres.value_type=bytea: JSON holds text only",
+        "postgres.sslrootcert: verify-full needs it",
+        "postgres.connect_timeout",
+        "postgres.timeout",
+        "postgres.connections",
+    ] {
+        assert!(problem.contains(name), "{problem}");
+    }
+    for (settings, part) in [
+        (
+            &[("db.url", "jdbc:postgresql://h/d"), ("postgres.host", "h")][..],
+            "postgres.host=h: the URL names",
+        ),
+        (&[("db.url", "jdbc:mysql://h/d?password=secret")], "db.url: is no URL of this database"),
+        (&[("postgres.url", "jdbc:postgresql://h/d;jdbc:postgresql://i/d")], "postgres.url: several servers"),
+        (&[("db.url", "jdbc:postgresql://h/d?sslmode=allow")], "sslmode=allow: must be one of disable"),
+        (&[("postgres.sslrootcert", "x")], "has no use with postgres.sslmode=prefer"),
+        (&[("postgres.sslrootcert", "/dev/null"), ("postgres.sslmode", "verify-full")], "has no certificate"),
+        (&[("postgres.sslrootcert", "/nowhere"), ("postgres.sslmode", "verify-full")], "/nowhere"),
+    ] {
+        let problem = postgres("localhost:1", settings).unwrap_err();
+        assert!(problem.contains(part) && !problem.contains("secret"), "{problem}");
+    }
+}
