@@ -212,9 +212,8 @@ pub fn effective_properties(plan: &Plan) -> String {
         plan.store.name
     );
     for (name, setting) in plan.properties.iter() {
-        let secret = crate::document::without_secrets([format!("{name}={}", setting.value)]).remove(0);
-        if secret.ends_with("=***") {
-            text.push_str(&format!("# {name} is left out: it is a secret\n"));
+        if crate::document::shown(name, &setting.value) != setting.value {
+            text.push_str(&format!("# {name} is left out: it is a secret, or holds one\n"));
         } else {
             text.push_str(&format!("# {}\n{}\n", setting.origin, escape(name, &setting.value)));
         }
