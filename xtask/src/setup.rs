@@ -16,6 +16,8 @@ pub(crate) enum Purpose {
     Redis,
     /// A PostgreSQL for the store's tests.
     Postgres,
+    /// Two MariaDBs for the tests of the store mysql.
+    Mysql,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -34,6 +36,9 @@ const PROGRAMS: &[Program] = &[
     // The certificate of its TLS. A crate that makes certificates would be
     // compiled by everyone; this program comes with the server anyway.
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Postgres },
+    Program { name: "mariadbd", packages: &["mariadb-server"], purpose: Purpose::Mysql },
+    Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: Purpose::Mysql },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mysql },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

@@ -10,6 +10,8 @@ pub mod driver;
 pub mod java;
 mod jdbc;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 pub mod noop;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -92,6 +94,8 @@ stores! {
     redis::Redis,
     driver::Driver,
     java::Java,
+    #[cfg(feature = "mysql")]
+    mysql::Mysql,
     #[cfg(feature = "postgres")]
     postgres::Postgres,
 }
@@ -110,12 +114,13 @@ pub struct Optional {
 }
 
 /// The stores behind features, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[Optional {
-    name: "postgres",
-    aliases: POSTGRES_ALIASES,
-    summary: POSTGRES_SUMMARY,
-    feature: "postgres",
-}];
+pub const OPTIONAL: &[Optional] = &[
+    Optional { name: "mysql", aliases: MYSQL_ALIASES, summary: MYSQL_SUMMARY, feature: "mysql" },
+    Optional { name: "postgres", aliases: POSTGRES_ALIASES, summary: POSTGRES_SUMMARY, feature: "postgres" },
+];
+
+const MYSQL_ALIASES: &[&str] = &["mariadb"];
+const MYSQL_SUMMARY: &str = "MySQL and MariaDB: a column a field, on one server or sharded over several";
 
 const POSTGRES_ALIASES: &[&str] =
     &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"];
@@ -243,6 +248,8 @@ mod tests {
                 let named = property.name.starts_with(&format!("{}.", info.name))
                     || (info.passes_on() && property.name.starts_with("driver."));
                 assert!(named || property.source == Source::Ycsb, "{}", property.name);
+                let named = property.name.starts_with(&format!("{}.", info.name));
+                assert!(named || property.source != Source::Serval, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {
                     properties.set(property.name, text, Origin::Program("test"));

@@ -140,7 +140,10 @@ fn path(reader: &mut Reader<'_>) -> PathBuf {
         match url.trim().strip_prefix("jdbc:sqlite:") {
             Some(file) => return PathBuf::from(file),
             None => {
-                reader.fault(&jdbc::URL, "is of another database: write jdbc:sqlite:FILE, or set sqlite.path")
+                // Without the URL, which may have a password.
+                reader.fault_overall(
+                    "db.url: is of another database: write jdbc:sqlite:FILE, or set sqlite.path",
+                );
             }
         }
     }

@@ -517,7 +517,7 @@ fn the_file_may_be_named_as_jdbc_does() {
     let own = [("db.url", "jdbc:mysql://h/d"), ("sqlite.path", path.to_str().unwrap())];
     open(&own).unwrap().prepare(&schema(), Purpose::Run).unwrap();
     let problem = open(&own[..1]).unwrap_err();
-    assert!(problem.contains("db.url=jdbc:mysql://h/d: is of another database"), "{problem}");
+    assert!(problem.contains("db.url: is of another database"), "{problem}");
     assert!(open(&[("db.url", "jdbc:sqlite:")]).unwrap_err().contains("must name a file"));
 }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -20,11 +19,6 @@ const START_SECONDS_MAX: u64 = 60;
 const END_SECONDS_MAX: u64 = 5;
 
 const USER: &str = "postgres";
-
-/// Certificate of the guarded server: its own signer, and no signer of others.
-const TLS_CONFIG: &str = "[req]\ndistinguished_name=name\nx509_extensions=extensions\nprompt=no\n\
-    [name]\nCN=localhost\n\
-    [extensions]\nsubjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
 
 /// What the tests and `cargo xtask serve` know of it.
 pub(crate) const KIND: Kind = Kind {
@@ -136,11 +130,7 @@ impl PostgresServer {
             command.args(["-c", setting]);
         }
         if options.password.is_some() {
-            let config = folder.path().join("openssl.cnf");
-            process::write(&config, TLS_CONFIG)?;
-            process::set_up(children, folder.path(), &mut certificate_command())?;
-            process::give(&folder.path().join("server.key"), account)?;
-            process::give(&folder.path().join("server.crt"), account)?;
+            process::certificate(children, folder.path(), account)?;
             command.args(["-c", "ssl=on"]);
             for name in ["cert", "key"] {
                 let file = folder.path().join(if name == "key" { "server.key" } else { "server.crt" });
@@ -169,14 +159,6 @@ impl PostgresServer {
     fn certificate(&self) -> PathBuf {
         self.process.folder().join("server.crt")
     }
-}
-
-fn certificate_command() -> Command {
-    let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-config", "openssl.cnf", "-days", "30", "-nodes"]);
-    command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-    command.args(["-keyout", "server.key", "-out", "server.crt"]);
-    command
 }
 
 #[cfg(test)]

@@ -103,6 +103,24 @@ pub(crate) fn set_up(children: &Children, folder: &Path, command: &mut Command) 
     Err(format!("`{}` failed: {status}{}", line(command), tail_of(&path)))
 }
 
+/// What openssl makes of it: a certificate that is its own signer, and no
+/// signer of others.
+const TLS_CONFIG: &str = "[req]\ndistinguished_name=name\nx509_extensions=extensions\nprompt=no\n\
+    [name]\nCN=localhost\n\
+    [extensions]\nsubjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
+
+/// Makes `server.crt` and `server.key` in a folder, for a server's TLS.
+pub(crate) fn certificate(children: &Children, folder: &Path, account: Option<Account>) -> Result<()> {
+    write(&folder.join("openssl.cnf"), TLS_CONFIG)?;
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-config", "openssl.cnf", "-days", "30", "-nodes"]);
+    command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    command.args(["-keyout", "server.key", "-out", "server.crt"]);
+    set_up(children, folder, &mut command)?;
+    give(&folder.join("server.key"), account)?;
+    give(&folder.join("server.crt"), account)
+}
+
 /// The end of a log.
 fn tail_of(path: &Path) -> String {
     let log = fs::read_to_string(path).unwrap_or_default();
@@ -202,6 +220,11 @@ impl Process {
     /// The end of the server's log, which says why it would not start.
     pub(crate) fn log_tail(&self) -> String {
         tail_of(&self.folder.path().join(LOG_NAME))
+    }
+
+    /// Whether the server's log has these words.
+    pub(crate) fn log_has(&self, words: &str) -> bool {
+        fs::read_to_string(self.folder.path().join(LOG_NAME)).is_ok_and(|log| log.contains(words))
     }
 
     /// Asks the server to end by a signal and waits for it, so that it takes

@@ -1,0 +1,459 @@
+//! The verbs, and the SQL that they are.
+
+use super::link::{Link, Prepared, Server, is_lost, refusal};
+use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
+use serval_model::{
+    Client, FieldSelection, Outcome, Record, Reply, Schema, Status, StoreError, java::string_hash,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::time;
+
+/// Time between attempts to connect again, so that a server that is down is
+/// not asked by every operation.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Parameters that a statement may have.
+const PARAMETERS_MAX: usize = u16::MAX as usize;
+
+/// One client: a connection to each server.
+#[derive(Debug)]
+pub struct MysqlClient {
+    servers: Arc<[Server]>,
+    /// In the servers' order; `None` while one is lost.
+    links: Vec<Option<Link>>,
+    /// When each may be opened again.
+    retry_at: Vec<Option<Instant>>,
+    connect_timeout: Duration,
+    timeout: Option<Duration>,
+    fields: Arc<[String]>,
+    /// The text of the statement being run.
+    sql: String,
+}
+
+impl MysqlClient {
+    pub(super) async fn connect(
+        servers: &Arc<[Server]>,
+        connect_timeout: Duration,
+        timeout: Option<Duration>,
+        fields: Arc<[String]>,
+    ) -> Result<Self, StoreError> {
+        let mut links = Vec::with_capacity(servers.len());
+        for server in servers.iter() {
+            links.push(Some(server.connect(connect_timeout, Arc::clone(&fields)).await?));
+        }
+        Ok(MysqlClient {
+            servers: Arc::clone(servers),
+            retry_at: vec![None; links.len()],
+            links,
+            connect_timeout,
+            timeout,
+            fields,
+            sql: String::new(),
+        })
+    }
+
+    /// Which server has a key: YCSB's function. (Java's absolute value of the
+    /// least integer is negative, and YCSB fails there.)
+    fn shard(&self, key: &str) -> usize {
+        match self.servers.len() {
+            1 => 0,
+            count => string_hash(key).unsigned_abs() as usize % count,
+        }
+    }
+
+    /// Sees to it that a server's connection is open.
+    async fn open(&mut self, shard: usize) -> Result<(), Outcome> {
+        if self.links[shard].is_some() {
+            return Ok(());
+        }
+        if let Some(at) = self.retry_at[shard] {
+            time::sleep_until(at.into()).await;
+        }
+        self.retry_at[shard] = Some(Instant::now() + RECONNECT_PAUSE);
+        match self.servers[shard].connect(self.connect_timeout, Arc::clone(&self.fields)).await {
+            Ok(link) => {
+                self.links[shard] = Some(link);
+                Ok(())
+            }
+            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
+        }
+    }
+
+    /// Does something with a server's connection and the statement's text, in
+    /// the time that an operation has.
+    async fn with_link<T>(
+        &mut self,
+        shard: usize,
+        work: impl AsyncFnOnce(&mut Link, &str) -> Result<T, Error>,
+    ) -> Result<T, Outcome> {
+        self.open(shard).await?;
+        let Some(link) = &mut self.links[shard] else {
+            return Err(Outcome::error("the client is closed"));
+        };
+        let working = work(link, &self.sql);
+        let result = match self.timeout {
+            None => working.await,
+            Some(limit) => match time::timeout(limit, working).await {
+                Ok(result) => result,
+                Err(_) => {
+                    self.links[shard] = None;
+                    let words = format!("no answer within {limit:?} (mysql.timeout)");
+                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
+                }
+            },
+        };
+        result.map_err(|error| {
+            if is_lost(&error) {
+                self.links[shard] = None;
+            }
+            refusal(&error)
+        })
+    }
+
+    /// Runs a query and moves its rows into the reply; returns how many.
+    async fn query(
+        &mut self,
+        shard: usize,
+        parameters: Vec<Value>,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Result<u64, Outcome> {
+        self.with_link(shard, async |link, sql| {
+            let prepared = link.prepared(sql).await?;
+            let result = link.conn.exec_iter(&prepared.statement, Params::Positional(parameters)).await?;
+            let mut count = 0;
+            let each = |row| {
+                take_record(&row, &prepared, fields, reply.begin_record());
+                count += 1;
+            };
+            result.for_each_and_drop(each).await?;
+            Ok(count)
+        })
+        .await
+    }
+
+    /// Runs a statement that changes rows; returns how many.
+    async fn execute(&mut self, shard: usize, parameters: Vec<Value>) -> Result<u64, Outcome> {
+        self.with_link(shard, async |link, sql| {
+            let prepared = link.prepared(sql).await?;
+            link.conn.exec_drop(&prepared.statement, Params::Positional(parameters)).await?;
+            Ok(link.conn.affected_rows())
+        })
+        .await
+    }
+
+    /// Runs a statement without parameters, prepared or not.
+    async fn command(&mut self, shard: usize, sql: &str) -> Result<(), Outcome> {
+        self.with_link(shard, async |link, _| link.conn.query_drop(sql).await).await
+    }
+
+    /// Inserts these records on one server in one statement.
+    async fn insert_rows(
+        &mut self,
+        shard: usize,
+        table: &str,
+        columns: &[&str],
+        rows: &[&(String, Record)],
+    ) -> Result<(), Outcome> {
+        insert(&mut self.sql, table, columns.iter().copied(), rows.len());
+        let mut parameters = Vec::with_capacity(rows.len() * (1 + columns.len()));
+        for (key, record) in rows {
+            parameters.push(bytes(key.as_bytes()));
+            parameters.extend(columns.iter().map(|column| record.get(column).map_or(Value::NULL, bytes)));
+        }
+        self.with_link(shard, async |link, sql| {
+            // Prepared for this time only: the last of many batches, and those
+            // of shards, are of any length.
+            let statement = link.conn.prep(sql).await?;
+            let result = link.conn.exec_drop(&statement, Params::Positional(parameters)).await;
+            link.conn.close(statement).await?;
+            result
+        })
+        .await
+    }
+
+    /// Inserts pieces, all or none.
+    async fn insert_pieces(
+        &mut self,
+        table: &str,
+        columns: &[&str],
+        pieces: &[(usize, Vec<&(String, Record)>)],
+    ) -> Result<(), Outcome> {
+        if let [(shard, rows)] = pieces {
+            return self.insert_rows(*shard, table, columns, rows).await;
+        }
+        let mut shards: Vec<usize> = pieces.iter().map(|(shard, _)| *shard).collect();
+        shards.dedup();
+        let mut result = Ok(());
+        let mut begun = 0;
+        for shard in &shards {
+            result = self.command(*shard, "START TRANSACTION").await;
+            if result.is_err() {
+                break;
+            }
+            begun += 1;
+        }
+        for (shard, rows) in pieces {
+            if result.is_err() {
+                break;
+            }
+            result = self.insert_rows(*shard, table, columns, rows).await;
+        }
+        for shard in &shards[..begun] {
+            match &result {
+                Ok(()) => result = self.command(*shard, "COMMIT").await,
+                // A connection that was lost has taken its part back already.
+                Err(_) if self.links[*shard].is_none() => {}
+                Err(_) => {
+                    if self.command(*shard, "ROLLBACK").await.is_err() {
+                        self.links[*shard] = None;
+                    }
+                }
+            }
+        }
+        result
+    }
+}
+
+impl Client for MysqlClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        select(&mut self.sql, table, fields);
+        self.sql.push_str(" WHERE YCSB_KEY = ?");
+        found(self.query(self.shard(key), vec![bytes(key.as_bytes())], fields, reply).await)
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        update(&mut self.sql, table, fields);
+        let mut parameters = Vec::with_capacity(fields.len() + 1);
+        parameters.extend(fields.iter().map(|(_, value)| bytes(value)));
+        parameters.push(bytes(key.as_bytes()));
+        found(self.execute(self.shard(key), parameters).await)
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        insert(&mut self.sql, table, record.iter().map(|(name, _)| name), 1);
+        let mut parameters = Vec::with_capacity(record.len() + 1);
+        parameters.push(bytes(key.as_bytes()));
+        parameters.extend(record.iter().map(|(_, value)| bytes(value)));
+        self.execute(self.shard(key), parameters).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        if self.servers.len() > 1 {
+            return Outcome::failed(Status::NotImplemented, "shards cannot scan: their keys are in no order");
+        }
+        select(&mut self.sql, table, fields);
+        self.sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
+        let parameters = vec![bytes(start_key.as_bytes()), Value::UInt(count)];
+        self.query(0, parameters, fields, reply).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        self.sql.clear();
+        self.sql.push_str("DELETE FROM ");
+        quote(&mut self.sql, table);
+        self.sql.push_str(" WHERE YCSB_KEY = ?");
+        found(self.execute(self.shard(key), vec![bytes(key.as_bytes())]).await)
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        let columns = columns_of(records);
+        let rows_max = (PARAMETERS_MAX / (1 + columns.len())).max(1);
+        let mut pieces: Vec<(usize, Vec<&(String, Record)>)> = Vec::new();
+        for shard in 0..self.servers.len() {
+            let room = self.links[shard].as_ref().map_or(1 << 20, |link| link.packet_bytes_max);
+            // Each value has a type and a length of up to 11 bytes beside it.
+            let size =
+                |record: &(String, Record)| record.0.len() + record.1.size() + 11 * (1 + columns.len());
+            let (mut piece, mut bytes) = (Vec::new(), 0);
+            for record in records.iter().filter(|(key, _)| self.shard(key) == shard) {
+                if !piece.is_empty() && (piece.len() == rows_max || bytes + size(record) > room / 2) {
+                    pieces.push((shard, std::mem::take(&mut piece)));
+                    bytes = 0;
+                }
+                bytes += size(record);
+                piece.push(record);
+            }
+            if !piece.is_empty() {
+                pieces.push((shard, piece));
+            }
+        }
+        if pieces.is_empty() {
+            return Outcome::OK;
+        }
+        match self.insert_pieces(table, &columns, &pieces).await {
+            Ok(()) => Outcome::OK,
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn close(&mut self) -> Outcome {
+        let mut outcome = Outcome::OK;
+        for link in self.links.iter_mut().filter_map(Option::take) {
+            if let Err(error) = link.conn.disconnect().await {
+                outcome = refusal(&error);
+            }
+        }
+        outcome
+    }
+}
+
+fn bytes(value: &[u8]) -> Value {
+    Value::Bytes(value.to_vec())
+}
+
+/// The outcome of a statement that must have met its row.
+fn found(rows: Result<u64, Outcome>) -> Outcome {
+    match rows {
+        Ok(0) => Outcome::NOT_FOUND,
+        Ok(_) => Outcome::OK,
+        Err(outcome) => outcome,
+    }
+}
+
+/// Copies a row into a record; a NULL is a field that the record does not
+/// have.
+fn take_record(row: &Row, prepared: &Prepared, fields: &FieldSelection, record: &mut Record) {
+    if fields.is_all() {
+        for (index, field) in prepared.names.iter().enumerate() {
+            if let Some(field) = field {
+                push(record, field, row.as_ref(index));
+            }
+        }
+    } else {
+        for (index, field) in fields.iter().enumerate() {
+            push(record, field, row.as_ref(index));
+        }
+    }
+}
+
+fn push(record: &mut Record, field: &str, value: Option<&Value>) {
+    match value {
+        None | Some(Value::NULL) => {}
+        Some(Value::Bytes(bytes)) => record.push(field, bytes),
+        // Of another tool's columns: as SQL spells them, without quotes.
+        Some(other) => record.push(field, other.as_sql(true).trim_matches('\'').as_bytes()),
+    }
+}
+
+/// Appends a name from outside as MySQL takes any name: in backquotes, those
+/// within it doubled.
+fn quote(sql: &mut String, name: &str) {
+    sql.push('`');
+    for (index, part) in name.split('`').enumerate() {
+        sql.push_str(if index == 0 { "" } else { "``" });
+        sql.push_str(part);
+    }
+    sql.push('`');
+}
+
+/// Appends the column of a field: its name in capitals, as YCSB's README has
+/// it; MySQL takes either case for the same.
+fn column(sql: &mut String, field: &str) {
+    let start = sql.len();
+    quote(sql, field);
+    sql[start..].make_ascii_uppercase();
+}
+
+/// Begins a SELECT of the fields wanted.
+///
+/// All fields are `*`, as in YCSB: the table knows best which it has.
+fn select(sql: &mut String, table: &str, fields: &FieldSelection) {
+    sql.clear();
+    sql.push_str("SELECT ");
+    if fields.is_all() {
+        sql.push('*');
+    }
+    for (index, name) in fields.iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { ", " });
+        column(sql, name);
+    }
+    sql.push_str(" FROM ");
+    quote(sql, table);
+}
+
+/// `UPDATE`; the key is the last parameter.
+fn update(sql: &mut String, table: &str, fields: &Record) {
+    sql.clear();
+    sql.push_str("UPDATE ");
+    quote(sql, table);
+    sql.push_str(" SET ");
+    for (index, (name, _)) in fields.iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { ", " });
+        column(sql, name);
+        sql.push_str(" = ?");
+    }
+    if fields.is_empty() {
+        // SQL must set something; this still tells whether the record is there.
+        sql.push_str("YCSB_KEY = YCSB_KEY");
+    }
+    sql.push_str(" WHERE YCSB_KEY = ?");
+}
+
+/// `INSERT` of so many rows, the key before the fields in each.
+fn insert<'a>(sql: &mut String, table: &str, fields: impl Iterator<Item = &'a str>, rows: usize) {
+    sql.clear();
+    sql.push_str("INSERT INTO ");
+    quote(sql, table);
+    sql.push_str(" (YCSB_KEY");
+    let mut count = 0;
+    for name in fields {
+        sql.push_str(", ");
+        column(sql, name);
+        count += 1;
+    }
+    sql.push_str(") VALUES ");
+    for row in 0..rows {
+        sql.push_str(if row == 0 { "(?" } else { ", (?" });
+        for _ in 0..count {
+            sql.push_str(", ?");
+        }
+        sql.push(')');
+    }
+}
+
+/// The fields that any of the records has, in the order in which they come.
+fn columns_of(records: &[(String, Record)]) -> Vec<&str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for (_, record) in records {
+        // Records of a workload are alike: the common case is one comparison.
+        if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
+            continue;
+        }
+        for (field, _) in record.iter() {
+            if !columns.contains(&field) {
+                columns.push(field);
+            }
+        }
+    }
+    columns
+}
+
+/// The statement that makes the table.
+pub(super) fn create_table(value_type: &str, schema: &Schema) -> String {
+    let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
+    quote(&mut sql, &schema.table);
+    // Bytes: no collation makes two keys one, or has an order of its own.
+    sql.push_str(" (YCSB_KEY VARBINARY(1024) PRIMARY KEY");
+    for field in &schema.fields {
+        sql.push_str(", ");
+        column(&mut sql, field);
+        sql.push(' ');
+        sql.push_str(value_type);
+        if value_type != "longblob" {
+            sql.push_str(" CHARACTER SET utf8mb4");
+        }
+    }
+    sql.push(')');
+    sql
+}
