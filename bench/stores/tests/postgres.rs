@@ -114,6 +114,9 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         sql(&self.address, &format!("DROP SCHEMA {} CASCADE", self.name));
     }
 }

@@ -22,6 +22,9 @@ const PORT_ATTEMPTS_MAX: usize = 5;
 const LOG_NAME: &str = "server.log";
 const SETUP_LOG_NAME: &str = "setup.log";
 const LOG_TAIL_LINES: usize = 8;
+/// A command that makes a server's files ends with advice; what was wrong
+/// stands before it.
+const SETUP_LOG_TAIL_LINES: usize = 40;
 
 /// A server that runs, with its folder. Dropping it stops it and removes its
 /// files.
@@ -100,7 +103,7 @@ pub(crate) fn set_up(children: &Children, folder: &Path, command: &mut Command) 
     if status.success() {
         return Ok(());
     }
-    Err(format!("`{}` failed: {status}{}", line(command), tail_of(&path)))
+    Err(format!("`{}` failed: {status}{}", line(command), tail_of(&path, SETUP_LOG_TAIL_LINES)))
 }
 
 /// What openssl makes of it: a certificate that is its own signer, and no
@@ -122,10 +125,10 @@ pub(crate) fn certificate(children: &Children, folder: &Path, account: Option<Ac
 }
 
 /// The end of a log.
-fn tail_of(path: &Path) -> String {
+fn tail_of(path: &Path, lines_max: usize) -> String {
     let log = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
-    let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+    let tail = &lines[lines.len().saturating_sub(lines_max)..];
     if tail.is_empty() { String::new() } else { format!("; its log ends:\n  {}", tail.join("\n  ")) }
 }
 
@@ -219,7 +222,7 @@ impl Process {
 
     /// The end of the server's log, which says why it would not start.
     pub(crate) fn log_tail(&self) -> String {
-        tail_of(&self.folder.path().join(LOG_NAME))
+        tail_of(&self.folder.path().join(LOG_NAME), LOG_TAIL_LINES)
     }
 
     /// Whether the server's log has these words.

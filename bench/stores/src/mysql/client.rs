@@ -137,12 +137,31 @@ impl MysqlClient {
 
     /// Runs a statement that changes rows; returns how many.
     async fn execute(&mut self, shard: usize, parameters: Vec<Value>) -> Result<u64, Outcome> {
+        self.check_size(shard, &parameters)?;
         self.with_link(shard, async |link, sql| {
             let prepared = link.prepared(sql).await?;
             link.conn.exec_drop(&prepared.statement, Params::Positional(parameters)).await?;
             Ok(link.conn.affected_rows())
         })
         .await
+    }
+
+    /// Refuses what the server would: it ends a connection whose packet is too
+    /// large, often before its words are read.
+    fn check_size(&self, shard: usize, parameters: &[Value]) -> Result<(), Outcome> {
+        let sizes =
+            parameters.iter().map(|value| if let Value::Bytes(bytes) = value { bytes.len() } else { 0 });
+        let size: usize = sizes.sum();
+        match &self.links[shard] {
+            Some(link) if size > link.packet_bytes_max => Err(Outcome::failed(
+                Status::BadRequest,
+                format!(
+                    "{size} bytes are more than the server's max_allowed_packet, {}",
+                    link.packet_bytes_max
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Runs a statement without parameters, prepared or not.
@@ -164,6 +183,11 @@ impl MysqlClient {
             parameters.push(bytes(key.as_bytes()));
             parameters.extend(columns.iter().map(|column| record.get(column).map_or(Value::NULL, bytes)));
         }
+        if rows.len() == 1 {
+            // The text of a single insert, whose statement is kept.
+            return self.execute(shard, parameters).await.map(drop);
+        }
+        self.check_size(shard, &parameters)?;
         self.with_link(shard, async |link, sql| {
             // Prepared for this time only: the last of many batches, and those
             // of shards, are of any length.

@@ -14,6 +14,9 @@ const STATEMENTS_MAX: usize = 256;
 /// among the last so many that it prepared or was asked for.
 pub(super) const DRIVER_STATEMENTS_MAX: usize = 2 * STATEMENTS_MAX;
 
+const TLS_ADVICE: &str = "Does the server offer TLS, and is mysql.sslmode right? With verify-full, does \
+    mysql.sslrootcert hold the signer of its certificate, and does that name the host?";
+
 /// Where a server is and how to connect to it.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -49,9 +52,10 @@ impl Server {
             }
             (_, 1040 | 1203) => "Raise the server's max_connections, or use fewer clients (threadcount)",
             (Error::Io(IoError::Tls(_)), _) | (Error::Driver(DriverError::NoClientSslFlagFromServer), _) => {
-                "Does the server offer TLS, and is mysql.sslmode right? With verify-full, does mysql.sslrootcert hold the \
-                 signer of its certificate, and does that name the host?"
+                TLS_ADVICE
             }
+            // rustls says it within an input/output error.
+            _ if words(error).contains("certificate") => TLS_ADVICE,
             _ => "Is the server running, and do mysql.host and mysql.port, or db.url, name it?",
         };
         self.error(format!("cannot connect: {}. {advice}", words(error)))

@@ -1,0 +1,691 @@
+//! MySQL's protocol against a real MariaDB: the suite on one server and on two
+//! shards, on columns of text and of bytes; YCSB's layout both ways; what a
+//! server may refuse, and how it may go away.
+//!
+//! `cargo xtask test` starts the servers and names them in the environment;
+//! without them these tests say that they are skipped.
+
+#![cfg(feature = "mysql")]
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod conformance;
+
+use conformance::{Differences, Executor, Subject, TABLE, Values, fields, schema};
+use mysql_async::{Conn, OptsBuilder, Row, Value, prelude::Queryable};
+use serval_model::{
+    Client, FieldSelection, OperationKind, Outcome, Purpose, Record, Reply, Schema, Status, Store,
+    java::string_hash,
+    properties::{Origin, Properties},
+};
+use serval_stores::mysql::Mysql;
+use std::{
+    future::Future,
+    net::TcpListener,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+#[derive(Debug, Clone, Copy)]
+struct Loop;
+
+impl Executor for Loop {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    if value.is_none() {
+        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
+    }
+    value
+}
+
+fn mysql(address: &str, settings: &[(&str, &str)]) -> Result<Mysql, String> {
+    let (host, port) = address.rsplit_once(':').unwrap_or_default();
+    let mut properties = Properties::new();
+    if !settings.iter().any(|(name, _)| ["db.url", "mysql.url"].contains(name)) {
+        for (name, value) in [("mysql.host", host), ("mysql.port", port)] {
+            properties.set(name, value, Origin::CommandLine("-p".into()));
+        }
+    }
+    for (name, value) in settings {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    Mysql::open(&properties).map_err(|faults| faults.to_string())
+}
+
+async fn connect(address: &str, password: Option<&str>) -> Conn {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let options = OptsBuilder::default().ip_or_hostname(host).tcp_port(port.parse().unwrap());
+    let options = options.user(Some("root")).pass(password).prefer_socket(false);
+    Conn::new(options).await.unwrap()
+}
+
+/// Runs statements as another client would and returns the last one's rows. On
+/// a thread of its own, so that it can be called from a loop, which stands
+/// still meanwhile.
+fn sql(address: &str, password: Option<&str>, text: &str) -> Vec<Vec<String>> {
+    let (address, password, text) = (address.to_owned(), password.map(str::to_owned), text.to_owned());
+    let thread = std::thread::spawn(move || {
+        Loop.run(async {
+            let mut conn = connect(&address, password.as_deref()).await;
+            let mut rows: Vec<Row> = Vec::new();
+            for statement in text.split(';').filter(|statement| !statement.trim().is_empty()) {
+                rows = conn.query(statement).await.unwrap();
+            }
+            conn.disconnect().await.unwrap();
+            rows.into_iter()
+                .map(|row| {
+                    let values = row.unwrap().into_iter();
+                    values
+                        .map(|value| match value {
+                            Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                            other => other.as_sql(true),
+                        })
+                        .collect()
+                })
+                .collect()
+        })
+    });
+    thread.join().unwrap()
+}
+
+/// A database of a test's own on both servers, so that tests run side by side.
+struct Space {
+    address: String,
+    second: String,
+    password: String,
+    name: String,
+}
+
+impl Space {
+    fn new() -> Option<Space> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let space = Space {
+            address: variable("SERVAL_TEST_MYSQL")?,
+            second: variable("SERVAL_TEST_MYSQL_AUTH")?,
+            password: variable("SERVAL_TEST_MYSQL_PASSWORD")?,
+            name: format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)),
+        };
+        // Of another character set and an order that takes capitals for small
+        // letters, so that tests see who relies on it.
+        let make = format!("CREATE DATABASE {} CHARACTER SET latin1 COLLATE latin1_swedish_ci", space.name);
+        sql(&space.address, None, &make);
+        sql(&space.second, Some(&space.password), &make);
+        Some(space)
+    }
+
+    fn store(&self, settings: &[(&str, &str)]) -> Mysql {
+        let mut all = vec![("mysql.database", self.name.as_str())];
+        all.extend(settings);
+        mysql(&self.address, &all).unwrap()
+    }
+
+    /// Both servers, as YCSB has them.
+    fn shards(&self) -> String {
+        let Space { address, second, password, name } = self;
+        format!(
+            "jdbc:mysql://{address}/{name};jdbc:mariadb://{second}/{name}?password={password}&useSSL=false"
+        )
+    }
+
+    /// Statements on the first server.
+    fn sql(&self, text: &str) -> Vec<Vec<String>> {
+        sql(&self.address, None, &format!("USE {}; {text}", self.name))
+    }
+
+    /// Statements on the second server.
+    fn sql_of_second(&self, text: &str) -> Vec<Vec<String>> {
+        sql(&self.second, Some(&self.password), &format!("USE {}; {text}", self.name))
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.sql(&format!("DROP DATABASE {}", self.name));
+        self.sql_of_second(&format!("DROP DATABASE {}", self.name));
+    }
+}
+
+fn subject(settings: &[(&str, &str)], values: Values) -> Option<Subject<Mysql, Loop>> {
+    let space = Space::new()?;
+    let differences = Differences { atomic_batch: true, values, ..Differences::default() };
+    Some(Subject::new(space.store(settings), Loop, differences).keeping(space))
+}
+
+/// A time limit beside it, which must change nothing.
+mod text {
+    use super::*;
+
+    fn subject() -> Option<Subject<Mysql, Loop>> {
+        super::subject(&[("mysql.value_type", "longtext"), ("mysql.timeout", "60s")], Values::Text)
+    }
+    conformance::suite!(subject);
+}
+
+mod bytes {
+    use super::*;
+
+    fn subject() -> Option<Subject<Mysql, Loop>> {
+        super::subject(&[("mysql.value_type", "longblob")], Values::Bytes)
+    }
+    conformance::suite!(subject);
+}
+
+mod shards {
+    use super::*;
+
+    fn subject() -> Option<Subject<Mysql, Loop>> {
+        let space = Space::new()?;
+        let store = mysql("", &[("db.url", &space.shards()), ("mysql.value_type", "longtext")]).unwrap();
+        let differences = Differences { atomic_batch: true, values: Values::Text, ..Differences::default() };
+        Some(Subject::new(store, Loop, differences).keeping(space))
+    }
+    conformance::suite!(subject);
+}
+
+fn record(pairs: &[(&str, &str)]) -> Record {
+    pairs.iter().map(|(name, value)| (*name, value.as_bytes())).collect()
+}
+
+async fn client(store: &Mysql) -> <Mysql as Store>::Client {
+    store.connect(&(), 0).await.unwrap()
+}
+
+/// The records of a scan of all.
+async fn all(client: &mut <Mysql as Store>::Client) -> Vec<conformance::Fields> {
+    let mut reply = Reply::new();
+    let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
+    assert_eq!(outcome, Outcome::OK);
+    let records = reply.records().iter();
+    records.map(|record| record.iter().map(|(n, v)| (n.to_owned(), v.to_vec())).collect()).collect()
+}
+
+fn words(outcome: &Outcome) -> &str {
+    outcome.message.as_deref().unwrap_or_default()
+}
+
+fn refusal(store: &Mysql, purpose: Purpose) -> String {
+    store.prepare(&schema(), purpose).unwrap_err().to_string()
+}
+
+#[test]
+fn what_ycsb_wrote_is_read_and_the_other_way_round() {
+    let Some(space) = Space::new() else { return };
+    // As YCSB's README has it, with columns that it does not have.
+    space.sql(
+        "CREATE TABLE usertable (YCSB_KEY VARCHAR(255) PRIMARY KEY, FIELD0 TEXT, FIELD1 TEXT, FIELD2 VARCHAR(9), \
+           FIELD3 TEXT, Number INT, Moment DATETIME);
+         INSERT INTO usertable (YCSB_KEY,field0,field1,field2,field3) VALUES('user1','a','b','ü','d');
+         INSERT INTO usertable VALUES('user2','a',NULL,'c',NULL,-42,'2001-02-03 04:05:06')",
+    );
+    let store = space.store(&[]);
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let second = [("Number", &b"-42"[..]), ("Moment", b"2001-02-03 04:05:06")];
+        assert_eq!(
+            all(&mut client).await,
+            [
+                fields([("field0", b"a"), ("field1", b"b"), ("field2", "ü".as_bytes()), ("field3", b"d")]),
+                fields([("field0", b"a"), ("field2", b"c"), second[0], second[1]]),
+            ]
+        );
+        let third = record(&[("field0", "zero"), ("field3", "007")]);
+        assert_eq!(client.insert(TABLE, "user3", &third).await, Outcome::OK);
+        assert_eq!(
+            client.update(TABLE, "user1", &record(&[("field1", "B"), ("number", "7")])).await,
+            Outcome::OK
+        );
+        // A table that grew a column meanwhile.
+        space.sql("ALTER TABLE usertable ADD more TEXT DEFAULT 'm'");
+        assert_eq!(all(&mut client).await.len(), 3);
+    });
+    assert_eq!(
+        space.sql("SELECT YCSB_KEY, FIELD0, FIELD1, FIELD3, Number FROM usertable ORDER BY YCSB_KEY"),
+        [
+            ["user1", "a", "B", "d", "7"],
+            ["user2", "a", "NULL", "NULL", "-42"],
+            ["user3", "zero", "NULL", "007", "NULL"]
+        ]
+    );
+}
+
+#[test]
+fn a_table_of_serval_s_is_as_ycsb_wants_it() {
+    let Some(space) = Space::new() else { return };
+    let store = space.store(&[]);
+    let schema =
+        Schema { table: TABLE.into(), fields: vec!["field0".into(), "Field1".into(), "o`dd".into()] };
+    store.prepare(&schema, Purpose::Load).unwrap();
+    // YCSB's own statements.
+    space.sql("INSERT INTO usertable (YCSB_KEY,field0,field1) VALUES('k','a','b')");
+    let row = space.sql("SELECT YCSB_KEY, FIELD0, FIELD1 FROM usertable WHERE YCSB_KEY = 'k'");
+    assert_eq!(row, [["k", "a", "b"]]);
+    let types =
+        space.sql("SELECT column_type FROM information_schema.columns WHERE table_schema = DATABASE()");
+    assert_eq!(types, [["varbinary(1024)"], ["text"], ["text"], ["text"]]);
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.update(TABLE, "k", &record(&[("o`dd", "x")])).await, Outcome::OK);
+        let mut reply = Reply::new();
+        let every = FieldSelection::default();
+        assert_eq!(client.read(TABLE, "k", &every, &mut reply).await, Outcome::OK);
+        // Under the names that the workload has for them.
+        assert_eq!(reply.records(), [record(&[("field0", "a"), ("Field1", "b"), ("o`dd", "x")])]);
+    });
+}
+
+#[test]
+fn records_are_on_the_shard_that_ycsb_s_function_says() {
+    let Some(space) = Space::new() else { return };
+    let store = mysql("", &[("db.url", &space.shards())]).unwrap();
+    assert!(!store.capabilities().contains(OperationKind::Scan));
+    assert!(store.capabilities().contains(OperationKind::Delete));
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    let facts = store.describe();
+    assert!(facts.contains(&("shards".into(), "2".into())), "{facts:?}");
+    assert!(facts.contains(&("URL parameters without effect".into(), "useSSL".into())), "{facts:?}");
+    assert!(!format!("{facts:?}").contains(&space.password));
+    // One whose hash is Java's least integer, of which YCSB cannot take the absolute value.
+    let least = "polygenelubricants";
+    assert_eq!(string_hash(least), i32::MIN);
+    let keys: Vec<String> = (0..40).map(|n| format!("user{n}")).chain([least.to_owned()]).collect();
+    let expected = |shard: u32| {
+        let mut of_shard: Vec<_> = keys
+            .iter()
+            .filter(|key| string_hash(key).unsigned_abs() % 2 == shard)
+            .map(|key| vec![key.clone()])
+            .collect();
+        of_shard.sort();
+        of_shard
+    };
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let one = record(&[("field0", "x")]);
+        for key in &keys[..20] {
+            assert_eq!(client.insert(TABLE, key, &one).await, Outcome::OK);
+        }
+        let rest: Vec<_> = keys[20..].iter().map(|key| (key.clone(), one.clone())).collect();
+        assert_eq!(client.insert_batch(TABLE, &rest).await, Outcome::OK);
+        let outcome = client.scan(TABLE, "", 1, &FieldSelection::default(), &mut Reply::new()).await;
+        assert_eq!(outcome.status, Status::NotImplemented);
+    });
+    let found = "SELECT YCSB_KEY FROM usertable ORDER BY YCSB_KEY";
+    assert_eq!(space.sql(found), expected(0));
+    assert_eq!(space.sql_of_second(found), expected(1));
+}
+
+#[test]
+fn a_batch_beyond_one_packet_or_statement_is_one_all_the_same() {
+    let Some(space) = Space::new() else { return };
+    let store = space.store(&[("mysql.value_type", "longtext")]);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    let large = "x".repeat(3 << 20);
+    let small: Vec<_> =
+        (0..30_000).map(|n| (format!("small{n}"), record(&[("field0", "x"), ("field1", "y")]))).collect();
+    let mut wide: Vec<_> = (0..8).map(|n| (format!("wide{n}"), record(&[("field0", &large)]))).collect();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.insert_batch(TABLE, &small).await, Outcome::OK);
+        assert_eq!(client.insert_batch(TABLE, &wide).await, Outcome::OK);
+        // A failure in the last piece takes the first back.
+        wide.iter_mut().take(7).for_each(|(key, _)| key.push('a'));
+        assert_eq!(client.insert_batch(TABLE, &wide).await.status, Status::Error);
+        assert_eq!(client.delete(TABLE, "wide0a").await, Outcome::NOT_FOUND);
+    });
+    assert_eq!(space.sql("SELECT count(*) FROM usertable"), [["30008"]]);
+}
+
+#[test]
+fn values_too_large_and_unknown_names_are_bad_requests_in_the_servers_words() {
+    let Some(space) = Space::new() else { return };
+    let store = space.store(&[]);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let (fine, long) = (record(&[("field1", "abc")]), record(&[("field1", &"x".repeat(65_536))]));
+        let odd = record(&[("o`dd", "x")]);
+        let packet = record(&[("field1", &"x".repeat(17 << 20))]);
+        assert_eq!(client.insert(TABLE, "k", &fine).await, Outcome::OK);
+        let long_batch = [("l".to_owned(), fine.clone()), ("m".to_owned(), long.clone())];
+        let outcomes = [
+            (client.insert(TABLE, "l", &long).await, "Data too long for column 'FIELD1'"),
+            (client.update(TABLE, "k", &long).await, "Data too long"),
+            (client.insert(TABLE, &"k".repeat(1025), &fine).await, "Data too long for column 'YCSB_KEY'"),
+            (client.insert_batch(TABLE, &long_batch).await, "Data too long"),
+            (client.insert(TABLE, "l", &packet).await, "max_allowed_packet"),
+            (client.update(TABLE, "k", &odd).await, "Unknown column 'O`DD'"),
+            (client.insert(TABLE, "l", &odd).await, "Unknown column"),
+            (client.delete("other", "k").await, ".other' doesn't exist"),
+            (client.insert_batch("other", &long_batch).await, ".other' doesn't exist"),
+        ];
+        for (outcome, part) in outcomes {
+            assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
+            assert!(words(&outcome).contains(part), "{outcome:?}");
+        }
+        let again = client.insert(TABLE, "k", &fine).await;
+        assert_eq!(again.status, Status::Error, "{again:?}");
+        assert!(words(&again).contains("Duplicate entry"), "{again:?}");
+        assert_eq!(all(&mut client).await.len(), 1);
+    });
+}
+
+#[test]
+fn more_shapes_of_statements_than_are_kept_still_work() {
+    let Some(space) = Space::new() else { return };
+    let names: Vec<String> = (0..300).map(|n| format!("field{n}")).collect();
+    let store = space.store(&[]);
+    store.prepare(&Schema { table: TABLE.into(), fields: names.clone() }, Purpose::Load).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        let mut reply = Reply::new();
+        let every: Record = names.iter().map(|name| (name.as_str(), &b"0"[..])).collect();
+        assert_eq!(client.insert(TABLE, "k", &every).await, Outcome::OK);
+        for _ in 0..2 {
+            for name in &names {
+                assert_eq!(client.update(TABLE, "k", &record(&[(name, name)])).await, Outcome::OK);
+                let mut one = FieldSelection::default();
+                one.push(name);
+                reply.clear();
+                assert_eq!(client.read(TABLE, "k", &one, &mut reply).await, Outcome::OK);
+                assert_eq!(reply.records(), [record(&[(name, name)])]);
+            }
+        }
+        assert_eq!(client.close().await, Outcome::OK);
+    });
+}
+
+#[test]
+fn tables_that_are_missing_or_of_another_shape_are_said() {
+    let Some(space) = Space::new() else { return };
+    let store = space.store(&[]);
+    let missing = refusal(&store, Purpose::Run);
+    assert!(
+        missing.contains("no table 'usertable': load it first") && missing.contains(&space.address),
+        "{missing}"
+    );
+    space.sql("CREATE TABLE usertable (YCSB_KEY VARCHAR(99) PRIMARY KEY, FIELD0 INT)");
+    let lacks = refusal(&store, Purpose::Load);
+    assert!(lacks.contains("lacks the columns FIELD2, FIELD1, FIELD3; it has YCSB_KEY, FIELD0"), "{lacks}");
+    space.sql("ALTER TABLE usertable ADD FIELD1 TEXT, ADD FIELD2 TEXT, ADD FIELD3 TEXT");
+    let kind = refusal(&store, Purpose::Run);
+    assert!(kind.contains("column field0 of table 'usertable' is of type int: it must be text"), "{kind}");
+    let long = "f".repeat(65);
+    for (names, part) in [(["Field0", "field0"], "would be one column"), (["f", &long], "longer than the 64")]
+    {
+        let schema = Schema { table: TABLE.into(), fields: names.map(String::from).into() };
+        let error = store.prepare(&schema, Purpose::Load).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn credentials_and_tls_right_and_wrong() {
+    let Some(space) = Space::new() else { return };
+    let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
+    let Space { second, password, name, .. } = &space;
+    let url = format!("jdbc:mariadb://{second}/{name}?user=root&password={password}&sslMode=VERIFY_IDENTITY");
+    let plain = format!("jdbc:mysql://{second}/{name}");
+    let (database, secret) = (("mysql.database", name.as_str()), ("mysql.password", password.as_str()));
+    let verified = [("mysql.sslmode", "verify-full"), ("mysql.sslrootcert", certificate.as_str())];
+    for (settings, tls) in [
+        (vec![database, secret], false),
+        (vec![database, secret, ("mysql.sslmode", "require")], true),
+        (vec![database, secret, verified[0], verified[1]], true),
+        (vec![("mysql.url", url.as_str()), verified[1]], true),
+        (vec![("db.url", plain.as_str()), ("db.user", "root"), ("db.passwd", password.as_str())], false),
+    ] {
+        let store = mysql(second, &settings).unwrap();
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        let facts = store.describe();
+        assert!(facts.contains(&("address".into(), second.clone())), "{facts:?}");
+        assert!(
+            facts.iter().any(|(name, value)| name == "version" && value.contains("MariaDB")),
+            "{facts:?}"
+        );
+        Loop.run(async {
+            let mut client = client(&store).await;
+            assert_eq!(client.delete(TABLE, "nobody").await, Outcome::NOT_FOUND);
+            let ciphers = space.sql_of_second(
+                "SELECT count(*) FROM information_schema.processlist p WHERE p.DB = DATABASE() AND ID <> connection_id()",
+            );
+            assert_eq!(ciphers, [["1"]], "{tls}");
+            client.close().await;
+        });
+    }
+    // A user that must come by TLS gets in by it only.
+    let user = format!("tls_{}", name.replace("test_", ""));
+    space.sql_of_second(&format!(
+        "CREATE USER {user}@'127.0.0.1' REQUIRE SSL; GRANT ALL ON {name}.* TO {user}@'127.0.0.1'"
+    ));
+    let settings = [database, ("db.user", user.as_str())];
+    let encrypted = [settings[0], settings[1], ("mysql.sslmode", "require")];
+    mysql(second, &encrypted).unwrap().prepare(&schema(), Purpose::Load).unwrap();
+    assert!(refusal(&mysql(second, &settings).unwrap(), Purpose::Load).contains("Access denied"));
+    space.sql_of_second(&format!("DROP USER {user}@'127.0.0.1'"));
+    // Its own, and so no signer of the server's.
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = folder.path().join("stranger.crt");
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-subj", "/CN=stranger", "-keyout", "/dev/null", "-out"])
+        .arg(&stranger)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let wrong = ("mysql.sslrootcert", stranger.to_str().unwrap());
+    for (address, settings, advice) in [
+        (second, vec![database], "Check mysql.user (db.user) and mysql.password (db.passwd)"),
+        (second, vec![database, ("mysql.password", "wrong")], "Check mysql.user (db.user)"),
+        (second, vec![database, secret, verified[0], wrong], "does mysql.sslrootcert hold"),
+        (&space.address, vec![database, ("mysql.sslmode", "require")], "Does the server offer TLS"),
+        (&space.address, vec![("mysql.database", "nowhere")], "Make the database (CREATE DATABASE)"),
+    ] {
+        let store = mysql(address, &settings).unwrap();
+        let early = refusal(&store, Purpose::Run);
+        assert!(early.contains("cannot connect") && early.contains(advice), "{early}");
+        assert!(early.contains(address.as_str()), "{early}");
+        let late = Loop.run(async { store.connect(&(), 0).await.unwrap_err() });
+        assert_eq!(late.to_string(), early);
+    }
+}
+
+#[test]
+fn what_a_user_may_not_do_is_forbidden() {
+    let Some(space) = Space::new() else { return };
+    let weak = format!("weak_{}", space.name.replace("test_", ""));
+    space.store(&[]).prepare(&schema(), Purpose::Load).unwrap();
+    let grant = format!("GRANT SELECT ON {}.* TO {weak}@'127.0.0.1'", space.name);
+    space.sql(&format!("CREATE USER {weak}@'127.0.0.1'; {grant}"));
+    let store = space.store(&[("mysql.user", &weak)]);
+    let error = refusal(&store, Purpose::Load);
+    assert!(error.contains("command denied") && error.contains("grant it to the user"), "{error}");
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    Loop.run(async {
+        let outcome = client(&store).await.insert(TABLE, "k", &record(&[("field0", "x")])).await;
+        assert_eq!(outcome.status, Status::Forbidden, "{outcome:?}");
+        assert!(words(&outcome).contains("INSERT command denied"), "{outcome:?}");
+    });
+    space.sql(&format!("DROP USER {weak}@'127.0.0.1'"));
+}
+
+#[test]
+fn nobody_listens_and_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
+    let error = refusal(&mute, Purpose::Run);
+    assert!(error.contains("no answer within 50ms (mysql.connect_timeout)"), "{error}");
+    let late = Loop.run(async { mute.connect(&(), 0).await.unwrap_err() });
+    assert_eq!(late.to_string(), error);
+    drop(silent);
+    let error = refusal(&mysql(&address, &[]).unwrap(), Purpose::Load);
+    assert!(error.contains("cannot connect") && error.contains("mysql.port"), "{error}");
+    assert!(error.contains(&address), "{error}");
+}
+
+/// A connection that has locked the table, and the operations that wait for it.
+struct Holder(Conn);
+
+impl Holder {
+    async fn new(space: &Space) -> Holder {
+        let mut conn = connect(&space.address, None).await;
+        conn.query_drop(format!("LOCK TABLES {}.usertable WRITE", space.name)).await.unwrap();
+        Holder(conn)
+    }
+
+    /// Waits until an update waits; its connection's number.
+    async fn until_waiting(&mut self, space: &Space) -> u64 {
+        let sql = "SELECT ID FROM information_schema.processlist WHERE DB = ? AND STATE LIKE 'Waiting for table%' \
+                   AND INFO LIKE 'UPDATE%'";
+        loop {
+            if let Some(id) = self.0.exec_first(sql, (&space.name,)).await.unwrap() {
+                return id;
+            }
+        }
+    }
+
+    async fn release(&mut self) {
+        self.0.query_drop("UNLOCK TABLES").await.unwrap();
+    }
+}
+
+#[test]
+fn a_lost_connection_is_opened_again_by_the_next_operation() {
+    let Some(space) = Space::new() else { return };
+    let change = record(&[("field0", "x")]);
+    let store = space.store(&[]);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
+        let mut holder = Holder::new(&space).await;
+        let killing = async {
+            let id = holder.until_waiting(&space).await;
+            holder.0.query_drop(format!("KILL {id}")).await.unwrap();
+            holder.release().await;
+        };
+        let (outcome, ()) = tokio::join!(client.update(TABLE, "k", &change), killing);
+        assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+        assert!(words(&outcome).starts_with("connection lost: "), "{outcome:?}");
+        assert_eq!(client.update(TABLE, "k", &change).await, Outcome::OK);
+    });
+}
+
+#[test]
+fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
+    let Some(space) = Space::new() else { return };
+    let change = record(&[("field0", "x")]);
+    let store = space.store(&[("mysql.timeout", "200ms")]);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    assert!(store.describe().contains(&("timeout".into(), "200ms".into())));
+    Loop.run(async {
+        let mut client = client(&store).await;
+        assert_eq!(client.insert(TABLE, "k", &change).await, Outcome::OK);
+        let mut holder = Holder::new(&space).await;
+        let (outcome, _) = tokio::join!(client.update(TABLE, "k", &change), holder.until_waiting(&space));
+        assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+        assert!(words(&outcome).contains("no answer within 200ms (mysql.timeout)"), "{outcome:?}");
+        holder.release().await;
+        assert_eq!(client.update(TABLE, "k", &change).await, Outcome::OK);
+    });
+}
+
+#[test]
+fn a_shard_that_is_gone_fails_its_own_operations() {
+    let Some(space) = Space::new() else { return };
+    // A way to the second server that can be cut.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let door = listener.local_addr().unwrap().to_string();
+    let behind = space.second.clone();
+    let (cut, cutting) = std::sync::mpsc::channel::<()>();
+    let forwarder = std::thread::spawn(move || {
+        let mut open = Vec::new();
+        // One to prepare, one of the client.
+        for _ in 0..2 {
+            let (front, _) = listener.accept().unwrap();
+            let back = std::net::TcpStream::connect(&behind).unwrap();
+            let pairs = [(&front, &back), (&back, &front)];
+            for (from, to) in pairs {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+            open.push((front, back));
+        }
+        cutting.recv().unwrap();
+        drop(listener);
+        for (front, back) in open {
+            // The first may be closed already.
+            drop(front.shutdown(std::net::Shutdown::Both));
+            drop(back.shutdown(std::net::Shutdown::Both));
+        }
+    });
+    let url = space.shards().replace(&space.second, &door);
+    let store = mysql("", &[("db.url", &url)]).unwrap();
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    let one = record(&[("field0", "x")]);
+    let (mut first, mut second): (Vec<String>, Vec<String>) =
+        (0..20).map(|n| format!("user{n}")).partition(|key| string_hash(key).unsigned_abs() % 2 == 0);
+    Loop.run(async {
+        let mut client = client(&store).await;
+        for key in [first.pop().unwrap(), second.pop().unwrap()] {
+            assert_eq!(client.insert(TABLE, &key, &one).await, Outcome::OK);
+        }
+        cut.send(()).unwrap();
+        forwarder.join().unwrap();
+        for part in ["connection lost", "cannot connect", "cannot connect"] {
+            let outcome = client.insert(TABLE, &second.pop().unwrap(), &one).await;
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+            assert!(words(&outcome).contains(part), "{outcome:?}");
+            assert_eq!(client.insert(TABLE, &first.pop().unwrap(), &one).await, Outcome::OK);
+        }
+        // A batch for both is for none.
+        let batch = [(first.pop().unwrap(), one.clone()), (second.pop().unwrap(), one.clone())];
+        assert_eq!(client.insert_batch(TABLE, &batch).await.status, Status::ServiceUnavailable);
+        tokio::time::timeout(Duration::from_secs(60), client.close()).await.unwrap();
+    });
+    assert_eq!(space.sql("SELECT count(*) FROM usertable"), [["4"]]);
+    assert_eq!(space.sql_of_second("SELECT count(*) FROM usertable"), [["1"]]);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let settings = [
+        ("mysql.port", "0"),
+        ("mysql.value_type", "json"),
+        ("mysql.sslmode", "verify-full"),
+        ("mysql.connect_timeout", "0"),
+        ("mysql.timeout", "soon"),
+    ];
+    let problem = mysql("localhost:0", &settings).unwrap_err();
+    for name in [
+        "mysql.port",
+        "mysql.value_type",
+        "mysql.sslrootcert: verify-full needs it",
+        "mysql.connect_timeout",
+        "mysql.timeout",
+    ] {
+        assert!(problem.contains(name), "{problem}");
+    }
+    for (settings, part) in [
+        (&[("db.url", "jdbc:mysql://h/d"), ("mysql.host", "h")][..], "mysql.host=h: the URL names"),
+        (&[("db.url", "jdbc:postgresql://h/d?password=secret")], "db.url: is no URL of this database"),
+        (&[("db.url", "jdbc:mysql://h/d;;jdbc:mysql://:1/d")], "db.url: names a port without a host"),
+        (&[("mysql.url", "jdbc:mysql://h,i/d")], "mysql.url: several hosts of one URL"),
+        (&[("mysql.url", ";")], "mysql.url: names no server"),
+        (&[("db.url", "jdbc:mysql://h/d?sslMode=PREFERRED")], "sslMode=preferred: must be DISABLED"),
+        (&[("mysql.sslrootcert", "/dev/null")], "has a use with mysql.sslmode=verify-full only"),
+        (&[("mysql.sslrootcert", "/nowhere"), ("mysql.sslmode", "verify-full")], "/nowhere"),
+    ] {
+        let problem = mysql("localhost:1", settings).unwrap_err();
+        assert!(problem.contains(part) && !problem.contains("secret"), "{problem}");
+    }
+}
