@@ -252,10 +252,10 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
     let mut cast = String::from("SELECT ");
     for (index, column) in statement.columns().iter().enumerate() {
         cast.push_str(if index == 0 { "" } else { ", " });
-        super::client::quote(&mut cast, column.name());
+        super::sql::quote(&mut cast, column.name());
         if !is_readable(column.type_()) {
             cast.push_str("::text AS ");
-            super::client::quote(&mut cast, column.name());
+            super::sql::quote(&mut cast, column.name());
         }
     }
     cast + " FROM (" + sql + ") AS row"

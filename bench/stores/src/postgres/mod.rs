@@ -17,6 +17,7 @@
 mod client;
 mod json;
 mod link;
+mod sql;
 
 use crate::{StoreInfo, jdbc};
 use client::PostgresClient;
@@ -359,11 +360,10 @@ impl Postgres {
             }
         }
         if purpose == Purpose::Load {
-            let sql = client::create_table(self.layout, self.value_type, schema);
-            link.client.batch_execute(&sql).await.map_err(|error| self.server.refused(&error))?;
+            let make = sql::create_table(self.layout, self.value_type, schema);
+            link.client.batch_execute(&make).await.map_err(|error| self.server.refused(&error))?;
         }
-        let columns =
-            client::columns(&link.client, table).await.map_err(|error| self.server.refused(&error))?;
+        let columns = sql::columns(&link.client, table).await.map_err(|error| self.server.refused(&error))?;
         if columns.is_empty() {
             return Err(self.server.error(format!(
                 "the database has no table '{}': load it first, with 'serval load postgres' and the same properties",
@@ -371,9 +371,9 @@ impl Postgres {
             )));
         }
         let wanted: Vec<(String, &[&str])> = match self.layout {
-            Layout::Json => vec![(KEY.to_owned(), client::TEXT_TYPES), (VALUE.to_owned(), &["jsonb"])],
-            Layout::Columns => std::iter::once((KEY.to_owned(), client::TEXT_TYPES))
-                .chain(fields.iter().map(|field| (field.to_ascii_lowercase(), client::VALUE_TYPES)))
+            Layout::Json => vec![(KEY.to_owned(), sql::TEXT_TYPES), (VALUE.to_owned(), &["jsonb"])],
+            Layout::Columns => std::iter::once((KEY.to_owned(), sql::TEXT_TYPES))
+                .chain(fields.iter().map(|field| (field.to_ascii_lowercase(), sql::VALUE_TYPES)))
                 .collect(),
         };
         let there = |name: &str| columns.iter().find(|(column, _)| column == name);
@@ -413,7 +413,7 @@ impl Store for Postgres {
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
         let facts = self.ask(async |link| {
             self.check_table(link, schema, purpose).await?;
-            client::facts(&link.client).await.map_err(|error| self.server.refused(&error))
+            sql::facts(&link.client).await.map_err(|error| self.server.refused(&error))
         })?;
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         *prepared = Prepared { fields: schema.fields.clone().into(), facts };

@@ -1,0 +1,208 @@
+//! The text of statements: names, verbs, the table, and what is asked of the
+//! server about itself.
+
+use super::{KEY, Layout, VALUE};
+use serval_model::{FieldSelection, Record, Schema};
+use tokio_postgres::Error;
+
+/// Types of columns that can be a key.
+pub(super) const TEXT_TYPES: &[&str] = &["text", "character varying", "character"];
+/// Types of columns that can hold a field.
+pub(super) const VALUE_TYPES: &[&str] = &["text", "character varying", "character", "bytea"];
+
+/// Appends a name from outside as SQL takes any name: in double quotes, those
+/// within it doubled.
+pub(super) fn quote(sql: &mut String, name: &str) {
+    quote_with(sql, name, '"');
+}
+
+fn quote_with(sql: &mut String, text: &str, mark: char) {
+    sql.push(mark);
+    for (index, part) in text.split(mark).enumerate() {
+        if index > 0 {
+            sql.extend([mark, mark]);
+        }
+        sql.push_str(part);
+    }
+    sql.push(mark);
+}
+
+/// Appends the name of a table or of a field's column: in lower case, as
+/// Postgres takes the names in YCSB's SQL; ASCII's letters only.
+pub(super) fn name(sql: &mut String, text: &str) {
+    let start = sql.len();
+    quote(sql, text);
+    sql[start..].make_ascii_lowercase();
+}
+
+/// Begins a SELECT of the fields wanted.
+///
+/// All fields are `*`, as in YCSB: the table knows best which it has.
+pub(super) fn select(sql: &mut String, layout: Layout, table: &str, fields: &FieldSelection) {
+    sql.clear();
+    sql.push_str("SELECT ");
+    if fields.is_all() {
+        sql.push_str(if layout == Layout::Json { "\"ycsb_value\"" } else { "*" });
+    }
+    for (index, field) in fields.iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { ", " });
+        match layout {
+            Layout::Columns => name(sql, field),
+            Layout::Json => {
+                sql.push_str("\"ycsb_value\"->>");
+                literal(sql, field);
+            }
+        }
+    }
+    sql.push_str(" FROM ");
+    name(sql, table);
+}
+
+/// Appends a string: quotes doubled, and backslashes escaped whatever the
+/// server thinks of them.
+fn literal(sql: &mut String, text: &str) {
+    if text.contains('\\') {
+        sql.push_str(" E");
+        quote_with(sql, &text.replace('\\', "\\\\"), '\'');
+    } else {
+        quote_with(sql, text, '\'');
+    }
+}
+
+fn parameter(sql: &mut String, number: usize) {
+    sql.push('$');
+    if number >= 10 {
+        // Seldom more than two digits.
+        sql.push_str(&number.to_string());
+    } else {
+        sql.push((b'0' + number as u8) as char);
+    }
+}
+
+/// `UPDATE`; the key is the first parameter.
+pub(super) fn update(sql: &mut String, layout: Layout, table: &str, fields: &Record) {
+    sql.clear();
+    sql.push_str("UPDATE ");
+    name(sql, table);
+    sql.push_str(" SET ");
+    match layout {
+        Layout::Json => sql.push_str("\"ycsb_value\" = \"ycsb_value\" || $2"),
+        // SQL must set something; this still tells whether the record is there.
+        Layout::Columns if fields.is_empty() => sql.push_str("\"ycsb_key\" = \"ycsb_key\""),
+        Layout::Columns => {
+            for (index, (field, _)) in fields.iter().enumerate() {
+                sql.push_str(if index == 0 { "" } else { ", " });
+                name(sql, field);
+                sql.push_str(" = ");
+                parameter(sql, index + 2);
+            }
+        }
+    }
+    sql.push_str(" WHERE \"ycsb_key\" = $1");
+}
+
+/// `INSERT`; the key is the first parameter.
+pub(super) fn insert(sql: &mut String, layout: Layout, table: &str, record: &Record) {
+    sql.clear();
+    sql.push_str("INSERT INTO ");
+    name(sql, table);
+    sql.push_str(" (\"ycsb_key\"");
+    let mut values = 1;
+    match layout {
+        Layout::Json => {
+            sql.push_str(", \"ycsb_value\"");
+            values += 1;
+        }
+        Layout::Columns => {
+            for (field, _) in record.iter() {
+                sql.push_str(", ");
+                name(sql, field);
+            }
+            values += record.len();
+        }
+    }
+    sql.push_str(") VALUES (");
+    for number in 1..=values {
+        sql.push_str(if number == 1 { "" } else { ", " });
+        parameter(sql, number);
+    }
+    sql.push(')');
+}
+
+/// `COPY` of the key and these fields into the table.
+pub(super) fn copy(sql: &mut String, layout: Layout, table: &str, columns: &[&str]) {
+    sql.clear();
+    sql.push_str("COPY ");
+    name(sql, table);
+    sql.push_str(" (\"ycsb_key\"");
+    match layout {
+        Layout::Json => sql.push_str(", \"ycsb_value\""),
+        Layout::Columns => {
+            for column in columns {
+                sql.push_str(", ");
+                name(sql, column);
+            }
+        }
+    }
+    sql.push_str(") FROM STDIN (FORMAT binary)");
+}
+
+/// The statement that makes the table.
+pub(super) fn create_table(layout: Layout, value_type: &str, schema: &Schema) -> String {
+    let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
+    name(&mut sql, &schema.table);
+    // In the order of bytes, whatever language the database is in.
+    sql.push_str(&format!(" ({KEY} TEXT COLLATE \"C\" PRIMARY KEY"));
+    match layout {
+        Layout::Json => sql.push_str(&format!(", {VALUE} JSONB NOT NULL")),
+        Layout::Columns => {
+            for field in &schema.fields {
+                sql.push_str(", ");
+                name(&mut sql, field);
+                sql.push(' ');
+                sql.push_str(value_type);
+            }
+        }
+    }
+    sql.push(')');
+    sql
+}
+
+/// The columns of a table and their types; none if it is not there.
+pub(super) async fn columns(
+    client: &tokio_postgres::Client,
+    table: &str,
+) -> Result<Vec<(String, String)>, Error> {
+    let mut quoted = String::new();
+    name(&mut quoted, table);
+    let sql = "SELECT attname::text, format_type(atttypid, NULL) FROM pg_attribute \
+               WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+    let rows = client.query(sql, &[&quoted]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// Settings in force, asked of the server. What only speaks Postgres's
+/// protocol may not have them all: then there are none.
+pub(super) async fn facts(client: &tokio_postgres::Client) -> Result<Vec<(String, String)>, Error> {
+    const NAMES: [&str; 8] = [
+        "server_version",
+        "synchronous_commit",
+        "fsync",
+        "shared_buffers",
+        "max_connections",
+        "encoding",
+        "collation",
+        "tls",
+    ];
+    let sql = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), \
+               current_setting('fsync'), current_setting('shared_buffers'), current_setting('max_connections'), \
+               pg_encoding_to_char(encoding)::text, datcollate::text, \
+               coalesce((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), 'none') \
+               FROM pg_database WHERE datname = current_database()";
+    let row = match client.query_one(sql, &[]).await {
+        Ok(row) => row,
+        Err(error) if error.as_db_error().is_some() => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    NAMES.iter().enumerate().map(|(index, name)| Ok(((*name).to_owned(), row.try_get(index)?))).collect()
+}
