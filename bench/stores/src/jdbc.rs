@@ -53,7 +53,10 @@ pub(crate) fn store(properties: &Properties) -> Result<&'static str, Faults> {
             Some((_, store)) => Ok(store),
             None => fault(
                 URL.name,
-                format!("db.url: no store of Serval speaks jdbc:{scheme}: those that are spoken are {known}"),
+                format!(
+                    "db.url: no store of Serval speaks jdbc:{scheme}: those that are spoken are {known}. YCSB's own \
+                     binding speaks what its driver does: serval run java -db site.ycsb.db.JdbcDBClient -cp JARS"
+                ),
             ),
         };
     }

@@ -247,8 +247,6 @@ mod tests {
             for property in info.properties.properties {
                 let named = property.name.starts_with(&format!("{}.", info.name))
                     || (info.passes_on() && property.name.starts_with("driver."));
-                assert!(named || property.source == Source::Ycsb, "{}", property.name);
-                let named = property.name.starts_with(&format!("{}.", info.name));
                 assert!(named || property.source != Source::Serval, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {
