@@ -544,6 +544,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
             let mut client = store.connect(&local, 0).await.unwrap();
             let mut idle = store.connect(&local, 1).await.unwrap();
             client.insert(TABLE, "k", &change).await;
+            assert_eq!(idle.update(TABLE, "k", &change).await, Outcome::OK);
             let holder = locked(&space).await;
             let killing = async {
                 let pid = until_waiting(&holder, &space).await;
