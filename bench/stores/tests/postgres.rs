@@ -517,10 +517,11 @@ async fn until_waiting(holder: &tokio_postgres::Client, space: &Space) -> i32 {
                AND query LIKE 'UPDATE%' AND pid = ANY(SELECT pid FROM pg_locks WHERE relation = to_regclass($1))";
     let table = format!("{}.usertable", space.name);
     loop {
+        // A transaction sees what it saw first, unless told otherwise.
+        holder.batch_execute("SELECT pg_stat_clear_snapshot()").await.unwrap();
         if let Some(row) = holder.query_opt(sql, &[&table]).await.unwrap() {
             return row.get(0);
         }
-        tokio::task::yield_now().await;
     }
 }
 
