@@ -317,4 +317,25 @@ mod tests {
         assert_eq!(first.len(), 32);
         assert_ne!(first, second);
     }
+
+    #[test]
+    fn the_tests_find_all_their_servers() {
+        if crate::setup::find("redis-server").is_none() || crate::setup::find("openssl").is_none() {
+            return;
+        }
+        let fixture = fixture(&Children::default()).unwrap();
+        let names: Vec<&str> = fixture.variables.iter().map(|(name, _)| *name).collect();
+        assert!(KIND.variables.iter().all(|name| names.contains(name)), "{names:?}");
+        let value = |wanted| &fixture.variables.iter().find(|(name, _)| *name == wanted).unwrap().1;
+        assert!(std::path::Path::new(value("SERVAL_TEST_REDIS_TLS_ROOTS")).is_file());
+        let nodes = value("SERVAL_TEST_REDIS_CLUSTER");
+        assert_eq!(nodes.split(',').count(), SEVERAL);
+        // A key of another node is redirected to it.
+        let moved = nodes.split(',').filter(|node| {
+            let port = node.rsplit_once(':').unwrap().1.parse().unwrap();
+            let mut connection = Connection::open(port, REPLY_TIMEOUT).unwrap();
+            connection.ask(&["GET", "foo"]).is_err_and(|error| error.to_string().starts_with("MOVED 12182"))
+        });
+        assert_eq!(moved.count(), SEVERAL - 1);
+    }
 }

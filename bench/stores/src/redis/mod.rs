@@ -14,10 +14,10 @@
 //!
 //! These go to one server, or to several in one of two ways:
 //!
-//! * Independent servers ([`servers`]): a key's hash names its server, and each
+//! * Independent servers (servers.rs): a key's hash names its server, and each
 //!   server has an index of its own keys. A scan asks all indices and reads
 //!   the first keys of all of them: what one server would have answered.
-//! * Redis Cluster ([`cluster`]): a key's slot has a node. The index is a key
+//! * Redis Cluster (cluster.rs): a key's slot has a node. The index is a key
 //!   like any other, so all inserts, deletes and scans meet on its node, as
 //!   they do with YCSB. The two commands of an insert go to two nodes at the
 //!   same time; if one fails the other may have been done.
