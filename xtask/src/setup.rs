@@ -31,6 +31,8 @@ struct Program {
 
 const PROGRAMS: &[Program] = &[
     Program { name: "redis-server", packages: &["redis-server", "redis-tools"], purpose: Purpose::Redis },
+    // Certificates for the server that speaks TLS.
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Redis },
     Program { name: "initdb", packages: &["postgresql"], purpose: Purpose::Postgres },
     Program { name: "postgres", packages: &["postgresql"], purpose: Purpose::Postgres },
     // The certificate of its TLS. A crate that makes certificates would be

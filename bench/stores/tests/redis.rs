@@ -19,7 +19,7 @@ use std::{
     future::Future,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// The suite's cases share one server and empty it; one at a time.
@@ -69,14 +69,7 @@ fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, Loop>> {
     let address = server("SERVAL_TEST_REDIS")?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(ask(&address, &["FLUSHALL"]), "+OK\r\n");
-    let differences = Differences {
-        ordered_scan: false,
-        update_missing_is_not_found: false,
-        insert_existing: InsertExisting::Merged,
-        empty_records: false,
-        ..Differences::default()
-    };
-    Some(Subject::new(redis(&address, settings).unwrap(), Loop, differences).keeping(guard))
+    Some(Subject::new(redis(&address, settings).unwrap(), Loop, differences()).keeping(guard))
 }
 
 /// A connection a client.
@@ -243,9 +236,291 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_together() {
-    let settings = [("redis.cluster", "true"), ("redis.username", "u"), ("redis.timeout", "0")];
+    let file = std::env::current_exe().unwrap();
+    let settings = [
+        ("redis.cluster", "perhaps"),
+        ("redis.username", "u"),
+        ("redis.timeout", "0"),
+        ("redis.operation.timeout", "0"),
+        ("redis.hosts", "a,b:x,a"),
+        ("redis.tls.roots", file.to_str().unwrap()),
+        ("redis.tls.key", "/nowhere.pem"),
+        ("redis.tls.insecure.accept.any.certificate", "true"),
+    ];
     let problem = redis("localhost:0", &settings).unwrap_err();
-    for name in ["redis.cluster", "redis.username", "redis.timeout", "redis.port"] {
-        assert!(problem.contains(name), "{problem}");
+    for (name, _) in settings.iter().chain(&[("redis.port", "")]) {
+        assert!(problem.contains(name), "{name}: {problem}");
     }
+    for words in ["names 'a' twice", "'b:x' is no host", "redis.host", "is no PEM file", "/nowhere.pem"] {
+        assert!(problem.contains(words), "{words}: {problem}");
+    }
+    let numbered = redis("localhost:1", &[("redis.cluster", "true"), ("redis.database", "1")]).unwrap_err();
+    assert!(numbered.contains("redis.database"), "{numbered}");
+}
+
+fn differences() -> Differences {
+    Differences {
+        ordered_scan: false,
+        update_missing_is_not_found: false,
+        insert_existing: InsertExisting::Merged,
+        empty_records: false,
+        ..Differences::default()
+    }
+}
+
+fn with(settings: &[(&str, &str)]) -> Result<Redis, String> {
+    let mut properties = Properties::new();
+    for (name, value) in settings {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    Redis::open(&properties).map_err(|faults| faults.to_string())
+}
+
+/// Addresses that a variable lists, all emptied.
+fn servers(variable: &str) -> Option<(String, MutexGuard<'static, ()>)> {
+    let addresses = server(variable)?;
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    for address in addresses.split(',') {
+        assert_eq!(ask(address, &["FLUSHALL"]), "+OK\r\n");
+    }
+    Some((addresses, guard))
+}
+
+/// Three independent servers, a key's hash telling which.
+mod several {
+    use super::*;
+
+    fn subject() -> Option<Subject<Redis, Loop>> {
+        let (addresses, guard) = servers("SERVAL_TEST_REDIS_HOSTS")?;
+        let store = with(&[("redis.hosts", &addresses)]).unwrap();
+        Some(Subject::new(store, Loop, differences()).keeping(guard))
+    }
+    conformance::suite!(subject);
+
+    #[test]
+    fn keys_are_where_their_hash_says_and_scans_ask_all() {
+        let Some(subject) = subject() else { return };
+        let addresses = std::env::var("SERVAL_TEST_REDIS_HOSTS").unwrap();
+        let addresses: Vec<&str> = addresses.split(',').collect();
+        let mut keys: Vec<String> = (0..60).map(|n| format!("user{}", n * n)).collect();
+        keys.sort_by_key(|key| (string_hash(key), key.clone()));
+        keys.dedup();
+        subject.with_client(async |handle| {
+            for key in &keys {
+                let record = Record::from_iter([("f", key.as_bytes())]);
+                assert_eq!(handle.client.insert("t", key, &record).await, Outcome::OK);
+            }
+            for (start, count) in [(0, 10), (7, 20), (50, 60)] {
+                let mut reply = Reply::new();
+                let all = FieldSelection::default();
+                let outcome = handle.client.scan("t", &keys[start], count, &all, &mut reply).await;
+                assert_eq!(outcome, Outcome::OK);
+                let found: Vec<&[u8]> = reply.records().iter().map(|r| r.get("f").unwrap()).collect();
+                let expected = keys[start..].iter().take(count as usize).map(String::as_bytes);
+                assert_eq!(found, expected.collect::<Vec<_>>(), "in the order of one server");
+            }
+        });
+        let mut used = [0; 3];
+        for key in &keys {
+            let at = string_hash(key).unsigned_abs() as usize % 3;
+            assert_eq!(ask(addresses[at], &["HGET", key, "f"]), format!("${}\r\n{key}\r\n", key.len()));
+            used[at] += 1;
+        }
+        for (address, count) in addresses.iter().zip(used) {
+            assert!(count > 0);
+            assert_eq!(ask(address, &["ZCARD", "_indices"]), format!(":{count}\r\n"));
+        }
+    }
+}
+
+/// A cluster of three nodes, of which one is named.
+mod cluster {
+    use super::*;
+
+    fn open(addresses: &str, settings: &[(&str, &str)]) -> Redis {
+        let first = addresses.split(',').next().unwrap();
+        let cluster = [("redis.hosts", first), ("redis.cluster", "true")];
+        with(&cluster.iter().chain(settings).copied().collect::<Vec<_>>()).unwrap()
+    }
+
+    mod own {
+        use super::*;
+        fn subject() -> Option<Subject<Redis, Loop>> {
+            let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
+            Some(Subject::new(open(&addresses, &[]), Loop, differences()).keeping(guard))
+        }
+        conformance::suite!(subject);
+    }
+
+    mod shared {
+        use super::*;
+        fn subject() -> Option<Subject<Redis, Loop>> {
+            let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
+            let store = open(&addresses, &[("redis.connections", "2")]);
+            Some(Subject::new(store, Loop, differences()).keeping(guard))
+        }
+        conformance::suite!(subject);
+    }
+
+    /// The address and id of the node that has a slot, by what it says itself.
+    fn holder(addresses: &str, slot: &str) -> (String, String) {
+        let owns = |address: &&str| {
+            let nodes = ask(address, &["CLUSTER", "NODES"]);
+            let line = nodes.lines().find(|line| line.contains("myself")).unwrap().to_owned();
+            let slot: u16 = slot.parse().unwrap();
+            line.split(' ').skip(8).any(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                first.parse::<u16>().is_ok_and(|first| first <= slot)
+                    && last.parse::<u16>().is_ok_and(|last| slot <= last)
+            })
+        };
+        let address = addresses.split(',').find(owns).unwrap();
+        (address.to_owned(), id(address))
+    }
+
+    fn id(address: &str) -> String {
+        ask(address, &["CLUSTER", "MYID"]).lines().nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_slot_that_moves_under_a_client_is_followed() {
+        let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
+        let (key, slot) = ("foo", "12182");
+        let (from, from_id) = holder(&addresses, slot);
+        let to = addresses.split(',').find(|address| *address != from).unwrap();
+        let to_id = id(to);
+        let store = open(&addresses, &[]);
+        Loop.run(async {
+            let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+            let record = Record::from_iter([("f", &b"v"[..])]);
+            assert_eq!(client.insert("t", key, &record).await, Outcome::OK);
+            // ASK: the slot is on its way, its key is gone already.
+            assert_eq!(ask(to, &["CLUSTER", "SETSLOT", slot, "IMPORTING", &from_id]), "+OK\r\n");
+            assert_eq!(ask(&from, &["CLUSTER", "SETSLOT", slot, "MIGRATING", &to_id]), "+OK\r\n");
+            let (host, port) = to.rsplit_once(':').unwrap();
+            assert_eq!(ask(&from, &["MIGRATE", host, port, key, "0", "5000"]), "+OK\r\n");
+            let mut reply = Reply::new();
+            let all = FieldSelection::default();
+            assert_eq!(client.read("t", key, &all, &mut reply).await, Outcome::OK);
+            assert_eq!(client.update("t", key, &record).await, Outcome::OK);
+            // MOVED: it has arrived.
+            for node in [to, &from] {
+                assert_eq!(ask(node, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]), "+OK\r\n");
+            }
+            for _ in 0..2 {
+                reply.clear();
+                assert_eq!(client.read("t", key, &all, &mut reply).await, Outcome::OK);
+                assert_eq!(reply.records()[0].get("f"), Some(&b"v"[..]));
+            }
+            assert_eq!(client.delete("t", key).await, Outcome::OK);
+            // Nodes that disagree for ever are a failure, not a hang.
+            ask(to, &["CLUSTER", "SETSLOT", slot, "NODE", &from_id]);
+            ask(&from, &["CLUSTER", "SETSLOT", slot, "NODE", &to_id]);
+            let lost = client.update("t", key, &record).await;
+            for node in addresses.split(',') {
+                ask(node, &["CLUSTER", "SETSLOT", slot, "NODE", &from_id]);
+            }
+            assert_eq!(lost.status, Status::ServiceUnavailable, "{lost:?}");
+            assert!(lost.message.unwrap().contains("slot 12182"));
+        });
+    }
+
+    #[test]
+    fn a_lost_connection_is_opened_again() {
+        let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
+        for connections in ["0", "1"] {
+            let store = open(&addresses, &[("redis.connections", connections)]);
+            Loop.run(async {
+                let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+                let record = Record::from_iter([("f", &b"v"[..])]);
+                assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
+                for address in addresses.split(',') {
+                    ask(address, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+                }
+                let outcome = client.update("t", "k", &record).await;
+                assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+                assert_eq!(client.update("t", "k", &record).await, Outcome::OK);
+            });
+        }
+    }
+
+    #[test]
+    fn a_cluster_for_a_server_and_a_server_for_a_cluster() {
+        let Some((addresses, _guard)) = servers("SERVAL_TEST_REDIS_CLUSTER") else { return };
+        let single = with(&[("redis.hosts", &addresses)]).unwrap();
+        let error = single.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+        assert!(error.contains("set redis.cluster=true"), "{error}");
+        let Some(lone) = server("SERVAL_TEST_REDIS") else { return };
+        let cluster = open(&lone, &[]);
+        let error = cluster.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+        assert!(error.contains("leave out redis.cluster"), "{error}");
+        let late = Loop.run(async { cluster.connect(&cluster.local().unwrap(), 0).await.unwrap_err() });
+        assert_eq!(late.to_string(), error);
+    }
+}
+
+/// A server that speaks TLS only.
+mod tls {
+    use super::*;
+
+    fn open(settings: &[(&str, &str)]) -> Option<Redis> {
+        let address = server("SERVAL_TEST_REDIS_TLS")?;
+        Some(redis(&address, settings).unwrap())
+    }
+
+    fn roots() -> String {
+        std::env::var("SERVAL_TEST_REDIS_TLS_ROOTS").unwrap()
+    }
+
+    #[test]
+    fn a_certificate_of_the_root_or_any_if_one_says_so() {
+        for trusted in [true, false] {
+            let roots = if server("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
+            let how = if trusted {
+                ("redis.tls.roots", &*roots)
+            } else {
+                ("redis.tls.insecure.accept.any.certificate", "true")
+            };
+            let Some(store) = open(&[("redis.tls", "true"), how]) else { return };
+            store.prepare(&schema(), Purpose::Load).unwrap();
+            Loop.run(async {
+                let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+                let record = Record::from_iter([("f", &b"v"[..])]);
+                assert_eq!(client.insert("t", "k", &record).await, Outcome::OK);
+                assert_eq!(client.delete("t", "k").await, Outcome::OK);
+            });
+            assert!(store.describe().iter().any(|(name, value)| name == "tls" && value == "true"));
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_nobody_trusted_and_no_tls_at_all() {
+        for (settings, advice) in [(&[("redis.tls", "true")][..], "redis.tls.roots"), (&[][..], "redis.tls")]
+        {
+            let Some(store) = open(settings) else { return };
+            let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+            assert!(error.contains(advice), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b":0\r\n");
+            held.push(stream);
+        }
+    });
+    let store = redis(&address, &[("redis.operation.timeout", "50ms")]).unwrap();
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
+        assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+    });
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,10 +25,25 @@ pub(crate) const KIND: Kind = Kind {
     purpose: Purpose::Redis,
     serve: |children, options| Ok(Box::new(RedisServer::start(children, options)?)),
     fixture,
-    variables: &["SERVAL_TEST_REDIS", "SERVAL_TEST_REDIS_AUTH", "SERVAL_TEST_REDIS_PASSWORD"],
+    variables: &[
+        "SERVAL_TEST_REDIS",
+        "SERVAL_TEST_REDIS_AUTH",
+        "SERVAL_TEST_REDIS_PASSWORD",
+        "SERVAL_TEST_REDIS_HOSTS",
+        "SERVAL_TEST_REDIS_CLUSTER",
+        "SERVAL_TEST_REDIS_TLS",
+        "SERVAL_TEST_REDIS_TLS_ROOTS",
+    ],
 };
 
-/// A Redis for anyone, and one that asks for a password.
+/// Independent servers, and nodes of the cluster.
+const SEVERAL: usize = 3;
+
+/// Slots of a Redis Cluster.
+const SLOTS: usize = 1 << 14;
+
+/// A Redis for anyone, one that asks for a password, several that share keys
+/// by hash, a cluster, and one that speaks TLS only.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = RedisServer::start(children, &Options::default())?;
     let password = generated_password()?;
@@ -39,13 +54,72 @@ fn fixture(children: &Children) -> Result<Fixture> {
         ("SERVAL_TEST_REDIS_AUTH", guarded.address()),
         ("SERVAL_TEST_REDIS_PASSWORD", password),
     ];
-    Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
+    let independent = start_several(children, &Options::default(), Mode::Single)?;
+    let nodes = start_several(children, &Options::default(), Mode::Cluster)?;
+    join(&nodes)?;
+    let tls = RedisServer::start_as(children, &Options::default(), Mode::Tls)?;
+    let mut variables = variables;
+    variables.extend([
+        ("SERVAL_TEST_REDIS_HOSTS", addresses(&independent)),
+        ("SERVAL_TEST_REDIS_CLUSTER", addresses(&nodes)),
+        ("SERVAL_TEST_REDIS_TLS", tls.address()),
+        ("SERVAL_TEST_REDIS_TLS_ROOTS", tls.process.folder().join("server.crt").display().to_string()),
+    ]);
+    let all = [open, guarded, tls].into_iter().chain(independent).chain(nodes);
+    Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn Server>).collect(), variables })
+}
+
+/// What a server is for.
+#[derive(Clone, Copy)]
+enum Mode {
+    Single,
+    /// A node of a cluster that is yet to be joined.
+    Cluster,
+    /// TLS on its port, and nothing else.
+    Tls,
+}
+
+fn start_several(children: &Children, options: &Options, mode: Mode) -> Result<Vec<RedisServer>> {
+    (0..SEVERAL).map(|_| RedisServer::start_as(children, options, mode)).collect()
+}
+
+fn addresses(servers: &[RedisServer]) -> String {
+    servers.iter().map(RedisServer::address).collect::<Vec<_>>().join(",")
+}
+
+/// Makes a cluster of nodes, each with its share of the slots; what
+/// `redis-cli --cluster create` does, without its waits.
+fn join(nodes: &[RedisServer]) -> Result<()> {
+    let first = &nodes[0];
+    let loopback = Ipv4Addr::LOCALHOST.to_string();
+    for (number, node) in nodes.iter().enumerate() {
+        let from = (number * SLOTS / nodes.len()).to_string();
+        let to = ((number + 1) * SLOTS / nodes.len() - 1).to_string();
+        node.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &to])?;
+        node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])?;
+        if number > 0 {
+            let (port, bus) = (node.port.to_string(), node.bus.to_string());
+            first.command(&["CLUSTER", "MEET", &loopback, &port, &bus])?;
+        }
+    }
+    for node in nodes {
+        node.process.wait_until_ready(START_SECONDS_MAX, || {
+            let info = node.command(&["CLUSTER", "INFO"])?;
+            let joined = ["cluster_state:ok", &format!("cluster_known_nodes:{}", nodes.len())]
+                .iter()
+                .all(|wanted| info.lines().any(|line| line == *wanted));
+            if joined { Ok(()) } else { Err("the cluster is not whole yet".to_owned()) }
+        })?;
+    }
+    Ok(())
 }
 
 /// A redis-server that answers. Dropping it stops it and removes its files.
 pub(crate) struct RedisServer {
     process: Process,
     port: u16,
+    /// Where the other nodes of its cluster reach it; 0 without a cluster.
+    bus: u16,
     password: Option<String>,
 }
 
@@ -68,19 +142,45 @@ impl Server for RedisServer {
 impl RedisServer {
     /// Starts a server and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
+        Self::start_as(children, options, Mode::Single)
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+    fn start_as(children: &Children, options: &Options, mode: Mode) -> Result<Self> {
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, mode))
+    }
+
+    fn start_on(port: u16, children: &Children, options: &Options, mode: Mode) -> Result<Self> {
         let folder = process::folder("redis")?;
         let config = folder.path().join("redis.conf");
         // In a file that only we can read (the folder's mode is 0700), for
         // the arguments of a process are everybody's to see.
-        process::write(&config, &config_text(port, options)?)?;
+        let mut text = config_text(port, options)?;
+        let mut bus = 0;
+        match mode {
+            Mode::Single => {}
+            Mode::Cluster => {
+                bus = process::free_port()?;
+                text += &format!("cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-port {bus}\n");
+            }
+            Mode::Tls => {
+                process::certificate(children, folder.path(), None)?;
+                // The later of two lines with a port holds.
+                text += &format!("port 0\ntls-port {port}\ntls-auth-clients no\n");
+                text += "tls-cert-file server.crt\ntls-key-file server.key\ntls-ca-cert-file server.crt\n";
+            }
+        }
+        process::write(&config, &text)?;
         let mut command = Command::new("redis-server");
         command.arg(&config);
         let process = Process::start(children, "redis-server", folder, &mut command)?;
-        let server = Self { process, port, password: options.password.clone() };
+        let server = Self { process, port, bus, password: options.password.clone() };
+        if matches!(mode, Mode::Tls) {
+            // We speak no TLS; a server that listens has read its files.
+            server.process.wait_until_ready(START_SECONDS_MAX, || {
+                TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop).map_err(|error| error.to_string())
+            })?;
+            return Ok(server);
+        }
         server.process.wait_until_ready(START_SECONDS_MAX, || match server.ask(&["PING"]) {
             Ok(pong) if pong == "PONG" => Ok(()),
             Ok(other) => Err(format!("it answers PING with {other:?}")),
@@ -216,5 +316,26 @@ mod tests {
         let (first, second) = (generated_password().unwrap(), generated_password().unwrap());
         assert_eq!(first.len(), 32);
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn the_tests_find_all_their_servers() {
+        if crate::setup::find("redis-server").is_none() || crate::setup::find("openssl").is_none() {
+            return;
+        }
+        let fixture = fixture(&Children::default()).unwrap();
+        let names: Vec<&str> = fixture.variables.iter().map(|(name, _)| *name).collect();
+        assert!(KIND.variables.iter().all(|name| names.contains(name)), "{names:?}");
+        let value = |wanted| &fixture.variables.iter().find(|(name, _)| *name == wanted).unwrap().1;
+        assert!(std::path::Path::new(value("SERVAL_TEST_REDIS_TLS_ROOTS")).is_file());
+        let nodes = value("SERVAL_TEST_REDIS_CLUSTER");
+        assert_eq!(nodes.split(',').count(), SEVERAL);
+        // A key of another node is redirected to it.
+        let moved = nodes.split(',').filter(|node| {
+            let port = node.rsplit_once(':').unwrap().1.parse().unwrap();
+            let mut connection = Connection::open(port, REPLY_TIMEOUT).unwrap();
+            connection.ask(&["GET", "foo"]).is_err_and(|error| error.to_string().starts_with("MOVED 12182"))
+        });
+        assert_eq!(moved.count(), SEVERAL - 1);
     }
 }
