@@ -14,6 +14,8 @@ use crate::children::Children;
 pub(crate) enum Purpose {
     /// A Redis for the store's tests and benchmarks.
     Redis,
+    /// A Cassandra for the store's tests.
+    Cassandra,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -27,6 +29,11 @@ struct Program {
 
 const PROGRAMS: &[Program] = &[
     Program { name: "redis-server", packages: &["redis-server", "redis-tools"], purpose: Purpose::Redis },
+    // Cassandra 5 runs on Java 11 and 17; Debian 12's default is 17.
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
+    // It makes the certificate of the server's TLS.
+    Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
