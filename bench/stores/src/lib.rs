@@ -5,6 +5,8 @@
 //! dispatched dynamically on the measured path.
 
 pub mod basic;
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 mod delay;
 pub mod driver;
 pub mod java;
@@ -87,6 +89,8 @@ stores! {
     memory::Memory,
     sqlite::Sqlite,
     redis::Redis,
+    #[cfg(feature = "cassandra")]
+    cassandra::Cassandra,
     driver::Driver,
     java::Java,
 }
@@ -105,7 +109,21 @@ pub struct Optional {
 }
 
 /// The stores behind features, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[];
+pub const OPTIONAL: &[Optional] = &[Optional {
+    name: "cassandra",
+    aliases: CASSANDRA_ALIASES,
+    summary: CASSANDRA_SUMMARY,
+    feature: "cassandra",
+}];
+
+const CASSANDRA_ALIASES: &[&str] = &[
+    "cassandra-cql",
+    "scylla",
+    "site.ycsb.db.CassandraCQLClient",
+    "com.yahoo.ycsb.db.CassandraCQLClient",
+    "site.ycsb.db.scylla.ScyllaCQLClient",
+];
+const CASSANDRA_SUMMARY: &str = "Cassandra or ScyllaDB, over CQL";
 
 /// The stores that this build could have and has not.
 pub fn absent() -> impl Iterator<Item = &'static Optional> {
