@@ -13,6 +13,7 @@ use crate::servers::Options;
 
 mod bench;
 mod children;
+mod maven;
 mod servers;
 mod setup;
 mod steps;

@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     Postgres,
     /// Two MariaDBs for the tests of the store mysql.
     Mysql,
+    /// A Cassandra for the store's tests.
+    Cassandra,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -41,6 +43,11 @@ const PROGRAMS: &[Program] = &[
     Program { name: "mariadbd", packages: &["mariadb-server"], purpose: Purpose::Mysql },
     Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: Purpose::Mysql },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mysql },
+    // Cassandra 5 runs on Java 11 and 17; Debian 12's default is 17.
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
+    // It makes the certificate of the server's TLS.
+    Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

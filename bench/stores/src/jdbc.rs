@@ -81,7 +81,7 @@ pub(crate) fn store(properties: &Properties) -> Result<&'static str, Faults> {
 
 /// A URL of a server, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code))]
+#[cfg(feature = "url")]
 pub(crate) struct Url {
     /// Servers with the port if it is given. None: the driver's default.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
@@ -92,7 +92,7 @@ pub(crate) struct Url {
     pub(crate) parameters: Vec<(String, String)>,
 }
 
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code))]
+#[cfg(feature = "url")]
 impl Url {
     /// Takes a URL of one of these schemes apart. What is wrong with it never
     /// repeats the URL, which may hold a password.

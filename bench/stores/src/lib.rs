@@ -5,6 +5,8 @@
 //! dispatched dynamically on the measured path.
 
 pub mod basic;
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 mod delay;
 pub mod driver;
 pub mod java;
@@ -13,11 +15,15 @@ pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
+pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod redis;
 pub mod sqlite;
+#[cfg(feature = "tls")]
+mod tls;
 
+pub use optional::{OPTIONAL, Optional};
 use serval_model::{
     Store,
     properties::{Faults, Origin, Properties, Table},
@@ -60,7 +66,7 @@ pub trait Visitor {
 /// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
 /// one and not in the other. A store's module has an `INFO`, and its type an
 /// `open(&Properties) -> Result<Self, Faults>`. A store behind a feature has
-/// its `#[cfg]` here, before its module above, and a line in [`OPTIONAL`].
+/// its `#[cfg]` here and before its module above, and is among [`OPTIONAL`].
 macro_rules! stores {
     ($($(#[$condition:meta])* $module:ident :: $store:ident),+ $(,)?) => {
         /// Every store of this build, in the order in which help lists them.
@@ -94,37 +100,13 @@ stores! {
     redis::Redis,
     driver::Driver,
     java::Java,
+    #[cfg(feature = "cassandra")]
+    cassandra::Cassandra,
     #[cfg(feature = "mysql")]
     mysql::Mysql,
     #[cfg(feature = "postgres")]
     postgres::Postgres,
 }
-
-/// A store that is in a build only if asked for.
-#[derive(Debug, Clone, Copy)]
-pub struct Optional {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// Other names.
-    pub aliases: &'static [&'static str],
-    /// One line.
-    pub summary: &'static str,
-    /// The feature that brings it; `full` brings all.
-    pub feature: &'static str,
-}
-
-/// The stores behind features, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[
-    Optional { name: "mysql", aliases: MYSQL_ALIASES, summary: MYSQL_SUMMARY, feature: "mysql" },
-    Optional { name: "postgres", aliases: POSTGRES_ALIASES, summary: POSTGRES_SUMMARY, feature: "postgres" },
-];
-
-const MYSQL_ALIASES: &[&str] = &["mariadb"];
-const MYSQL_SUMMARY: &str = "MySQL and MariaDB: a column a field, on one server or sharded over several";
-
-const POSTGRES_ALIASES: &[&str] =
-    &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"];
-const POSTGRES_SUMMARY: &str = "PostgreSQL: a column a field, or one JSONB column of all";
 
 /// The stores that this build could have and has not.
 pub fn absent() -> impl Iterator<Item = &'static Optional> {
@@ -133,7 +115,7 @@ pub fn absent() -> impl Iterator<Item = &'static Optional> {
 
 /// The command that builds a store in.
 pub fn build_command(optional: &Optional) -> String {
-    format!("cargo build --release --features {}", optional.feature)
+    format!("cargo build --release --features {}", optional.name)
 }
 
 /// The store of a name or alias.

@@ -17,7 +17,7 @@
 mod client;
 mod link;
 
-use crate::{StoreInfo, jdbc};
+use crate::{StoreInfo, jdbc, optional};
 use client::MysqlClient;
 use link::{Link, Server};
 use mysql_async::{OptsBuilder, SslOpts, prelude::Queryable};
@@ -95,9 +95,9 @@ static TIMEOUT: Property = Property::serval(
 
 /// What help shows of this store.
 pub const INFO: StoreInfo = StoreInfo {
-    name: "mysql",
-    aliases: super::MYSQL_ALIASES,
-    summary: super::MYSQL_SUMMARY,
+    name: optional::MYSQL.name,
+    aliases: optional::MYSQL.aliases,
+    summary: optional::MYSQL.summary,
     details: "Layout of YCSB's JDBC client, so that either tool reads what the other loaded: table usertable \
               (property table), primary key column YCSB_KEY, columns FIELD0, FIELD1, ... of text; a field that a \
               record does not have is NULL. load makes the table if it is not there, with a key of bytes \

@@ -19,15 +19,13 @@ mod json;
 mod link;
 mod sql;
 
-use crate::{StoreInfo, jdbc};
+use crate::{
+    StoreInfo, jdbc, optional,
+    tls::{self, Demand},
+};
 use client::PostgresClient;
 use link::{Link, Server};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
-};
+use rustls::ClientConfig;
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
@@ -141,9 +139,9 @@ static OTHER_AUTO_COMMIT: Property =
 
 /// What help shows of this store.
 pub const INFO: StoreInfo = StoreInfo {
-    name: "postgres",
-    aliases: super::POSTGRES_ALIASES,
-    summary: super::POSTGRES_SUMMARY,
+    name: optional::POSTGRES.name,
+    aliases: optional::POSTGRES.aliases,
+    summary: optional::POSTGRES.summary,
     details: "Layouts are YCSB's, so that either tool reads what the other loaded: table usertable (property table), \
               primary key column ycsb_key, and either a column a field (field0, field1, ... of text) or one JSONB \
               column ycsb_value (postgres.layout=json). Names are taken in lower case, as Postgres takes YCSB's, and \
@@ -298,10 +296,10 @@ impl Postgres {
         let roots =
             url.parameter("sslrootcert").map(Into::into).or_else(|| reader.path(&SSL_ROOT_CERTIFICATE));
         let tls = match (mode, roots) {
-            ("verify-full", Some(path)) => verified(&path),
+            ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full),
             ("verify-full", None) => Err("verify-full needs it: the certificates to trust".to_owned()),
             (_, Some(_)) => Err(format!("has no use with postgres.sslmode={mode}: set verify-full")),
-            (_, None) => unverified(),
+            (_, None) => tls_config(None, Demand::Nothing),
         };
         let tls = tls.map_err(|problem| reader.fault(&SSL_ROOT_CERTIFICATE, problem)).ok();
         let connect_timeout = reader.duration(&CONNECT_TIMEOUT);
@@ -475,73 +473,6 @@ pub struct Local {
     next: Cell<usize>,
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-/// TLS to a server whose certificate one in the file has signed.
-fn verified(path: &Path) -> Result<ClientConfig, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let certificates = read.map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut roots = RootCertStore::empty();
-    if certificates.is_empty() {
-        return Err(format!("{}: has no certificate (PEM)", path.display()));
-    }
-    for certificate in certificates {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// TLS to whoever answers, as libpq's `require` has it.
-fn unverified() -> Result<ClientConfig, String> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
-    Ok(builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider())))
-        .with_no_client_auth())
-}
-
-/// Takes any certificate, but checks that the server holds its key.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+fn tls_config(signers: Option<&Path>, demand: Demand) -> Result<ClientConfig, String> {
+    tls::config(tls::roots(signers)?, demand, None)
 }

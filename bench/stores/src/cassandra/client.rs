@@ -1,0 +1,249 @@
+//! One client's verbs.
+
+use super::{
+    Columns, KEY,
+    link::{Access, Seat, qualified},
+    quote,
+};
+use scylla::{
+    deserialize::row::ColumnIterator,
+    response::query_result::QueryResult,
+    serialize::{
+        SerializationError,
+        row::{RowSerializationContext, SerializeRow},
+        writers::RowWriter,
+    },
+};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
+use std::{rc::Rc, sync::Arc};
+
+/// One client of a cluster.
+#[derive(Debug)]
+pub struct CassandraClient {
+    seat: Rc<Seat>,
+    table: Arc<Columns>,
+    /// The text of the statement being run, kept for its memory; by it the
+    /// session finds what it has prepared.
+    cql: String,
+}
+
+/// The values of a statement, written into the request as they are: text and
+/// blob have the same bytes, and the node checks which bytes are text.
+enum Values<'a> {
+    Key(&'a str),
+    Scan(&'a str, i32),
+    Insert(&'a str, &'a Record),
+    Update(&'a Record, &'a str),
+}
+
+impl SerializeRow for Values<'_> {
+    fn serialize(
+        &self,
+        _: &RowSerializationContext<'_>,
+        writer: &mut RowWriter<'_>,
+    ) -> Result<(), SerializationError> {
+        let mut write = |bytes: &[u8]| match writer.make_cell_writer().set_value(bytes) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(SerializationError::new(error)),
+        };
+        let write_all = |record: &Record, write: &mut dyn FnMut(&[u8]) -> Result<(), SerializationError>| {
+            record.iter().try_for_each(|(_, value)| write(value))
+        };
+        match self {
+            Values::Key(key) => write(key.as_bytes()),
+            Values::Scan(key, limit) => {
+                write(key.as_bytes())?;
+                write(&limit.to_be_bytes())
+            }
+            Values::Insert(key, record) => {
+                write(key.as_bytes())?;
+                write_all(record, &mut write)
+            }
+            Values::Update(record, key) => {
+                write_all(record, &mut write)?;
+                write(key.as_bytes())
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl CassandraClient {
+    pub(super) fn new(seat: Rc<Seat>, table: Arc<Columns>) -> Self {
+        CassandraClient { seat, table, cql: String::new() }
+    }
+
+    /// Begins a SELECT of the fields wanted.
+    fn select(&mut self, table: &str, fields: &FieldSelection) {
+        let cql = &mut self.cql;
+        cql.clear();
+        cql.push_str("SELECT ");
+        let start = cql.len();
+        let comma = |cql: &mut String| cql.push_str(if cql.len() == start { "" } else { ", " });
+        for field in fields.iter() {
+            comma(cql);
+            quote(cql, field);
+        }
+        if fields.is_all() {
+            // Named rather than *: a column added in mid-run would shift the
+            // others under the prepared statement.
+            for column in self.table.of(table) {
+                comma(cql);
+                quote(cql, &column.name);
+            }
+            if cql.len() == start {
+                cql.push_str(KEY);
+            }
+        }
+        cql.push_str(" FROM ");
+        qualified(cql, self.seat.server(), table);
+    }
+
+    /// Runs the statement in the buffer and takes the rows that it brings.
+    async fn query(
+        &mut self,
+        values: Values<'_>,
+        fields: &FieldSelection,
+        table: &str,
+        reply: &mut Reply,
+    ) -> Outcome {
+        match self.seat.execute(Access::Read, &self.cql, &values).await {
+            Ok((_, result)) => match take_rows(result, fields, self.table.of(table), reply) {
+                Ok(()) => Outcome::OK,
+                Err(words) => Outcome::failed(Status::UnexpectedState, words),
+            },
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Runs the statement in the buffer, which brings nothing.
+    async fn write(&mut self, values: Values<'_>) -> Outcome {
+        match self.seat.execute(Access::Write, &self.cql, &values).await {
+            Ok(_) => Outcome::OK,
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+impl Columns {
+    /// The columns of a table; none of one that was not prepared for.
+    fn of(&self, table: &str) -> &[super::Column] {
+        if self.table == table { &self.columns } else { &[] }
+    }
+}
+
+/// Copies rows into records; a null is a field that the record does not have.
+fn take_rows(
+    result: QueryResult,
+    fields: &FieldSelection,
+    columns: &[super::Column],
+    reply: &mut Reply,
+) -> Result<(), String> {
+    let rows = result.into_rows_result().map_err(|error| error.to_string())?;
+    for row in rows.rows::<ColumnIterator<'_, '_>>().map_err(|error| error.to_string())? {
+        let record = reply.begin_record();
+        let row = row.map_err(|error| error.to_string())?;
+        let mut take = |name: &str, cell: Result<scylla::deserialize::row::RawColumn<'_, '_>, _>| {
+            let cell = cell.map_err(|error: scylla::deserialize::DeserializationError| error.to_string())?;
+            if let Some(bytes) = cell.slice {
+                record.push(name, bytes.as_slice());
+            }
+            Ok::<(), String>(())
+        };
+        if fields.is_all() {
+            for (column, cell) in columns.iter().zip(row) {
+                take(&column.field, cell)?;
+            }
+        } else {
+            for (name, cell) in fields.iter().zip(row) {
+                take(name, cell)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Client for CassandraClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        // No record can have it, and Cassandra refuses to look.
+        if key.is_empty() {
+            return Outcome::NOT_FOUND;
+        }
+        self.select(table, fields);
+        self.cql.push_str(" WHERE y_id = ? LIMIT 1");
+        let outcome = self.query(Values::Key(key), fields, table, reply).await;
+        if outcome.is_ok() && reply.records().is_empty() {
+            return Outcome::NOT_FOUND;
+        }
+        outcome
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        // CQL must set something; this makes the record, as an update does.
+        if fields.is_empty() {
+            return self.insert(table, key, fields).await;
+        }
+        let cql = &mut self.cql;
+        cql.clear();
+        cql.push_str("UPDATE ");
+        qualified(cql, self.seat.server(), table);
+        for (index, (name, _)) in fields.iter().enumerate() {
+            cql.push_str(if index == 0 { " SET " } else { ", " });
+            quote(cql, name);
+            cql.push_str(" = ?");
+        }
+        cql.push_str(" WHERE y_id = ?");
+        self.write(Values::Update(fields, key)).await
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        let cql = &mut self.cql;
+        cql.clear();
+        cql.push_str("INSERT INTO ");
+        qualified(cql, self.seat.server(), table);
+        cql.push_str(" (y_id");
+        for (name, _) in record.iter() {
+            cql.push_str(", ");
+            quote(cql, name);
+        }
+        cql.push_str(") VALUES (?");
+        for _ in 0..record.len() {
+            cql.push_str(", ?");
+        }
+        cql.push(')');
+        self.write(Values::Insert(key, record)).await
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        // Cassandra refuses LIMIT 0.
+        if count == 0 {
+            return Outcome::OK;
+        }
+        self.select(table, fields);
+        self.cql.push_str(" WHERE token(y_id) >= token(?) LIMIT ?");
+        let limit = i32::try_from(count).unwrap_or(i32::MAX);
+        self.query(Values::Scan(start_key, limit), fields, table, reply).await
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        if key.is_empty() {
+            return Outcome::NOT_FOUND;
+        }
+        let cql = &mut self.cql;
+        cql.clear();
+        cql.push_str("DELETE FROM ");
+        qualified(cql, self.seat.server(), table);
+        cql.push_str(" WHERE y_id = ?");
+        self.write(Values::Key(key)).await
+    }
+}

@@ -1,0 +1,467 @@
+//! Sessions: how they are opened, lost and opened again, and what their
+//! errors mean.
+
+use super::{SETUP_TIMEOUT, quoted};
+use scylla::{
+    client::{
+        PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
+    },
+    errors::{
+        ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as SetupError, DbError,
+        ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError,
+    },
+    policies::{
+        load_balancing::DefaultPolicy, retry::FallthroughRetryPolicy,
+        timestamp_generator::MonotonicTimestampGenerator,
+    },
+    response::query_result::QueryResult,
+    serialize::row::SerializeRow,
+    statement::{Consistency, prepared::PreparedStatement},
+};
+use serval_model::{Outcome, Status, StoreError};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    num::NonZeroUsize,
+    rc::Rc,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::{sync::Mutex, time};
+
+/// Time between attempts to open a session again, so that nodes that are down
+/// are not asked by every operation.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Statements that a session keeps prepared. A workload uses a handful of
+/// shapes and one more for each field that it may read or update alone; one
+/// of more than that prepares some again.
+const STATEMENTS_MAX: usize = 256;
+
+/// Most characters of a node's words; its refusal of a value may repeat it.
+const WORDS_MAX: usize = 500;
+
+/// Time between the kernel's probes of a silent connection, so that a node
+/// that is gone without a word is found out.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Where the cluster is and how to connect to it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) addresses: Vec<String>,
+    pub(super) keyspace: String,
+    pub(super) credentials: Option<(String, String)>,
+    /// Consistency levels, with their names.
+    pub(super) read: (&'static str, Consistency),
+    pub(super) write: (&'static str, Consistency),
+    pub(super) connections: NonZeroUsize,
+    pub(super) connect_timeout: Duration,
+    pub(super) timeout: Option<Duration>,
+    pub(super) datacenter: Option<String>,
+    pub(super) tracing: bool,
+    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(super) timestamps: Arc<MonotonicTimestampGenerator>,
+}
+
+impl Server {
+    async fn session(&self) -> Result<Session, StoreError> {
+        let mut policy = DefaultPolicy::builder().token_aware(true);
+        if let Some(datacenter) = &self.datacenter {
+            policy = policy.prefer_datacenter(datacenter.clone());
+        }
+        let profile = ExecutionProfile::builder()
+            .request_timeout(self.timeout)
+            .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+            .speculative_execution_policy(None)
+            .load_balancing_policy(policy.build())
+            .build();
+        let mut builder = SessionBuilder::new()
+            .known_nodes(&self.addresses)
+            .default_execution_profile_handle(profile.into_handle())
+            .timestamp_generator(Arc::clone(&self.timestamps) as Arc<_>)
+            .pool_size(PoolSize::PerHost(self.connections))
+            .connection_timeout(self.connect_timeout)
+            .fetch_full_schema_metadata(false)
+            .tcp_keepalive_interval(KEEPALIVE)
+            .tls_context(self.tls.clone());
+        if let Some((username, password)) = &self.credentials {
+            builder = builder.user(username, password);
+        }
+        // The driver's own probes give up connections whose node is slow to
+        // answer; that is for the timeout of operations to decide.
+        builder.config.keepalive_interval = None;
+        match time::timeout(self.connect_timeout, builder.build()).await {
+            Ok(result) => result.map_err(|error| self.failed(&error)),
+            Err(_) => {
+                let problem = format!(
+                    "cannot connect: no answer within {:?} (cassandra.connecttimeoutmillis). Are cassandra.hosts and \
+                     cassandra.port right?",
+                    self.connect_timeout
+                );
+                Err(StoreError::new(&self.name, problem))
+            }
+        }
+    }
+
+    /// What went wrong before the first operation, and what to do.
+    fn failed(&self, error: &NewSessionError) -> StoreError {
+        let (words, advice) = match error {
+            NewSessionError::FailedToResolveAnyHostname(_) => {
+                (error.to_string(), "Is cassandra.hosts right?")
+            }
+            NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
+                ConnectionPoolError::Broken { last_connection_error, .. },
+            )) => connection_advice(last_connection_error),
+            _ => (error.to_string(), "Is this a Cassandra or Scylla node? Its log may say more"),
+        };
+        StoreError::new(&self.name, format!("cannot connect: {}. {advice}", cut(&words)))
+    }
+}
+
+fn connection_advice(error: &ConnectionError) -> (String, &'static str) {
+    let advice = match error {
+        ConnectionError::ConnectTimeout => {
+            "Nobody answered within cassandra.connecttimeoutmillis: are cassandra.hosts and cassandra.port right?"
+        }
+        ConnectionError::IoError(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            "Check cassandra.tls_ca and cassandra.tls_verify"
+        }
+        ConnectionError::IoError(_) => {
+            "Is the node running, are cassandra.hosts and cassandra.port right, and does it speak TLS if and only if \
+             cassandra.useSSL says so?"
+        }
+        ConnectionError::ConnectionSetupRequestError(request) => match request.get_error() {
+            SetupError::MissingAuthentication => {
+                let words = "the node wants credentials".to_owned();
+                return (words, "Set cassandra.username and cassandra.password");
+            }
+            SetupError::DbError(DbError::AuthenticationError | DbError::Unauthorized, words) => {
+                return (words.clone(), "Check cassandra.username and cassandra.password");
+            }
+            SetupError::DbError(_, words) => return (words.clone(), "The node's log may say more"),
+            _ => {
+                "Is this a Cassandra or Scylla node, and does it speak TLS if and only if cassandra.useSSL says so?"
+            }
+        },
+        _ => {
+            "Is this a Cassandra or Scylla node, and does it speak TLS if and only if cassandra.useSSL says so?"
+        }
+    };
+    (error.to_string(), advice)
+}
+
+/// Runs a future of the set-up on a thread of its own, for the caller's may
+/// belong to a runtime already.
+pub(super) fn blocking<T: Send>(
+    server: &Server,
+    future: impl Future<Output = Result<T, StoreError>> + Send,
+) -> Result<T, StoreError> {
+    let failed = |words: String| StoreError::new(&server.name, words);
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime =
+                runtime.map_err(|error| failed(format!("no event loop for the set-up: {error}")))?;
+            runtime.block_on(future)
+        });
+        thread.join().unwrap_or_else(|_| Err(failed("the set-up panicked".to_owned())))
+    })
+}
+
+/// A column as the node describes it.
+pub(super) struct ColumnFact {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) kind_of_value: String,
+}
+
+/// A session for the set-up.
+pub(super) struct Setup<'a> {
+    server: &'a Server,
+    session: Session,
+}
+
+impl<'a> Setup<'a> {
+    pub(super) async fn connect(server: &'a Server) -> Result<Setup<'a>, StoreError> {
+        Ok(Setup { server, session: server.session().await? })
+    }
+
+    async fn ask(&self, cql: &str, values: impl SerializeRow) -> Result<QueryResult, StoreError> {
+        let failed = |words: &str, advice: &str| {
+            StoreError::new(&self.server.name, format!("'{cql}' failed: {}{advice}", cut(words)))
+        };
+        match time::timeout(SETUP_TIMEOUT, self.session.query_unpaged(cql, values)).await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(error)) => {
+                let outcome = failure(&error);
+                let advice = match outcome.status {
+                    Status::Forbidden => ". Log in as one who may (cassandra.username)",
+                    _ => "",
+                };
+                Err(failed(outcome.message.as_deref().unwrap_or_default(), advice))
+            }
+            Err(_) => Err(failed(&format!("no answer within {SETUP_TIMEOUT:?}"), "")),
+        }
+    }
+
+    /// The rows of an answer, each made of one row of columns.
+    async fn rows<R>(&self, cql: &str, values: impl SerializeRow) -> Result<Vec<R>, StoreError>
+    where
+        R: for<'f> scylla::deserialize::row::DeserializeRow<'f, 'f>,
+    {
+        let unexpected =
+            |words: String| StoreError::new(&self.server.name, format!("'{cql}' failed: {words}"));
+        let result =
+            self.ask(cql, values).await?.into_rows_result().map_err(|error| unexpected(error.to_string()))?;
+        let rows = result.rows::<R>().map_err(|error| unexpected(error.to_string()))?;
+        rows.collect::<Result<_, _>>().map_err(|error| unexpected(error.to_string()))
+    }
+
+    pub(super) async fn execute(&self, cql: &str) -> Result<(), StoreError> {
+        self.ask(cql, ()).await.map(drop)
+    }
+
+    /// The keyspace's replication; `None` if there is no such keyspace.
+    pub(super) async fn replication(&self) -> Result<Option<String>, StoreError> {
+        let cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let rows: Vec<(BTreeMap<String, String>,)> = self.rows(cql, (&self.server.keyspace,)).await?;
+        Ok(rows.first().map(|(options,)| {
+            let words = options.iter().map(|(name, value)| {
+                format!("{name}={}", value.trim_start_matches("org.apache.cassandra.locator."))
+            });
+            words.collect::<Vec<_>>().join(" ")
+        }))
+    }
+
+    /// The columns of a table; none if there is no such table.
+    pub(super) async fn columns(&self, table: &str) -> Result<Vec<ColumnFact>, StoreError> {
+        let cql = "SELECT column_name, kind, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?";
+        let rows: Vec<(String, String, String)> = self.rows(cql, (&self.server.keyspace, table)).await?;
+        let facts =
+            rows.into_iter().map(|(name, kind, kind_of_value)| ColumnFact { name, kind, kind_of_value });
+        Ok(facts.collect())
+    }
+
+    /// What the node says of itself and the cluster.
+    pub(super) async fn facts(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let cql = "SELECT release_version, cluster_name, partitioner FROM system.local";
+        let rows: Vec<(String, String, String)> = self.rows(cql, ()).await?;
+        let nodes = self.session.get_cluster_state().get_nodes_info().len();
+        let mut facts = vec![("nodes".to_owned(), nodes.to_string())];
+        if let Some((version, cluster, partitioner)) = rows.into_iter().next() {
+            let partitioner = partitioner.trim_start_matches("org.apache.cassandra.dht.").to_owned();
+            facts.extend([
+                ("version".to_owned(), version),
+                ("cluster".to_owned(), cluster),
+                ("partitioner".to_owned(), partitioner),
+            ]);
+        }
+        Ok(facts)
+    }
+}
+
+/// A session and what is prepared on it.
+#[derive(Debug)]
+pub(super) struct Link {
+    session: Session,
+    statements: RefCell<HashMap<Box<str>, Rc<PreparedStatement>>>,
+}
+
+impl Link {
+    async fn prepared(
+        &self,
+        server: &Server,
+        access: Access,
+        cql: &str,
+    ) -> Result<Rc<PreparedStatement>, ExecutionError> {
+        if let Some(found) = self.statements.borrow().get(cql) {
+            return Ok(Rc::clone(found));
+        }
+        let mut statement = self.session.prepare(cql).await?;
+        statement.set_consistency(match access {
+            Access::Read => server.read.1,
+            Access::Write => server.write.1,
+        });
+        statement.set_tracing(server.tracing);
+        // All columns are named by the statement, so they stay what they are.
+        statement.set_use_cached_result_metadata(true);
+        let statement = Rc::new(statement);
+        let mut statements = self.statements.borrow_mut();
+        if statements.len() >= STATEMENTS_MAX {
+            statements.clear();
+        }
+        statements.insert(cql.into(), Rc::clone(&statement));
+        Ok(statement)
+    }
+}
+
+/// Which consistency level a statement has.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// A place for the session of one event loop.
+#[derive(Debug)]
+pub(super) struct Seat {
+    server: Arc<Server>,
+    link: RefCell<Option<Rc<Link>>>,
+    /// One client at a time opens it, and not before this.
+    opening: Mutex<Option<Instant>>,
+}
+
+impl Seat {
+    pub(super) fn new(server: Arc<Server>) -> Seat {
+        Seat { server, link: RefCell::default(), opening: Mutex::default() }
+    }
+
+    async fn open(&self) -> Result<Rc<Link>, StoreError> {
+        let link = Rc::new(Link { session: self.server.session().await?, statements: RefCell::default() });
+        *self.link.borrow_mut() = Some(Rc::clone(&link));
+        Ok(link)
+    }
+
+    /// Opens the session, if no client of the loop has done so.
+    pub(super) async fn connect(&self) -> Result<(), StoreError> {
+        let _opening = self.opening.lock().await;
+        if self.link.borrow().is_none() {
+            self.open().await?;
+        }
+        Ok(())
+    }
+
+    /// The session as it is, or opened again.
+    async fn link(&self) -> Result<Rc<Link>, Outcome> {
+        let there = || self.link.borrow().clone();
+        if let Some(link) = there() {
+            return Ok(link);
+        }
+        let mut retry_at = self.opening.lock().await;
+        if let Some(link) = there() {
+            return Ok(link);
+        }
+        if let Some(at) = *retry_at {
+            time::sleep_until(at.into()).await;
+        }
+        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
+        self.open().await.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))
+    }
+
+    /// Runs a statement once. A session that has no connection left is
+    /// replaced first: nothing was sent on it.
+    pub(super) async fn execute(
+        &self,
+        access: Access,
+        cql: &str,
+        values: &impl SerializeRow,
+    ) -> Result<(Rc<PreparedStatement>, QueryResult), Outcome> {
+        let mut link = self.link().await?;
+        let mut replaced = false;
+        loop {
+            let result = match link.prepared(&self.server, access, cql).await {
+                Ok(statement) => {
+                    let result = link.session.execute_unpaged(&statement, values).await;
+                    result.map(|result| (statement, result))
+                }
+                Err(error) => Err(error),
+            };
+            let error = match result {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if !unreachable(&error) {
+                return Err(failure(&error));
+            }
+            // Unless another client has replaced it already.
+            if self.link.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &link)) {
+                *self.link.borrow_mut() = None;
+            }
+            if replaced {
+                return Err(failure(&error));
+            }
+            replaced = true;
+            link = self.link().await?;
+        }
+    }
+}
+
+/// Whether nothing was sent, because no node has a connection.
+fn unreachable(error: &ExecutionError) -> bool {
+    matches!(
+        error,
+        ExecutionError::ConnectionPoolError(_)
+            | ExecutionError::PrepareError(PrepareError::ConnectionPoolError(_))
+            | ExecutionError::EmptyPlan
+    )
+}
+
+/// The driver's failure as an outcome.
+pub(super) fn failure(error: &ExecutionError) -> Outcome {
+    let attempt = match error {
+        ExecutionError::LastAttemptError(attempt) => attempt,
+        ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt, .. }) => first_attempt,
+        ExecutionError::BadQuery(_) => return Outcome::failed(Status::BadRequest, cut(&error.to_string())),
+        ExecutionError::RequestTimeout(after) => {
+            let words = format!("no answer within {after:?} (cassandra.readtimeoutmillis)");
+            return Outcome::failed(Status::ServiceUnavailable, words);
+        }
+        error if unreachable(error) => {
+            return Outcome::failed(Status::ServiceUnavailable, cut(&error.to_string()));
+        }
+        _ => return Outcome::error(cut(&error.to_string())),
+    };
+    let (status, words) = match attempt {
+        RequestAttemptError::DbError(kind, words) => (status(kind), cut(words)),
+        RequestAttemptError::BrokenConnectionError(_) => {
+            (Status::ServiceUnavailable, cut(&format!("connection lost: {attempt}")))
+        }
+        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
+            (Status::BadRequest, cut(&attempt.to_string()))
+        }
+        RequestAttemptError::UnableToAllocStreamId => (Status::ServiceUnavailable, attempt.to_string()),
+        _ => (Status::UnexpectedState, cut(&attempt.to_string())),
+    };
+    Outcome::failed(status, words)
+}
+
+fn status(kind: &DbError) -> Status {
+    match kind {
+        DbError::SyntaxError | DbError::Invalid | DbError::ConfigError | DbError::AlreadyExists { .. } => {
+            Status::BadRequest
+        }
+        DbError::AuthenticationError | DbError::Unauthorized => Status::Forbidden,
+        DbError::Unavailable { .. }
+        | DbError::Overloaded
+        | DbError::IsBootstrapping
+        | DbError::TruncateError
+        | DbError::ReadTimeout { .. }
+        | DbError::WriteTimeout { .. }
+        | DbError::ReadFailure { .. }
+        | DbError::WriteFailure { .. }
+        | DbError::RateLimitReached { .. } => Status::ServiceUnavailable,
+        _ => Status::Error,
+    }
+}
+
+fn cut(words: &str) -> String {
+    match words.char_indices().nth(WORDS_MAX) {
+        Some((end, _)) => format!("{}...", &words[..end]),
+        None => words.to_owned(),
+    }
+}
+
+/// `KEYSPACE.TABLE`, as a statement has it.
+pub(super) fn qualified(cql: &mut String, server: &Server, table: &str) {
+    cql.push_str(&quoted(&server.keyspace));
+    cql.push('.');
+    super::quote(cql, table);
+}
+
+impl Seat {
+    pub(super) fn server(&self) -> &Server {
+        &self.server
+    }
+}

@@ -1,0 +1,53 @@
+//! Encrypted connections.
+
+use super::{CA, CERTIFICATE, SSL, TLS_KEY, VERIFY};
+use crate::tls::{self, Demand};
+use rustls::ClientConfig;
+use serval_model::properties::Reader;
+use std::sync::Arc;
+
+/// The settings, if connections are to be encrypted; faults go to the reader.
+pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfig>> {
+    let wanted = reader.flag(&SSL);
+    let demand = match reader.choice(&VERIFY) {
+        "full" => Demand::Full,
+        "none" => Demand::Nothing,
+        _ => Demand::Signer,
+    };
+    let (ca, certificate, key) = (reader.path(&CA), reader.path(&CERTIFICATE), reader.path(&TLS_KEY));
+    let roots = tls::roots(ca.as_deref()).map_err(|problem| reader.fault(&CA, problem));
+    let identity = match (&certificate, &key) {
+        (Some(certificate), Some(key)) => {
+            let found = tls::certificates(certificate).map_err(|problem| reader.fault(&CERTIFICATE, problem));
+            let key = tls::key(key).map_err(|problem| reader.fault(&TLS_KEY, problem));
+            found.ok().zip(key.ok())
+        }
+        (Some(_), None) => {
+            reader.fault(&CERTIFICATE, "needs cassandra.tls_key too");
+            None
+        }
+        (None, Some(_)) => {
+            reader.fault(&TLS_KEY, "needs cassandra.tls_certificate too");
+            None
+        }
+        (None, None) => None,
+    };
+    if !wanted {
+        for property in [&CA, &CERTIFICATE, &TLS_KEY, &VERIFY] {
+            if reader.given(property)
+                && reader.properties().get(property.name).is_some()
+                && property.default.is_none()
+            {
+                reader.fault(property, "needs cassandra.useSSL=true");
+            }
+        }
+        return None;
+    }
+    match tls::config(roots.ok()?, demand, identity) {
+        Ok(config) => Some(Arc::new(config)),
+        Err(problem) => {
+            reader.fault(&SSL, problem);
+            None
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The stores behind features: what people are told of one that is not in
+//! their build. A store's own `INFO` takes its name, aliases and summary from
+//! here, so that both say the same.
+
+/// A store that is in a build only if asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Optional {
+    /// The name on the command line, and of the feature that brings it; the
+    /// feature `full` brings all.
+    pub name: &'static str,
+    /// Other names.
+    pub aliases: &'static [&'static str],
+    /// One line.
+    pub summary: &'static str,
+}
+
+/// All of them, whether in this build or not.
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, MYSQL, POSTGRES];
+
+pub(crate) const CASSANDRA: Optional = Optional {
+    name: "cassandra",
+    aliases: &[
+        "cassandra-cql",
+        "scylla",
+        "site.ycsb.db.CassandraCQLClient",
+        "com.yahoo.ycsb.db.CassandraCQLClient",
+        "site.ycsb.db.scylla.ScyllaCQLClient",
+    ],
+    summary: "Cassandra or ScyllaDB, over CQL",
+};
+
+pub(crate) const MYSQL: Optional = Optional {
+    name: "mysql",
+    aliases: &["mariadb"],
+    summary: "MySQL and MariaDB: a column a field, on one server or sharded over several",
+};
+
+pub(crate) const POSTGRES: Optional = Optional {
+    name: "postgres",
+    aliases: &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"],
+    summary: "PostgreSQL: a column a field, or one JSONB column of all",
+};

@@ -1,0 +1,516 @@
+//! Cassandra against a real node: the suite on columns of text and of blobs,
+//! YCSB's layout, and what a node may refuse.
+//!
+//! `cargo xtask test` starts the node, which asks for a password and speaks
+//! TLS to those who want it, and names it in the environment; without it these
+//! tests say that they are skipped. A node that asks for no password is not
+//! among them, nor is a ring of several nodes.
+
+#![cfg(feature = "cassandra")]
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod conformance;
+
+use conformance::{Differences, Executor, FIELDS, InsertExisting, Subject, TABLE, Values, schema};
+use scylla::client::{session::Session, session_builder::SessionBuilder};
+use serval_model::{
+    Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store,
+    properties::{Origin, Properties},
+};
+use serval_stores::cassandra::Cassandra;
+use std::{
+    future::Future,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+/// The tests share one node and empty its tables; one at a time.
+static SERVER: Mutex<()> = Mutex::new(());
+
+#[derive(Debug, Clone, Copy)]
+struct Loop;
+
+impl Executor for Loop {
+    fn run<F: Future>(self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, future)
+    }
+}
+
+/// The node's address and password.
+fn server() -> Option<(String, String)> {
+    let found =
+        std::env::var("SERVAL_TEST_CASSANDRA").ok().zip(std::env::var("SERVAL_TEST_CASSANDRA_PASSWORD").ok());
+    if found.is_none() {
+        eprintln!("skipped: SERVAL_TEST_CASSANDRA is not set; 'cargo xtask test' starts the server");
+    }
+    found
+}
+
+fn opened(settings: &[(&str, &str)]) -> Result<Cassandra, String> {
+    let mut properties = Properties::new();
+    for (name, value) in settings {
+        properties.set(*name, *value, Origin::CommandLine("-p".into()));
+    }
+    Cassandra::open(&properties).map_err(|faults| faults.to_string())
+}
+
+/// The node, with its password and these settings, which win.
+fn cassandra(settings: &[(&str, &str)]) -> Option<Cassandra> {
+    let (address, password) = server()?;
+    let mut all = vec![
+        ("cassandra.hosts", address.as_str()),
+        ("cassandra.username", "cassandra"),
+        ("cassandra.password", &password),
+        // A busy machine may take its time.
+        ("cassandra.connecttimeoutmillis", "60000"),
+    ];
+    all.extend(settings);
+    Some(opened(&all).unwrap())
+}
+
+/// The driver without Serval, as another tool would use it.
+async fn bare() -> Session {
+    let (address, password) = server().unwrap();
+    SessionBuilder::new().known_node(address).user("cassandra", password).build().await.unwrap()
+}
+
+fn run_cql(statements: &[&str]) {
+    Loop.run(async {
+        let session = bare().await;
+        for cql in statements {
+            session.query_unpaged(*cql, ()).await.unwrap();
+        }
+    });
+}
+
+const DIFFERENCES: Differences = Differences {
+    ordered_scan: false,
+    update_missing_is_not_found: false,
+    delete_missing_is_not_found: false,
+    insert_existing: InsertExisting::Merged,
+    empty_records: true,
+    atomic_batch: false,
+    values: Values::Text,
+};
+
+fn subject(keyspace: &str, values: Values) -> Option<Subject<Cassandra, Loop>> {
+    let value_type = if values == Values::Bytes { "blob" } else { "text" };
+    let store = cassandra(&[("cassandra.keyspace", keyspace), ("cassandra.value_type", value_type)])?;
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    run_cql(&[&format!("TRUNCATE {keyspace}.{TABLE}")]);
+    Some(Subject::new(store, Loop, Differences { values, ..DIFFERENCES }).keeping(guard))
+}
+
+/// Columns of text, as YCSB has them.
+mod text {
+    use super::*;
+
+    fn subject() -> Option<Subject<Cassandra, Loop>> {
+        super::subject("ycsb", Values::Text)
+    }
+    conformance::suite!(subject);
+}
+
+/// Columns of any bytes.
+mod blob {
+    use super::*;
+
+    fn subject() -> Option<Subject<Cassandra, Loop>> {
+        super::subject("ycsb_blob", Values::Bytes)
+    }
+    conformance::suite!(subject);
+}
+
+fn fact(store: &Cassandra, name: &str) -> String {
+    store.describe().into_iter().find(|(known, _)| known == name).unwrap().1
+}
+
+#[test]
+fn records_lie_as_ycsb_lays_them() {
+    let Some((..)) = server() else { return };
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    // What YCSB's documentation tells people to make.
+    run_cql(&[
+        "DROP KEYSPACE IF EXISTS ycsb",
+        "CREATE KEYSPACE ycsb WITH REPLICATION = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ycsb.usertable (y_id varchar primary key, field0 varchar, field1 varchar, field2 varchar, \
+         field3 varchar)",
+        "INSERT INTO ycsb.usertable (y_id, field0, field2) VALUES ('user1', 'a', 'c')",
+    ]);
+    // In capitals here and in small letters there.
+    let store = cassandra(&[("cassandra.create", "false")]).unwrap();
+    let capitals = Schema { table: "UserTable".into(), fields: vec!["FIELD0".into(), "Field2".into()] };
+    store.prepare(&capitals, Purpose::Load).unwrap();
+    assert_eq!(fact(&store, "replication"), "class=SimpleStrategy replication_factor=1");
+    assert_eq!(fact(&store, "type of values"), "text");
+    assert!(fact(&store, "version").starts_with('5'));
+    assert_eq!(
+        (fact(&store, "nodes").as_str(), fact(&store, "partitioner").as_str()),
+        ("1", "Murmur3Partitioner")
+    );
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let mut reply = Reply::new();
+        let all = FieldSelection::default();
+        assert_eq!(client.read("UserTable", "user1", &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records(), [Record::from_iter([("FIELD0", &b"a"[..]), ("Field2", b"c")])]);
+        let record = Record::from_iter([("FIELD0", &b"x"[..]), ("Field2", b"")]);
+        assert_eq!(client.insert("UserTable", "user2", &record).await, Outcome::OK);
+        let session = bare().await;
+        let rows = session
+            .query_unpaged("SELECT y_id, field0, field2, field1 FROM ycsb.usertable", ())
+            .await
+            .unwrap();
+        let rows = rows.into_rows_result().unwrap();
+        let mut rows: Vec<(String, String, String, Option<String>)> =
+            rows.rows().unwrap().map(Result::unwrap).collect();
+        rows.sort();
+        let row = |key: &str, a: &str, b: &str| (key.to_owned(), a.to_owned(), b.to_owned(), None);
+        assert_eq!(rows, [row("user1", "a", "c"), row("user2", "x", "")]);
+    });
+    drop(guard);
+}
+
+#[test]
+fn scans_run_in_the_order_of_tokens_as_ycsb_s_do() {
+    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    subject.with_client(async |handle| {
+        for number in 0..20 {
+            let value = number.to_string();
+            let record = Record::from_iter([("field0", value.as_bytes())]);
+            assert_eq!(handle.client.insert(TABLE, &format!("user{number}"), &record).await, Outcome::OK);
+        }
+        let session = bare().await;
+        // The statement of YCSB's binding.
+        let cql = "SELECT field0 FROM ycsb.usertable WHERE token(y_id) >= token('user7') LIMIT 5";
+        let rows = session.query_unpaged(cql, ()).await.unwrap().into_rows_result().unwrap();
+        let expected: Vec<(String,)> = rows.rows().unwrap().map(Result::unwrap).collect();
+        let mut reply = Reply::new();
+        let outcome = handle.client.scan(TABLE, "user7", 5, &FieldSelection::default(), &mut reply).await;
+        assert_eq!(outcome, Outcome::OK);
+        let found: Vec<_> = reply.records().iter().map(|record| record.get("field0").unwrap()).collect();
+        assert_eq!(found, expected.iter().map(|(value,)| value.as_bytes()).collect::<Vec<_>>());
+        assert_eq!(found.first(), Some(&&b"7"[..]));
+    });
+}
+
+#[test]
+fn consistency_levels_of_reads_and_writes_are_apart() {
+    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    // One node cannot give THREE, and says so.
+    let three = [("cassandra.readconsistencylevel", "THREE"), ("cassandra.writeconsistencylevel", "ONE")];
+    let store = cassandra(&three).unwrap();
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    let (read, write) = verbs(&store);
+    assert_eq!((read.status, write), (Status::ServiceUnavailable, Outcome::OK));
+    assert!(read.message.as_ref().unwrap().contains("THREE"), "{read:?}");
+    let store =
+        cassandra(&[("scylla.writeconsistencylevel", "three"), ("scylla.local_dc", "datacenter1")]).unwrap();
+    assert_eq!(fact(&store, "consistency of reads"), "LOCAL_QUORUM");
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    let (read, write) = verbs(&store);
+    assert_eq!((read, write.status), (Outcome::NOT_FOUND, Status::ServiceUnavailable));
+    drop(subject);
+}
+
+/// A read of nothing, and a write to somewhere else.
+fn verbs(store: &Cassandra) -> (Outcome, Outcome) {
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let record = Record::from_iter([("field0", &b"x"[..])]);
+        let read = client.read(TABLE, "nobody", &FieldSelection::default(), &mut Reply::new()).await;
+        (read, client.update(TABLE, "somebody", &record).await)
+    })
+}
+
+#[test]
+fn credentials_wrong_and_missing() {
+    let Some((address, password)) = server() else { return };
+    let hosts = ("cassandra.hosts", address.as_str());
+    let slow = ("cassandra.connecttimeoutmillis", "60000");
+    let wrong = [hosts, slow, ("cassandra.username", "cassandra"), ("cassandra.password", "wrong")];
+    let nobody = [hosts, slow, ("cassandra.username", "nobody"), ("cassandra.password", password.as_str())];
+    for (settings, advice) in [
+        (&[hosts, slow][..], "Set cassandra.username and cassandra.password"),
+        (&wrong[..], "Check cassandra.username and cassandra.password"),
+        (&nobody[..], "Check cassandra.username and cassandra.password"),
+    ] {
+        let store = opened(settings).unwrap();
+        let early = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+        assert!(early.contains(advice) && early.contains(&address), "{early}");
+        let late =
+            Loop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() }).to_string();
+        assert_eq!(late, early);
+    }
+}
+
+#[test]
+fn one_who_may_not_write_is_forbidden_to() {
+    let Some((address, _)) = server() else { return };
+    let subject = subject("ycsb", Values::Text).unwrap();
+    subject.store.prepare(&schema(), Purpose::Load).unwrap();
+    run_cql(&[
+        "CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = 'r' AND LOGIN = true",
+        "GRANT SELECT ON KEYSPACE ycsb TO reader",
+    ]);
+    let reader = [
+        ("hosts", address.as_str()),
+        ("cassandra.username", "reader"),
+        ("cassandra.password", "r"),
+        ("cassandra.connecttimeoutmillis", "60000"),
+    ];
+    let store = opened(&reader).unwrap();
+    store.prepare(&schema(), Purpose::Run).unwrap();
+    let (read, write) = verbs(&store);
+    assert_eq!((read, write.status), (Outcome::NOT_FOUND, Status::Forbidden));
+    assert!(write.message.unwrap().contains("MODIFY"));
+    let mut elsewhere = reader.to_vec();
+    elsewhere.push(("cassandra.keyspace", "serval_forbidden"));
+    let error = opened(&elsewhere).unwrap().prepare(&schema(), Purpose::Load).unwrap_err().to_string();
+    assert!(error.contains("CREATE KEYSPACE") && error.contains("cassandra.username"), "{error}");
+}
+
+#[test]
+fn what_is_missing_or_of_another_shape_is_told_with_what_makes_it() {
+    let Some((..)) = server() else { return };
+    let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    run_cql(&["DROP KEYSPACE IF EXISTS serval_missing"]);
+    let told = |settings: &[(&str, &str)], schema: &Schema, purpose| {
+        let mut all = vec![("cassandra.keyspace", "serval_missing")];
+        all.extend(settings);
+        cassandra(&all).unwrap().prepare(schema, purpose).unwrap_err().to_string()
+    };
+    let error = told(&[], &schema(), Purpose::Run);
+    assert!(
+        error.contains("there is no keyspace 'serval_missing'") && error.contains("CREATE KEYSPACE"),
+        "{error}"
+    );
+    let error = told(&[("cassandra.create", "false")], &schema(), Purpose::Load);
+    assert!(error.contains("there is no keyspace") && error.contains("cassandra.create=true"), "{error}");
+    let kin = cassandra(&[("cassandra.keyspace", "serval_missing")]).unwrap();
+    kin.prepare(
+        &Schema { table: "other".into(), fields: FIELDS[..2].iter().map(|f| (*f).into()).collect() },
+        Purpose::Load,
+    )
+    .unwrap();
+    let error = told(&[], &schema(), Purpose::Run);
+    assert!(error.contains("has no table 'usertable'") && error.contains("CREATE TABLE"), "{error}");
+    let mut other = schema();
+    other.table = "other".into();
+    let error = told(&[], &other, Purpose::Load);
+    assert!(
+        error.contains("lacks the columns field1, field3") && error.contains("field0, field2, y_id"),
+        "{error}"
+    );
+    run_cql(&[
+        "CREATE TABLE serval_missing.numbers (y_id text PRIMARY KEY, field0 int)",
+        "CREATE TABLE serval_missing.wide (y_id text, field0 text, PRIMARY KEY (y_id, field0))",
+    ]);
+    for (table, words) in
+        [("numbers", "'field0' of table 'numbers' is of type int"), ("wide", "primary key (y_id)")]
+    {
+        let error = told(&[], &Schema { table: table.into(), fields: vec!["field0".into()] }, Purpose::Run);
+        assert!(error.contains(words), "{error}");
+    }
+    for (fields, words) in [(["a", "A"], "'a' and 'A'"), (["a", "Y_ID"], "'Y_ID' would be the key's")] {
+        let error =
+            told(&[], &Schema { table: "t".into(), fields: fields.map(String::from).into() }, Purpose::Run);
+        assert!(error.contains(words), "{error}");
+    }
+    drop(guard);
+}
+
+#[test]
+fn a_value_that_is_too_large_is_refused_and_the_next_is_not() {
+    let Some(subject) = subject("ycsb", Values::Text) else { return };
+    subject.with_client(async |handle| {
+        for megabytes in [17, 300] {
+            let value = vec![b'x'; megabytes << 20];
+            let record = Record::from_iter([("field0", &value[..])]);
+            let outcome = handle.client.insert(TABLE, "large", &record).await;
+            assert!(!outcome.is_ok(), "{outcome:?}");
+            let words = outcome.message.unwrap();
+            assert!(!words.is_empty() && words.len() < 1000, "{words}");
+            eprintln!("{megabytes} MiB: {:?} {words}", outcome.status);
+            let record = Record::from_iter([("field0", &b"small"[..])]);
+            assert_eq!(handle.client.insert(TABLE, "small", &record).await, Outcome::OK);
+        }
+    });
+}
+
+#[test]
+fn encrypted_connections_are_checked_as_far_as_asked() {
+    let Some((..)) = server() else { return };
+    let ca = std::env::var("SERVAL_TEST_CASSANDRA_CA").unwrap();
+    let ssl = ("cassandra.useSSL", "true");
+    for settings in [
+        &[ssl, ("cassandra.tls_ca", &ca)][..],
+        &[ssl, ("cassandra.tls_ca", &ca), ("cassandra.tls_verify", "full")],
+        &[ssl, ("cassandra.tls_verify", "none")],
+    ] {
+        let store = cassandra(settings).unwrap();
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        assert_eq!(fact(&store, "TLS"), "yes");
+    }
+    // Signed by itself, and not by whom browsers trust.
+    let error = cassandra(&[ssl]).unwrap().prepare(&schema(), Purpose::Load).unwrap_err().to_string();
+    assert!(error.contains("cassandra.tls_ca"), "{error}");
+}
+
+#[test]
+fn nobody_listens_and_nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mute = opened(&[("hosts", &address), ("cassandra.connecttimeoutmillis", "50")]).unwrap();
+    let early = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    assert!(early.contains("cassandra.connecttimeoutmillis") && early.contains(&address), "{early}");
+    let late = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
+    assert!(late.contains("cassandra.connecttimeoutmillis"), "{late}");
+    drop(silent);
+    let gone = opened(&[("hosts", &address)]).unwrap();
+    let error = gone.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+    assert!(error.contains("cannot connect") && error.contains("cassandra.port"), "{error}");
+}
+
+/// What stands between a client and the node: connections can be cut and
+/// answers held back.
+struct Between {
+    address: String,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    open: Mutex<Vec<TcpStream>>,
+    /// Held while answers are held back.
+    answers: Mutex<()>,
+    /// Whether the next answer is not passed on, but all connections cut.
+    cut: AtomicBool,
+}
+
+impl Between {
+    fn new(node: &str) -> Between {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let between = Between { address: listener.local_addr().unwrap().to_string(), gate: Arc::default() };
+        let (node, gate) = (node.to_owned(), Arc::clone(&between.gate));
+        thread::spawn(move || {
+            for here in listener.incoming() {
+                let (here, there) = (here.unwrap(), TcpStream::connect(&node).unwrap());
+                gate.open.lock().unwrap().extend([here.try_clone().unwrap(), there.try_clone().unwrap()]);
+                let (from, to) = (here.try_clone().unwrap(), there.try_clone().unwrap());
+                thread::spawn(move || pass(from, to, None));
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || pass(there, here, Some(gate)));
+            }
+        });
+        between
+    }
+}
+
+impl Gate {
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            if let Err(error) = stream.shutdown(Shutdown::Both) {
+                assert_eq!(error.kind(), ErrorKind::NotConnected);
+            }
+        }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, gate: Option<Arc<Gate>>) {
+    let mut buffer = [0; 1 << 14];
+    while let Ok(length) = from.read(&mut buffer) {
+        if let Some(gate) = gate.as_ref().filter(|gate| gate.cut.swap(false, Ordering::SeqCst)) {
+            gate.cut();
+            break;
+        }
+        let held = gate.as_ref().map(|gate| gate.answers.lock().unwrap());
+        if length == 0 || to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+        drop(held);
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_lost_connection_is_opened_again_by_the_next_operation() {
+    let Some((node, _)) = server() else { return };
+    let subject = subject("ycsb", Values::Text).unwrap();
+    subject.store.prepare(&schema(), Purpose::Load).unwrap();
+    let between = Between::new(&node);
+    let store = cassandra(&[("cassandra.hosts", &between.address)]).unwrap();
+    Loop.run(async {
+        let local = store.local().unwrap();
+        let mut client = store.connect(&local, 0).await.unwrap();
+        let mut other = store.connect(&local, 1).await.unwrap();
+        let record = Record::from_iter([("field0", &b"v"[..])]);
+        for _ in 0..2 {
+            assert_eq!(client.update(TABLE, "k", &record).await, Outcome::OK);
+            assert_eq!(other.insert(TABLE, "l", &record).await, Outcome::OK);
+            // Under way: the node has done it, and its answer is lost.
+            between.gate.cut.store(true, Ordering::SeqCst);
+            let outcome = client.update(TABLE, "k", &record).await;
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+            let words = outcome.message.unwrap();
+            assert!(words.contains("connection lost"), "{words}");
+            assert_eq!(client.update(TABLE, "k", &record).await, Outcome::OK);
+            assert_eq!(other.update(TABLE, "k", &record).await, Outcome::OK);
+        }
+    });
+    drop(subject);
+}
+
+#[test]
+#[allow(clippy::await_holding_lock, reason = "it is a thread of the proxy that shall wait meanwhile")]
+fn a_node_that_stops_answering_meets_the_timeout() {
+    let Some((node, _)) = server() else { return };
+    let subject = subject("ycsb", Values::Text).unwrap();
+    subject.store.prepare(&schema(), Purpose::Load).unwrap();
+    let between = Between::new(&node);
+    let store =
+        cassandra(&[("cassandra.hosts", &between.address), ("cassandra.readtimeoutmillis", "1500")]).unwrap();
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let record = Record::from_iter([("field0", &b"v"[..])]);
+        assert_eq!(client.insert(TABLE, "k", &record).await, Outcome::OK);
+        let held = between.gate.answers.lock().unwrap();
+        let outcome = client.insert(TABLE, "k", &record).await;
+        drop(held);
+        assert_eq!(outcome.status, Status::ServiceUnavailable);
+        assert!(outcome.message.as_ref().unwrap().contains("cassandra.readtimeoutmillis"), "{outcome:?}");
+        // The late answer is nobody else's.
+        let mut reply = Reply::new();
+        let outcome = client.read(TABLE, "k", &FieldSelection::default(), &mut reply).await;
+        assert_eq!((outcome, reply.records().len()), (Outcome::OK, 1));
+    });
+    drop(subject);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let settings = [
+        ("cassandra.hosts", ","),
+        ("cassandra.port", "0"),
+        ("cassandra.username", "u"),
+        ("cassandra.readconsistencylevel", "ANY"),
+        ("cassandra.writeconsistencylevel", "SERIAL"),
+        ("cassandra.connecttimeoutmillis", "0"),
+        ("cassandra.readtimeoutmillis", "0"),
+        ("scylla.lwt", "true"),
+        ("cassandra.useSSL", "true"),
+        ("cassandra.tls_ca", "/nowhere.pem"),
+        ("cassandra.tls_key", "/nowhere.pem"),
+    ];
+    let problem = opened(&settings).unwrap_err();
+    for (name, _) in settings.iter().filter(|(name, _)| *name != "cassandra.useSSL") {
+        assert!(problem.contains(name), "{name}: {problem}");
+    }
+}

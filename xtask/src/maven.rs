@@ -1,0 +1,54 @@
+//! Class paths from Maven.
+
+use std::fs;
+use std::process::Command;
+
+use crate::Result;
+use crate::children::Children;
+
+/// Named in full, so that Maven need not ask a repository for the newest.
+const CLASSPATH_GOAL: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath";
+
+/// A thing that Maven can fetch.
+pub(crate) struct Artifact {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+}
+
+/// Fetches an artifact and what it needs to run, and returns their class path.
+pub(crate) fn class_path(children: &Children, artifact: &Artifact) -> Result<String> {
+    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let pom = folder.path().join("pom.xml");
+    let output = folder.path().join("classpath");
+    fs::write(&pom, pom_text(artifact)).map_err(|error| format!("{}: {error}", pom.display()))?;
+    let mut command = Command::new("mvn");
+    command
+        .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])
+        .arg(&pom)
+        .arg(CLASSPATH_GOAL)
+        .arg("-DincludeScope=runtime")
+        .arg(format!("-Dmdep.outputFile={}", output.display()));
+    children.check(&mut command)?;
+    let text = fs::read_to_string(&output).map_err(|error| format!("{}: {error}", output.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+fn pom_text(Artifact { group, name, version }: &Artifact) -> String {
+    format!(
+        "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">\n\
+           <modelVersion>4.0.0</modelVersion>\n\
+           <groupId>serval</groupId>\n\
+           <artifactId>class-path</artifactId>\n\
+           <version>1</version>\n\
+           <packaging>pom</packaging>\n\
+           <dependencies>\n\
+             <dependency>\n\
+               <groupId>{group}</groupId>\n\
+               <artifactId>{name}</artifactId>\n\
+               <version>{version}</version>\n\
+             </dependency>\n\
+           </dependencies>\n\
+         </project>\n"
+    )
+}
