@@ -9,17 +9,13 @@
 #![cfg(feature = "cassandra")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, FIELDS, InsertExisting, Subject, TABLE, Values, schema};
 use scylla::client::{session::Session, session_builder::SessionBuilder};
-use serval_model::{
-    Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store,
-    properties::{Origin, Properties},
+use serval_conformance::{
+    Differences, Executor, FIELDS, InsertExisting, Loop, Subject, TABLE, Values, properties, schema, silent,
 };
+use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::cassandra::Cassandra;
 use std::{
-    future::Future,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
@@ -32,16 +28,6 @@ use std::{
 /// The tests share one node and empty its tables; one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
 
-#[derive(Debug, Clone, Copy)]
-struct Loop;
-
-impl Executor for Loop {
-    fn run<F: Future>(self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, future)
-    }
-}
-
 /// The node's address and password.
 fn server() -> Option<(String, String)> {
     let found =
@@ -53,11 +39,7 @@ fn server() -> Option<(String, String)> {
 }
 
 fn opened(settings: &[(&str, &str)]) -> Result<Cassandra, String> {
-    let mut properties = Properties::new();
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Cassandra::open(&properties).map_err(|faults| faults.to_string())
+    Cassandra::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
 /// The node, with its password and these settings, which win.
@@ -115,7 +97,7 @@ mod text {
     fn subject() -> Option<Subject<Cassandra, Loop>> {
         super::subject("ycsb", Values::Text)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 /// Columns of any bytes.
@@ -125,7 +107,7 @@ mod blob {
     fn subject() -> Option<Subject<Cassandra, Loop>> {
         super::subject("ycsb_blob", Values::Bytes)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 fn fact(store: &Cassandra, name: &str) -> String {
@@ -366,8 +348,7 @@ fn encrypted_connections_are_checked_as_far_as_asked() {
 
 #[test]
 fn nobody_listens_and_nobody_answers() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = silent.local_addr().unwrap().to_string();
+    let (silent, address) = silent();
     let mute = opened(&[("hosts", &address), ("cassandra.connecttimeoutmillis", "50")]).unwrap();
     let early = mute.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(early.contains("cassandra.connecttimeoutmillis") && early.contains(&address), "{early}");

@@ -3,38 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, Subject, schema};
+use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
 use serval_model::{
-    Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store,
-    properties::{Origin, Properties},
+    Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
 };
 use serval_stores::driver::{Driver, serve};
 use std::{
-    future::Future,
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
 };
-
-#[derive(Debug, Clone, Copy)]
-struct Loop;
-
-impl Executor for Loop {
-    fn run<F: Future>(self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, future)
-    }
-}
-
-fn properties(settings: &[(&str, &str)]) -> Properties {
-    let mut properties = Properties::new();
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    properties
-}
 
 fn driver(settings: &[(&str, &str)]) -> Result<Driver, String> {
     Driver::open(&properties(settings)).map_err(|faults| faults.to_string())
@@ -61,7 +39,7 @@ fn subject() -> Subject<Driver, Loop> {
     Subject::new(driver(&settings).unwrap(), Loop, differences).keeping(folder)
 }
 
-conformance::suite!(subject);
+serval_conformance::suite!(subject);
 
 /// WELCOME of a store 'x' that can do everything, and the answer to PREPARE,
 /// for the shell's printf.

@@ -2,22 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, InsertExisting, Ready, Subject, schema};
-use serval_model::{
-    Client, Outcome, Purpose, Record, Reply, Store,
-    properties::{Origin, Properties},
-};
+use serval_conformance::{Differences, Executor, InsertExisting, Ready, Subject, properties, schema};
+use serval_model::{Client, Outcome, Purpose, Record, Reply, Store};
 use serval_stores::memory::Memory;
 use std::time::{Duration, Instant};
 
 fn memory(settings: &[(&str, &str)]) -> Result<Memory, String> {
-    let mut properties = Properties::new();
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Memory::open(&properties).map_err(|faults| faults.to_string())
+    Memory::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
 fn subject() -> Subject<Memory, Ready> {
@@ -25,7 +16,7 @@ fn subject() -> Subject<Memory, Ready> {
     Subject::new(memory(&[]).unwrap(), Ready, differences)
 }
 
-conformance::suite!(subject);
+serval_conformance::suite!(subject);
 
 #[test]
 fn a_run_without_a_load_is_told_why_that_cannot_be() {

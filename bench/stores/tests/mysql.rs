@@ -8,54 +8,30 @@
 #![cfg(feature = "mysql")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, Subject, TABLE, Values, fields, schema};
 use mysql_async::{Conn, OptsBuilder, Row, Value, prelude::Queryable};
+use serval_conformance::{
+    Differences, Executor, Loop, Subject, TABLE, Values, fields, properties, schema, silent, variable,
+};
 use serval_model::{
     Client, FieldSelection, OperationKind, Outcome, Purpose, Record, Reply, Schema, Status, Store,
     java::string_hash,
-    properties::{Origin, Properties},
 };
 use serval_stores::mysql::Mysql;
 use std::{
-    future::Future,
     net::TcpListener,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-#[derive(Debug, Clone, Copy)]
-struct Loop;
-
-impl Executor for Loop {
-    fn run<F: Future>(self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, future)
-    }
-}
-
-fn variable(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok();
-    if value.is_none() {
-        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
-    }
-    value
-}
-
 fn mysql(address: &str, settings: &[(&str, &str)]) -> Result<Mysql, String> {
     let (host, port) = address.rsplit_once(':').unwrap_or_default();
-    let mut properties = Properties::new();
+    let mut all = Vec::new();
     if !settings.iter().any(|(name, _)| ["db.url", "mysql.url"].contains(name)) {
-        for (name, value) in [("mysql.host", host), ("mysql.port", port)] {
-            properties.set(name, value, Origin::CommandLine("-p".into()));
-        }
+        all.extend([("mysql.host", host), ("mysql.port", port)]);
     }
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Mysql::open(&properties).map_err(|faults| faults.to_string())
+    all.extend(settings);
+    Mysql::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
 async fn connect(address: &str, password: Option<&str>) -> Conn {
@@ -167,7 +143,7 @@ mod text {
     fn subject() -> Option<Subject<Mysql, Loop>> {
         super::subject(&[("mysql.value_type", "longtext"), ("mysql.timeout", "60s")], Values::Text)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 mod bytes {
@@ -176,7 +152,7 @@ mod bytes {
     fn subject() -> Option<Subject<Mysql, Loop>> {
         super::subject(&[("mysql.value_type", "longblob")], Values::Bytes)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 mod shards {
@@ -188,7 +164,7 @@ mod shards {
         let differences = Differences { atomic_batch: true, values: Values::Text, ..Differences::default() };
         Some(Subject::new(store, Loop, differences).keeping(space))
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 fn record(pairs: &[(&str, &str)]) -> Record {
@@ -200,7 +176,7 @@ async fn client(store: &Mysql) -> <Mysql as Store>::Client {
 }
 
 /// The records of a scan of all.
-async fn all(client: &mut <Mysql as Store>::Client) -> Vec<conformance::Fields> {
+async fn all(client: &mut <Mysql as Store>::Client) -> Vec<serval_conformance::Fields> {
     let mut reply = Reply::new();
     let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
     assert_eq!(outcome, Outcome::OK);
@@ -518,8 +494,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 fn nobody_listens_and_nobody_answers() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = silent.local_addr().unwrap().to_string();
+    let (silent, address) = silent();
     let mute = mysql(&address, &[("mysql.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
     assert!(error.contains("no answer within 50ms (mysql.connect_timeout)"), "{error}");

@@ -8,52 +8,26 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, Subject, TABLE, Values, fields, schema};
-use serval_model::{
-    Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store,
-    properties::{Origin, Properties},
+use serval_conformance::{
+    Differences, Executor, Loop, Subject, TABLE, Values, fields, properties, schema, silent, variable,
 };
+use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::postgres::Postgres;
 use std::{
-    future::Future,
     net::TcpListener,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-#[derive(Debug, Clone, Copy)]
-struct Loop;
-
-impl Executor for Loop {
-    fn run<F: Future>(self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, future)
-    }
-}
-
-fn variable(name: &str) -> Option<String> {
-    let value = std::env::var(name).ok();
-    if value.is_none() {
-        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
-    }
-    value
-}
-
 fn postgres(address: &str, settings: &[(&str, &str)]) -> Result<Postgres, String> {
     let (host, port) = address.rsplit_once(':').unwrap();
-    let mut properties = Properties::new();
+    let mut all = Vec::new();
     if !settings.iter().any(|(name, _)| ["db.url", "postgres.url"].contains(name)) {
-        for (name, value) in [("postgres.host", host), ("postgres.port", port)] {
-            properties.set(name, value, Origin::CommandLine("-p".into()));
-        }
+        all.extend([("postgres.host", host), ("postgres.port", port)]);
     }
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Postgres::open(&properties).map_err(|faults| faults.to_string())
+    all.extend(settings);
+    Postgres::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
 /// Runs statements as another client would and returns the rows of all, NULL
@@ -133,7 +107,7 @@ mod columns {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[], Values::TextWithoutNul)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 mod bytes {
@@ -142,7 +116,7 @@ mod bytes {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[("postgres.value_type", "bytea")], Values::Bytes)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 mod json {
@@ -151,7 +125,7 @@ mod json {
     fn subject() -> Option<Subject<Postgres, Loop>> {
         super::subject(&[("postgres.layout", "json")], Values::TextWithoutNul)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 /// Two connections for all clients of a loop, and a limit of time.
@@ -162,7 +136,7 @@ mod shared {
         let settings = [("postgres.connections", "2"), ("postgres.timeout", "60s")];
         super::subject(&settings, Values::TextWithoutNul)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 fn record(pairs: &[(&str, &str)]) -> Record {
@@ -174,7 +148,7 @@ async fn client(store: &Postgres) -> <Postgres as Store>::Client {
 }
 
 /// The records of a scan of all.
-async fn all(client: &mut <Postgres as Store>::Client) -> Vec<conformance::Fields> {
+async fn all(client: &mut <Postgres as Store>::Client) -> Vec<serval_conformance::Fields> {
     let mut reply = Reply::new();
     let outcome = client.scan(TABLE, "", 100, &FieldSelection::default(), &mut reply).await;
     assert_eq!(outcome, Outcome::OK);
@@ -498,8 +472,7 @@ fn what_a_user_may_not_do_is_forbidden() {
 
 #[test]
 fn nobody_listens_and_nobody_answers() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = silent.local_addr().unwrap().to_string();
+    let (silent, address) = silent();
     let mute = postgres(&address, &[("postgres.connect_timeout", "50ms")]).unwrap();
     let error = refusal(&mute, Purpose::Run);
     assert!(error.contains("no answer within 50ms (postgres.connect_timeout)"), "{error}");

@@ -6,17 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, InsertExisting, Subject, schema};
+use serval_conformance::{
+    Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
+};
 use serval_model::{
-    Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store,
-    java::string_hash,
-    properties::{Origin, Properties},
+    Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, java::string_hash,
 };
 use serval_stores::redis::Redis;
 use std::{
-    future::Future,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -25,32 +22,10 @@ use std::{
 /// The suite's cases share one server and empty it; one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
 
-#[derive(Debug, Clone, Copy)]
-struct Loop;
-
-impl Executor for Loop {
-    fn run<F: Future>(self, future: F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, future)
-    }
-}
-
-fn server(variable: &str) -> Option<String> {
-    let address = std::env::var(variable).ok();
-    if address.is_none() {
-        eprintln!("skipped: {variable} is not set; 'cargo xtask test' starts the server");
-    }
-    address
-}
-
 fn redis(address: &str, settings: &[(&str, &str)]) -> Result<Redis, String> {
     let (host, port) = address.rsplit_once(':').unwrap();
-    let mut properties = Properties::new();
-    let address = [("redis.host", host), ("redis.port", port)];
-    for (name, value) in address.iter().chain(settings) {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Redis::open(&properties).map_err(|faults| faults.to_string())
+    let all = [&[("redis.host", host), ("redis.port", port)], settings].concat();
+    Redis::open(&properties(&all)).map_err(|faults| faults.to_string())
 }
 
 /// Sends one command on a connection of its own and returns what comes back.
@@ -66,7 +41,7 @@ fn ask(address: &str, words: &[&str]) -> String {
 }
 
 fn subject(settings: &[(&str, &str)]) -> Option<Subject<Redis, Loop>> {
-    let address = server("SERVAL_TEST_REDIS")?;
+    let address = variable("SERVAL_TEST_REDIS")?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(ask(&address, &["FLUSHALL"]), "+OK\r\n");
     Some(Subject::new(redis(&address, settings).unwrap(), Loop, differences()).keeping(guard))
@@ -79,7 +54,7 @@ mod own {
     fn subject() -> Option<Subject<Redis, Loop>> {
         super::subject(&[])
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 /// Two connections for all clients of a loop.
@@ -89,7 +64,7 @@ mod shared {
     fn subject() -> Option<Subject<Redis, Loop>> {
         super::subject(&[("redis.connections", "2")])
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 #[test]
@@ -142,7 +117,7 @@ fn a_servers_refusal_is_an_outcome_with_its_words() {
 
 #[test]
 fn passwords_right_wrong_and_missing() {
-    let Some(address) = server("SERVAL_TEST_REDIS_AUTH") else { return };
+    let Some(address) = variable("SERVAL_TEST_REDIS_AUTH") else { return };
     let password = std::env::var("SERVAL_TEST_REDIS_PASSWORD").unwrap();
     let right = redis(&address, &[("redis.password", &password)]).unwrap();
     right.prepare(&schema(), Purpose::Load).unwrap();
@@ -163,7 +138,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 fn a_password_for_a_server_without_one() {
-    let Some(address) = server("SERVAL_TEST_REDIS") else { return };
+    let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let store = redis(&address, &[("redis.password", "x")]).unwrap();
     let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
     assert!(error.contains("leave it out if the server has none"), "{error}");
@@ -171,8 +146,7 @@ fn a_password_for_a_server_without_one() {
 
 #[test]
 fn nobody_listens_and_nobody_answers() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = silent.local_addr().unwrap().to_string();
+    let (silent, address) = silent();
     let mute = redis(&address, &[("redis.timeout", "50ms")]).unwrap();
     assert!(mute.prepare(&schema(), Purpose::Run).is_err());
     let error = Loop.run(async { mute.connect(&mute.local().unwrap(), 0).await.unwrap_err() }).to_string();
@@ -217,7 +191,7 @@ fn a_peer_that_talks_nonsense_or_hangs_up_is_an_outcome_and_not_a_hang() {
 
 #[test]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
-    let Some(address) = server("SERVAL_TEST_REDIS") else { return };
+    let Some(address) = variable("SERVAL_TEST_REDIS") else { return };
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     for connections in ["0", "1"] {
         let store = redis(&address, &[("redis.connections", connections)]).unwrap();
@@ -269,16 +243,12 @@ fn differences() -> Differences {
 }
 
 fn with(settings: &[(&str, &str)]) -> Result<Redis, String> {
-    let mut properties = Properties::new();
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Redis::open(&properties).map_err(|faults| faults.to_string())
+    Redis::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
 /// Addresses that a variable lists, all emptied.
-fn servers(variable: &str) -> Option<(String, MutexGuard<'static, ()>)> {
-    let addresses = server(variable)?;
+fn servers(name: &str) -> Option<(String, MutexGuard<'static, ()>)> {
+    let addresses = variable(name)?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     for address in addresses.split(',') {
         assert_eq!(ask(address, &["FLUSHALL"]), "+OK\r\n");
@@ -295,7 +265,7 @@ mod several {
         let store = with(&[("redis.hosts", &addresses)]).unwrap();
         Some(Subject::new(store, Loop, differences()).keeping(guard))
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 
     #[test]
     fn keys_are_where_their_hash_says_and_scans_ask_all() {
@@ -349,7 +319,7 @@ mod cluster {
             let (addresses, guard) = servers("SERVAL_TEST_REDIS_CLUSTER")?;
             Some(Subject::new(open(&addresses, &[]), Loop, differences()).keeping(guard))
         }
-        conformance::suite!(subject);
+        serval_conformance::suite!(subject);
     }
 
     mod shared {
@@ -359,7 +329,7 @@ mod cluster {
             let store = open(&addresses, &[("redis.connections", "2")]);
             Some(Subject::new(store, Loop, differences()).keeping(guard))
         }
-        conformance::suite!(subject);
+        serval_conformance::suite!(subject);
     }
 
     /// The address and id of the node that has a slot, by what it says itself.
@@ -450,7 +420,7 @@ mod cluster {
         let single = with(&[("redis.hosts", &addresses)]).unwrap();
         let error = single.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(error.contains("set redis.cluster=true"), "{error}");
-        let Some(lone) = server("SERVAL_TEST_REDIS") else { return };
+        let Some(lone) = variable("SERVAL_TEST_REDIS") else { return };
         let cluster = open(&lone, &[]);
         let error = cluster.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
         assert!(error.contains("leave out redis.cluster"), "{error}");
@@ -464,7 +434,7 @@ mod tls {
     use super::*;
 
     fn open(settings: &[(&str, &str)]) -> Option<Redis> {
-        let address = server("SERVAL_TEST_REDIS_TLS")?;
+        let address = variable("SERVAL_TEST_REDIS_TLS")?;
         Some(redis(&address, settings).unwrap())
     }
 
@@ -475,7 +445,7 @@ mod tls {
     #[test]
     fn a_certificate_of_the_root_or_any_if_one_says_so() {
         for trusted in [true, false] {
-            let roots = if server("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
+            let roots = if variable("SERVAL_TEST_REDIS_TLS").is_some() { roots() } else { return };
             let how = if trusted {
                 ("redis.tls.roots", &*roots)
             } else {

@@ -3,14 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-mod conformance;
-
-use conformance::{Differences, Executor, FIELDS, InsertExisting, Ready, Subject, fields, schema};
 use rusqlite::Connection;
-use serval_model::{
-    Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store,
-    properties::{Origin, Properties},
+use serval_conformance::{
+    Differences, Executor, FIELDS, InsertExisting, Ready, Subject, fields, properties, schema,
 };
+use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::sqlite::{Sqlite, SqliteClient};
 use std::{
     fs,
@@ -20,11 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 fn open(settings: &[(&str, &str)]) -> Result<Sqlite, String> {
-    let mut properties = Properties::new();
-    for (name, value) in settings {
-        properties.set(*name, *value, Origin::CommandLine("-p".into()));
-    }
-    Sqlite::open(&properties).map_err(|faults| faults.to_string())
+    Sqlite::open(&properties(settings)).map_err(|faults| faults.to_string())
 }
 
 fn store(path: &Path, settings: &[(&str, &str)]) -> Sqlite {
@@ -53,7 +46,7 @@ mod plain {
     fn subject() -> Subject<Sqlite, Ready> {
         super::subject(&[], Differences { atomic_batch: true, ..Differences::default() })
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 mod upsert {
@@ -66,7 +59,7 @@ mod upsert {
         };
         super::subject(&[("sqlite.upsert", "true")], differences)
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 /// The other end of every other setting.
@@ -81,7 +74,7 @@ mod unsafe_and_mapped {
         ];
         super::subject(&settings, Differences::default())
     }
-    conformance::suite!(subject);
+    serval_conformance::suite!(subject);
 }
 
 fn connect(store: &Sqlite) -> SqliteClient {
@@ -439,7 +432,7 @@ fn what_ycsb_wrote_is_read_by_the_schema_s_names() {
     let all = FieldSelection::default();
     Ready.run(async {
         assert_eq!(client.scan("usertable", "", 10, &all, &mut reply).await, Outcome::OK);
-        let found: Vec<conformance::Fields> = reply
+        let found: Vec<serval_conformance::Fields> = reply
             .records()
             .iter()
             .map(|record| record.iter().map(|(n, v)| (n.to_owned(), v.to_vec())).collect())

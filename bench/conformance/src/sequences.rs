@@ -1,0 +1,209 @@
+//! Random sequences of all verbs against a map.
+
+use crate::{Differences, Executor, FIELDS, Fields, Handle, Subject, cases::after_insert, schema};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestCaseError, TestRunner},
+};
+use serval_model::{Outcome, Purpose, Status, Store};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Read(String, Vec<&'static str>),
+    Update(String, Fields),
+    Insert(String, Fields),
+    Batch(Vec<(String, Fields)>),
+    Scan(String, u64, Vec<&'static str>),
+    Delete(String),
+}
+
+/// Sequences of operations on few keys, so that they meet.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || prop::sample::select(&["a", "ab", "b", "'", "é", "日"][..]).prop_map(String::from);
+    let names = || prop::sample::subsequence(&FIELDS[..], 0..=4);
+    let value = || {
+        prop_oneof![
+            Just(Vec::new()),
+            ".{0,12}".prop_map(String::into_bytes),
+            prop::collection::vec(any::<u8>(), 0..12),
+        ]
+    };
+    let some = move || {
+        (prop::sample::subsequence(&FIELDS[..], 1..=4), prop::collection::vec(value(), 4))
+            .prop_map(|(names, values)| names.into_iter().map(String::from).zip(values).collect::<Fields>())
+    };
+    let step = prop_oneof![
+        (key(), names()).prop_map(|(k, n)| Step::Read(k, n)),
+        (key(), some()).prop_map(|(k, f)| Step::Update(k, f)),
+        (key(), some()).prop_map(|(k, f)| Step::Insert(k, f)),
+        prop::collection::vec((key(), some()), 0..4).prop_map(Step::Batch),
+        (key(), 0..8u64, names()).prop_map(|(k, c, n)| Step::Scan(k, c, n)),
+        key().prop_map(Step::Delete),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+/// Random sequences of all verbs, each answer compared with a `BTreeMap`'s.
+pub fn any_sequence_of_operations_agrees_with_a_map<S: Store, E: Executor>(subject: &Subject<S, E>) {
+    subject.store.prepare(&schema(), Purpose::Load).unwrap();
+    // No file of failures: the sequences come anew each time and are shrunk.
+    let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+    let result = TestRunner::new(config).run(&steps(), |steps| {
+        subject.with_another_client(0, async |client| {
+            for key in ["a", "ab", "b", "'", "é", "日"] {
+                client.delete(key).await;
+            }
+            let mut model = BTreeMap::new();
+            for step in steps {
+                if matches!(step, Step::Scan(..)) && !subject.scans() {
+                    continue;
+                }
+                agree(client, &mut model, &step, subject.differences).await?;
+            }
+            Ok(())
+        })
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+fn selected(fields: &Fields, names: &[&str]) -> Fields {
+    let wanted = fields.iter().filter(|(n, _)| names.is_empty() || names.contains(&n.as_str()));
+    wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// A step with a value that the store does not take changes nothing, but for
+/// the records of a batch before it.
+async fn refuse<S: Store>(
+    client: &mut Handle<S>,
+    model: &mut BTreeMap<String, Fields>,
+    step: &Step,
+    differences: Differences,
+) -> Result<(), TestCaseError> {
+    let outcome = match step {
+        Step::Update(key, fields) => {
+            let outcome = client.update(key, fields).await;
+            // A store may look for the record first.
+            if outcome.status == Status::NotFound && !model.contains_key(key) {
+                return Ok(());
+            }
+            outcome
+        }
+        Step::Insert(key, fields) => {
+            let outcome = client.insert(key, fields).await;
+            // Or see that its key is taken.
+            if outcome.status == Status::Error && model.contains_key(key) {
+                return Ok(());
+            }
+            outcome
+        }
+        Step::Batch(records) => {
+            let batch: Vec<_> = records.iter().map(|(k, f)| (k.as_str(), f.clone())).collect();
+            let outcome = client.insert_batch(&batch).await;
+            prop_assert!(!outcome.is_ok(), "{:?}", step);
+            for (key, fields) in records {
+                if differences.atomic_batch || !differences.values.takes_all(fields) {
+                    break;
+                }
+                let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
+                model.insert(key.clone(), after);
+                if status != Status::Ok {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => return Ok(()),
+    };
+    prop_assert_eq!(outcome.status, Status::BadRequest, "{:?}", step);
+    Ok(())
+}
+
+async fn agree<S: Store>(
+    client: &mut Handle<S>,
+    model: &mut BTreeMap<String, Fields>,
+    step: &Step,
+    differences: Differences,
+) -> Result<(), TestCaseError> {
+    let refused = match step {
+        Step::Update(_, fields) | Step::Insert(_, fields) => !differences.values.takes_all(fields),
+        Step::Batch(records) => records.iter().any(|(_, fields)| !differences.values.takes_all(fields)),
+        Step::Read(..) | Step::Scan(..) | Step::Delete(_) => false,
+    };
+    if refused {
+        return refuse(client, model, step, differences).await;
+    }
+    match step {
+        Step::Read(key, names) => {
+            // A store may not tell a record without the fields asked for from none.
+            let expected = model.get(key).map(|fields| selected(fields, names));
+            let found = client.read(key, names).await;
+            if expected.as_ref().is_some_and(Fields::is_empty) && !differences.empty_records {
+                prop_assert!(found.is_none_or(|fields| fields.is_empty()));
+            } else {
+                prop_assert_eq!(found, expected, "{:?}", step);
+            }
+        }
+        Step::Update(key, change) => {
+            let outcome = client.update(key, change).await;
+            if !model.contains_key(key) && differences.update_missing_is_not_found {
+                prop_assert_eq!(outcome.status, Status::NotFound, "{:?}", step);
+            } else {
+                prop_assert_eq!(outcome, Outcome::OK, "{:?}", step);
+                model.entry(key.clone()).or_default().extend(change.clone());
+            }
+        }
+        Step::Insert(key, fields) => {
+            let outcome = client.insert(key, fields).await;
+            let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
+            prop_assert_eq!(outcome.status, status, "{:?}", step);
+            model.insert(key.clone(), after);
+        }
+        Step::Batch(records) => {
+            let mut after = model.clone();
+            let mut expected = Status::Ok;
+            for (key, fields) in records {
+                let (status, fields) = after_insert(differences.insert_existing, after.get(key), fields);
+                after.insert(key.clone(), fields);
+                expected = status;
+                if expected != Status::Ok {
+                    break;
+                }
+            }
+            let batch: Vec<_> = records.iter().map(|(k, f)| (k.as_str(), f.clone())).collect();
+            let outcome = client.insert_batch(&batch).await;
+            prop_assert_eq!(outcome.is_ok(), expected.is_ok(), "{:?}", step);
+            if expected.is_ok() || !differences.atomic_batch {
+                *model = after;
+            }
+        }
+        Step::Scan(start, count, names) => {
+            let found = client.scan(start, *count, names).await;
+            let limit = *count as usize;
+            if differences.ordered_scan {
+                let expected: Vec<_> = model
+                    .range(start.clone()..)
+                    .take(limit)
+                    .map(|(_, fields)| selected(fields, names))
+                    .collect();
+                prop_assert_eq!(found, expected, "{:?}", step);
+            } else {
+                prop_assert!(found.len() <= limit.min(model.len()), "{:?}", step);
+                for fields in found {
+                    let known = model.values().any(|other| selected(other, names) == fields);
+                    prop_assert!(known, "{:?} found {:?}", step, fields);
+                }
+            }
+        }
+        Step::Delete(key) => {
+            let outcome = client.delete(key).await;
+            match model.remove(key) {
+                Some(_) => prop_assert_eq!(outcome, Outcome::OK, "{:?}", step),
+                None => prop_assert!(differences.deletes_nothing(&outcome), "{:?}: {:?}", step, outcome),
+            }
+        }
+    }
+    Ok(())
+}
