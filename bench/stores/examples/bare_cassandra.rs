@@ -1,15 +1,16 @@
 //! What the driver alone costs: reads by key in a bare loop over scylla, with
 //! the statement, the session and the concurrency of Serval's binding.
 //!
+//! `cargo xtask bench bindings` runs it beside Serval; by hand:
+//!
 //! ```text
 //! cargo xtask serve cassandra --port 9042 &
 //! serval load cassandra -P workloads/workloadc -p recordcount=10000 -p insertorder=ordered
-//! serval run cassandra -P workloads/workloadc -p recordcount=10000 -p insertorder=ordered \
-//!   -p requestdistribution=uniform -threads 16 -p operationcount=100000
 //! cargo run --release -p serval-stores --features cassandra --example bare_cassandra -- 127.0.0.1:9042 16 100000 10000
 //! ```
 
-use rustix::time::{ClockId, clock_gettime};
+mod bare;
+
 use scylla::{
     client::{
         PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
@@ -18,17 +19,11 @@ use scylla::{
     policies::retry::FallthroughRetryPolicy,
     statement::{Consistency, prepared::PreparedStatement},
 };
-use std::{cell::Cell, error::Error, num::NonZeroUsize, rc::Rc, sync::Arc, time::Instant};
-use tokio::task::LocalSet;
+use std::{error::Error, num::NonZeroUsize, rc::Rc, sync::Arc};
+use tokio::sync::OnceCell;
 
 const STATEMENT: &str = "SELECT field0, field1, field2, field3, field4, field5, field6, field7, field8, field9 \
                          FROM ycsb.usertable WHERE y_id = ? LIMIT 1";
-
-/// Processor time of this process, in seconds.
-fn processor_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
 
 async fn connect(address: &str) -> Result<(Session, PreparedStatement), Box<dyn Error>> {
     let profile = ExecutionProfile::builder()
@@ -48,18 +43,13 @@ async fn connect(address: &str) -> Result<(Session, PreparedStatement), Box<dyn 
     Ok((session, statement))
 }
 
-async fn client(
-    shared: Rc<(Session, PreparedStatement)>,
-    records: u64,
-    left: Rc<Cell<u64>>,
-    mut random: u64,
-) -> Result<(), Box<dyn Error>> {
-    let (session, statement) = &*shared;
+type Shared = Rc<OnceCell<(Session, PreparedStatement)>>;
+
+async fn client(shared: Shared, address: String, mut work: bare::Work) -> Result<(), Box<dyn Error>> {
+    let (session, statement) = shared.get_or_try_init(|| connect(&address)).await?;
+    work.connected().await;
     let mut record = Vec::new();
-    while let Some(next) = left.get().checked_sub(1) {
-        left.set(next);
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let key = format!("user{}", (random >> 33) % records);
+    while let Some(key) = work.next() {
         let result = session.execute_unpaged(statement, (&key,)).await?.into_rows_result()?;
         let mut found = 0;
         for row in result.rows::<ColumnIterator<'_, '_>>()? {
@@ -75,31 +65,6 @@ async fn client(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, clients, operations, records] = &arguments[..] else {
-        return Err("arguments: HOST:PORT CLIENTS OPERATIONS RECORDS".into());
-    };
-    let (clients, operations, records): (u64, u64, u64) =
-        (clients.parse()?, operations.parse()?, records.parse()?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let left = Rc::new(Cell::new(operations));
-    let (elapsed, used) = LocalSet::new().block_on(&runtime, async {
-        let shared = Rc::new(connect(address).await?);
-        let (start, before) = (Instant::now(), processor_s());
-        let tasks: Vec<_> = (0..clients)
-            .map(|number| {
-                tokio::task::spawn_local(client(Rc::clone(&shared), records, Rc::clone(&left), number))
-            })
-            .collect();
-        for task in tasks {
-            task.await??;
-        }
-        Ok::<_, Box<dyn Error>>((start.elapsed().as_secs_f64(), processor_s() - before))
-    })?;
-    println!(
-        "{:.0} operations/s, {:.2} us of processor time an operation",
-        operations as f64 / elapsed,
-        used / operations as f64 * 1e6
-    );
-    Ok(())
+    let shared = Shared::default();
+    bare::run(move |address, work| client(Rc::clone(&shared), address, work))
 }

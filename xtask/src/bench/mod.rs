@@ -12,6 +12,7 @@ use crate::Result;
 use crate::children::Children;
 
 mod baseline;
+mod bindings;
 pub(crate) mod driver;
 mod figures;
 mod measure;
@@ -75,6 +76,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "driver",
         measures: "the way to a driver in another process, its rate, and a Java store of known speed",
         run: driver::driver,
+    },
+    Benchmark {
+        name: "bindings",
+        measures: "client CPU of built-in bindings, against bare loops over their driver crates",
+        run: bindings::bindings,
     },
 ];
 
