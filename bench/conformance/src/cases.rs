@@ -158,7 +158,7 @@ pub fn an_update_leaves_the_other_fields<S: Store, E: Executor>(subject: &Subjec
 }
 
 /// Reads and deletes of keys that are not there, in an empty table and
-/// beside a neighbour; deletes by [`Differences::delete_missing_is_not_found`].
+/// beside a neighbour; deletes by [`crate::Differences::delete_missing_is_not_found`].
 pub fn what_is_missing_is_not_found<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let differences = subject.differences;
     subject.with_client(async |client| {
@@ -174,7 +174,7 @@ pub fn what_is_missing_is_not_found<S: Store, E: Executor>(subject: &Subject<S, 
     });
 }
 
-/// Not found, or made, by [`Differences::update_missing_is_not_found`].
+/// Not found, or made, by [`crate::Differences::update_missing_is_not_found`].
 pub fn an_update_of_a_missing_record<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let not_found = subject.differences.update_missing_is_not_found;
     subject.with_client(async |client| {
@@ -190,7 +190,7 @@ pub fn an_update_of_a_missing_record<S: Store, E: Executor>(subject: &Subject<S,
     });
 }
 
-/// Refused, replaced or merged, by [`Differences::insert_existing`].
+/// Refused, replaced or merged, by [`crate::Differences::insert_existing`].
 pub fn an_insert_of_a_key_that_is_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let existing = subject.differences.insert_existing;
     subject.with_client(async |client| {
@@ -240,7 +240,7 @@ pub fn a_deleted_record_is_gone<S: Store, E: Executor>(subject: &Subject<S, E>) 
     });
 }
 
-/// There, with no field, by [`Differences::empty_records`].
+/// There, with no field, by [`crate::Differences::empty_records`].
 pub fn a_record_without_fields<S: Store, E: Executor>(subject: &Subject<S, E>) {
     let empty = subject.differences.empty_records;
     subject.with_client(async |client| {
@@ -336,7 +336,7 @@ pub fn a_batch_is_written<S: Store, E: Executor>(subject: &Subject<S, E>) {
     });
 }
 
-/// In the middle, on a key that is there; see [`Differences::atomic_batch`].
+/// In the middle, on a key that is there; see [`crate::Differences::atomic_batch`].
 pub fn a_batch_that_fails_stops_there<S: Store, E: Executor>(subject: &Subject<S, E>) {
     if subject.differences.insert_existing != InsertExisting::Refused {
         return;

@@ -115,6 +115,7 @@ impl<S: Store> Crew<S> {
             let (crew, sender) = (Arc::clone(self), sender.clone());
             let spawned = thread::Builder::new().name(format!("event-loop-{number}")).spawn(move || {
                 let clients: Vec<usize> = (number..crew.clients).step_by(loops).collect();
+                let _open = crew.stage.open_loop();
                 let (recorder, handle) = Recorder::new(&crew.recorder);
                 let _ = sender.send(recorder);
                 drop(sender);

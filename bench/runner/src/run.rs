@@ -35,6 +35,10 @@ pub const GATHER_SLACK: Duration = Duration::from_micros(175);
 /// still started.
 const WAKE_UP_NS: u64 = 1_000_000;
 
+/// Longest wait for event loops to close at the end, which takes them no time
+/// unless a store holds its loop.
+const LOOPS_END_MAX: Duration = Duration::from_secs(1);
+
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -503,6 +507,7 @@ impl Conductor<'_> {
         let cpu = clock::process_cpu().saturating_sub(cpu_before.unwrap_or_default());
         self.stage.stop();
         self.stage.abandon();
+        self.stage.wait_for_loops(LOOPS_END_MAX);
         self.interval(&mut series, course, now);
         self.progress(course, now);
         (ended_by, cpu)

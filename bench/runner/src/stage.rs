@@ -27,6 +27,8 @@ pub(crate) enum Order {
 pub(crate) struct Tally {
     pub(crate) connected: usize,
     pub(crate) finished: usize,
+    /// Event loops that still hold connections.
+    loops: usize,
     pub(crate) failure: Option<StoreError>,
     pub(crate) panicked: Option<usize>,
     pub(crate) interrupted: bool,
@@ -140,6 +142,20 @@ impl Stage {
         self.orders.send_replace(Order::Abandon);
     }
 
+    /// An event loop begins.
+    pub(crate) fn open_loop(&self) -> OpenLoop<'_> {
+        self.change(|tally| tally.loops += 1);
+        OpenLoop(self)
+    }
+
+    /// Waits until all event loops have let go of their connections, so that
+    /// the next run on the same store finds none taken; not longer than
+    /// `span`, for a store may hold its loop.
+    pub(crate) fn wait_for_loops(&self, span: Duration) {
+        let open = |tally: &mut Tally| tally.loops > 0;
+        drop(self.changed.wait_timeout_while(self.tally(), span, open));
+    }
+
     pub(crate) fn orders(&self) -> watch::Receiver<Order> {
         self.orders.subscribe()
     }
@@ -165,5 +181,14 @@ impl Drop for Finish<'_> {
                 tally.panicked.get_or_insert(self.client);
             }
         });
+    }
+}
+
+/// An event loop that stands.
+pub(crate) struct OpenLoop<'a>(&'a Stage);
+
+impl Drop for OpenLoop<'_> {
+    fn drop(&mut self) {
+        self.0.change(|tally| tally.loops -= 1);
     }
 }

@@ -77,14 +77,19 @@ fn impossible_settings() {
         &["constant"],
     );
     refused(here, "run noop -p recordcount=1 -p exporter=Nothing", 2, &["no such exporter"]);
-    refused(here, "run redis -p redis.cluster=true -p recordcount=1", 2, &["redis.cluster=true"]);
+    refused(
+        here,
+        "run redis -p redis.cluster=true -p redis.database=1 -p recordcount=1",
+        2,
+        &["redis.database=1"],
+    );
 }
 
 #[test]
 fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() {
     let place = folder();
     let here = place.path();
-    write(here, "w", "recordcount=10\noperationcount=10\nmongodb.url=mongodb://x\nhosts=h\nhtrace.x=1\n");
+    write(here, "w", "recordcount=10\noperationcount=10\nvoldemort.url=tcp://x\nseeds=h\nhtrace.x=1\n");
     let ran = serval(here, "load memory -P w").expect(0);
     assert_eq!(
         ran.stderr.lines().filter(|line| line.starts_with("warning: w:")).count(),
@@ -92,7 +97,7 @@ fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() 
         "{}",
         ran.stderr
     );
-    refused(here, "bench w", 2, &["unknown property 'mongodb.url'", "unknown property 'hosts'"]);
+    refused(here, "bench w", 2, &["unknown property 'voldemort.url'", "unknown property 'seeds'"]);
 }
 
 #[test]

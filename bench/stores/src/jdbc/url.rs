@@ -1,87 +1,7 @@
-//! JDBC's URLs and names, which YCSB's files carry: `db.url` says which store
-//! `jdbc` is, and where its server.
-//!
-//! ```text
-//! jdbc:postgresql://one:5432,two:5432/ycsb?user=u&password=p&sslmode=require
-//! jdbc:mysql://127.0.0.1:3306/ycsb;jdbc:mysql://127.0.0.1:3307/ycsb
-//! jdbc:sqlite:/tmp/ycsb.db
-//! ```
-
-use serval_model::properties::{Fault, Faults, Kind, Properties, Property};
-
-/// Names of the store that is whichever `db.url` says.
-pub(crate) const NAMES: [&str; 3] = ["jdbc", "site.ycsb.db.JdbcDBClient", "com.yahoo.ycsb.db.JdbcDBClient"];
-
-/// Where the database is, for stores that have a simpler setting of their own.
-pub(crate) static URL: Property = Property::ycsb(
-    "db.url",
-    Kind::Text,
-    "Where the database is, as JDBC spells it. The store 'jdbc' is the one that its scheme names.",
-);
-
-pub(crate) static DRIVER: Property = Property::ignored(
-    "db.driver",
-    "JDBC's driver class: Serval needs none; it tells what the store 'jdbc' is when there is no db.url.",
-);
-pub(crate) static FETCH_SIZE: Property =
-    Property::ignored("jdbc.fetchsize", "rows of a scan come in one answer, not by a cursor.");
-pub(crate) static AUTO_COMMIT: Property =
-    Property::ignored("jdbc.autocommit", "every operation commits itself, a batch of inserts as one.");
-pub(crate) static BATCH_API: Property = Property::ignored(
-    "jdbc.batchupdateapi",
-    "a batch always goes to the server in one piece; db.batchsize alone asks for batches.",
-);
-
-/// JDBC's schemes and the names of the stores that speak them.
-const SCHEMES: [(&str, &str); 4] =
-    [("postgresql", "postgres"), ("mysql", "mysql"), ("mariadb", "mysql"), ("sqlite", "sqlite")];
-
-/// The store that `jdbc` is, by these properties.
-pub(crate) fn store(properties: &Properties) -> Result<&'static str, Faults> {
-    let known = SCHEMES.map(|(scheme, _)| format!("jdbc:{scheme}:")).join(", ");
-    let fault = |name: &str, problem: String| {
-        let origin = properties.get(name).map(|setting| setting.origin.clone());
-        Err(Faults(vec![Fault { origin, problem }]))
-    };
-    if let Some(setting) = properties.get(URL.name) {
-        let scheme = setting.value.strip_prefix("jdbc:").and_then(|rest| rest.split_once(':'));
-        let Some((scheme, _)) = scheme else {
-            let problem = format!("db.url: must begin with one of {known}, as JDBC's URLs do");
-            return fault(URL.name, problem);
-        };
-        return match SCHEMES.iter().find(|(name, _)| *name == scheme) {
-            Some((_, store)) => Ok(store),
-            None => fault(
-                URL.name,
-                format!(
-                    "db.url: no store of Serval speaks jdbc:{scheme}: those that are spoken are {known}. YCSB's own \
-                     binding speaks what its driver does: serval run java -db site.ycsb.db.JdbcDBClient -cp JARS"
-                ),
-            ),
-        };
-    }
-    let Some(setting) = properties.get(DRIVER.name) else {
-        return Err(Faults::one(format!(
-            "the store 'jdbc' is the one that db.url names: set it, beginning with one of {known}"
-        )));
-    };
-    let class = setting.value.to_ascii_lowercase();
-    match SCHEMES.iter().find(|(scheme, _)| class.contains(scheme)) {
-        Some((_, store)) => Ok(store),
-        None => fault(
-            DRIVER.name,
-            format!(
-                "db.driver={}: no store of Serval speaks what this driver does; set db.url, beginning with one of \
-                 {known}",
-                setting.value
-            ),
-        ),
-    }
-}
+//! URLs of servers, as JDBC spells them.
 
 /// A URL of a server, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[cfg(feature = "url")]
 pub(crate) struct Url {
     /// Servers with the port if it is given. None: the driver's default.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
@@ -92,7 +12,6 @@ pub(crate) struct Url {
     pub(crate) parameters: Vec<(String, String)>,
 }
 
-#[cfg(feature = "url")]
 impl Url {
     /// Takes a URL of one of these schemes apart. What is wrong with it never
     /// repeats the URL, which may hold a password.
@@ -192,42 +111,9 @@ fn decoded(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
-    use serval_model::properties::Origin;
-
-    fn properties(pairs: &[(&str, &str)]) -> Properties {
-        let mut properties = Properties::new();
-        for (name, value) in pairs {
-            properties.set(*name, *value, Origin::CommandLine("-p".into()));
-        }
-        properties
-    }
-
-    #[test]
-    fn the_scheme_says_which_store_jdbc_is_and_the_driver_if_there_is_none() {
-        for (pairs, expected) in [
-            (&[("db.url", "jdbc:postgresql://h/d")][..], "postgres"),
-            (&[("db.url", "jdbc:mysql://h/d")], "mysql"),
-            (&[("db.url", "jdbc:mariadb://h/d"), ("db.driver", "org.postgresql.Driver")], "mysql"),
-            (&[("db.url", "jdbc:sqlite:x.db")], "sqlite"),
-            (&[("db.driver", "com.mysql.jdbc.Driver")], "mysql"),
-            (&[("db.driver", "org.mariadb.jdbc.Driver")], "mysql"),
-            (&[("db.driver", "org.postgresql.Driver")], "postgres"),
-        ] {
-            assert_eq!(store(&properties(pairs)), Ok(expected), "{pairs:?}");
-        }
-        for (pairs, expected) in [
-            (&[][..], "set it, beginning with one of jdbc:postgresql:"),
-            (&[("db.url", "jdbc:oracle:thin:@h:1521:d")], "no store of Serval speaks jdbc:oracle"),
-            (&[("db.url", "postgresql://h/d")], "must begin with one of"),
-            (&[("db.driver", "oracle.jdbc.OracleDriver")], "oracle.jdbc.OracleDriver: no store"),
-        ] {
-            let error = store(&properties(pairs)).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-            assert_eq!(error.contains("command line (-p)"), !pairs.is_empty(), "{error}");
-        }
-    }
 
     #[test]
     fn urls_are_taken_apart() {
