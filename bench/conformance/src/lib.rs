@@ -20,12 +20,14 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failure is what a test is for")]
 
+mod between;
 pub mod cases;
 mod executor;
 mod sequences;
 mod server;
 mod subject;
 
+pub use between::Between;
 pub use executor::{Executor, Loop, Ready};
 use serval_model::{Outcome, Status};
 pub use server::{properties, silent, variable};

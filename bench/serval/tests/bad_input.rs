@@ -89,7 +89,11 @@ fn impossible_settings() {
 fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() {
     let place = folder();
     let here = place.path();
-    write(here, "w", "recordcount=10\noperationcount=10\nvoldemort.url=tcp://x\nseeds=h\nhtrace.x=1\n");
+    write(
+        here,
+        "w",
+        "recordcount=10\noperationcount=10\nvoldemort.url=tcp://x\ncluster.nodes=h\nhtrace.x=1\n",
+    );
     let ran = serval(here, "load memory -P w").expect(0);
     assert_eq!(
         ran.stderr.lines().filter(|line| line.starts_with("warning: w:")).count(),
@@ -97,7 +101,7 @@ fn other_stores_properties_are_warnings_in_ycsbs_commands_and_errors_in_bench() 
         "{}",
         ran.stderr
     );
-    refused(here, "bench w", 2, &["unknown property 'voldemort.url'", "unknown property 'seeds'"]);
+    refused(here, "bench w", 2, &["unknown property 'voldemort.url'", "unknown property 'cluster.nodes'"]);
 }
 
 #[test]

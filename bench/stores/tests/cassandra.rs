@@ -11,19 +11,12 @@
 
 use scylla::client::{session::Session, session_builder::SessionBuilder};
 use serval_conformance::{
-    Differences, Executor, FIELDS, InsertExisting, Loop, Subject, TABLE, Values, properties, schema, silent,
+    Between, Differences, Executor, FIELDS, InsertExisting, Loop, Subject, TABLE, Values, properties, schema,
+    silent,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
 use serval_stores::cassandra::Cassandra;
-use std::{
-    io::{ErrorKind, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-};
+use std::sync::{Mutex, PoisonError};
 
 /// The tests share one node and empty its tables; one at a time.
 static SERVER: Mutex<()> = Mutex::new(());
@@ -360,73 +353,12 @@ fn nobody_listens_and_nobody_answers() {
     assert!(error.contains("cannot connect") && error.contains("cassandra.port"), "{error}");
 }
 
-/// What stands between a client and the node: connections can be cut and
-/// answers held back.
-struct Between {
-    address: String,
-    gate: Arc<Gate>,
-}
-
-#[derive(Default)]
-struct Gate {
-    open: Mutex<Vec<TcpStream>>,
-    /// Held while answers are held back.
-    answers: Mutex<()>,
-    /// Whether the next answer is not passed on, but all connections cut.
-    cut: AtomicBool,
-}
-
-impl Between {
-    fn new(node: &str) -> Between {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let between = Between { address: listener.local_addr().unwrap().to_string(), gate: Arc::default() };
-        let (node, gate) = (node.to_owned(), Arc::clone(&between.gate));
-        thread::spawn(move || {
-            for here in listener.incoming() {
-                let (here, there) = (here.unwrap(), TcpStream::connect(&node).unwrap());
-                gate.open.lock().unwrap().extend([here.try_clone().unwrap(), there.try_clone().unwrap()]);
-                let (from, to) = (here.try_clone().unwrap(), there.try_clone().unwrap());
-                thread::spawn(move || pass(from, to, None));
-                let gate = Arc::clone(&gate);
-                thread::spawn(move || pass(there, here, Some(gate)));
-            }
-        });
-        between
-    }
-}
-
-impl Gate {
-    fn cut(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
-            if let Err(error) = stream.shutdown(Shutdown::Both) {
-                assert_eq!(error.kind(), ErrorKind::NotConnected);
-            }
-        }
-    }
-}
-
-fn pass(mut from: TcpStream, mut to: TcpStream, gate: Option<Arc<Gate>>) {
-    let mut buffer = [0; 1 << 14];
-    while let Ok(length) = from.read(&mut buffer) {
-        if let Some(gate) = gate.as_ref().filter(|gate| gate.cut.swap(false, Ordering::SeqCst)) {
-            gate.cut();
-            break;
-        }
-        let held = gate.as_ref().map(|gate| gate.answers.lock().unwrap());
-        if length == 0 || to.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-        drop(held);
-    }
-    let _ = to.shutdown(Shutdown::Both);
-}
-
 #[test]
 fn a_lost_connection_is_opened_again_by_the_next_operation() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", Values::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
-    let between = Between::new(&node);
+    let between = Between::new(&node, b"");
     let store = cassandra(&[("cassandra.hosts", &between.address)]).unwrap();
     Loop.run(async {
         let local = store.local().unwrap();
@@ -437,7 +369,7 @@ fn a_lost_connection_is_opened_again_by_the_next_operation() {
             assert_eq!(client.update(TABLE, "k", &record).await, Outcome::OK);
             assert_eq!(other.insert(TABLE, "l", &record).await, Outcome::OK);
             // Under way: the node has done it, and its answer is lost.
-            between.gate.cut.store(true, Ordering::SeqCst);
+            between.lose_the_next_answer();
             let outcome = client.update(TABLE, "k", &record).await;
             assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
             let words = outcome.message.unwrap();
@@ -455,14 +387,14 @@ fn a_node_that_stops_answering_meets_the_timeout() {
     let Some((node, _)) = server() else { return };
     let subject = subject("ycsb", Values::Text).unwrap();
     subject.store.prepare(&schema(), Purpose::Load).unwrap();
-    let between = Between::new(&node);
+    let between = Between::new(&node, b"");
     let store =
         cassandra(&[("cassandra.hosts", &between.address), ("cassandra.readtimeoutmillis", "1500")]).unwrap();
     Loop.run(async {
         let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
         let record = Record::from_iter([("field0", &b"v"[..])]);
         assert_eq!(client.insert(TABLE, "k", &record).await, Outcome::OK);
-        let held = between.gate.answers.lock().unwrap();
+        let held = between.hold();
         let outcome = client.insert(TABLE, "k", &record).await;
         drop(held);
         assert_eq!(outcome.status, Status::ServiceUnavailable);

@@ -1,0 +1,63 @@
+//! A real server that goes away in the middle of a run and comes back: the
+//! run goes on, failures are counted in the second in which they happened,
+//! and no operation is done or counted twice.
+//!
+//! `cargo xtask test` starts the server and names it in the environment;
+//! without it these tests say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{folder, serval, workload};
+use serde_json::Value;
+use serval_conformance::{Between, variable};
+use std::collections::BTreeMap;
+
+const CLIENTS: u64 = 8;
+const OPERATIONS: u64 = 4000;
+
+#[test]
+fn an_outage_is_seen_and_nothing_is_counted_twice() {
+    let Some(server) = variable("SERVAL_TEST_REDIS") else { return };
+    let place = folder();
+    let (host, port) = server.rsplit_once(':').unwrap();
+    let workload = workload("workloada");
+    let words = |verb: &str, host: &str, port: &str| {
+        format!(
+            "{verb} redis -P {workload} -p redis.host={host} -p redis.port={port} -p recordcount=100 -p \
+             operationcount={OPERATIONS} -threads {CLIENTS} -p readproportion=0 -p updateproportion=1 -p \
+             exporter=json"
+        )
+    };
+    serval(place.path(), &words("load", host, port)).expect(0);
+    for answers in [0, 1, 1000] {
+        let between = Between::new(&server, b"HMSET");
+        let (host, port) = between.address.rsplit_once(':').unwrap();
+        // What looks for the records and connects asks some before the run.
+        between.go_away_after(200 + answers, 20);
+        let more = " -target 2000 -p status.interval=1";
+        let ran = serval(place.path(), &(words("run", host, port) + more));
+        let result: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        let updates = result["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == "UPDATE");
+        let statuses: BTreeMap<String, u64> =
+            serde_json::from_value(updates.unwrap()["statuses"].clone()).unwrap();
+        let count = |name: &str| statuses.get(name).copied().unwrap_or_default();
+        let failed = count("SERVICE_UNAVAILABLE");
+        assert_eq!(count("OK") + failed, OPERATIONS, "each is counted once: {statuses:?}");
+        assert!(failed >= 1 && failed < OPERATIONS / 2, "it comes back: {statuses:?}");
+        assert_eq!(between.refused(), 20);
+        // Those that were under way when the server went were sent and
+        // failed; none was sent twice.
+        let sent = between.asked();
+        assert!(sent >= count("OK") && sent <= count("OK") + CLIENTS, "{sent}, {statuses:?}");
+        let by_second: Vec<u64> = result["series"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|second| second["metrics"]["UPDATE"]["failed"].as_u64())
+            .collect();
+        assert_eq!(by_second.iter().sum::<u64>(), failed, "{by_second:?}");
+        assert_eq!(by_second.last(), Some(&0), "failures have their second: {by_second:?}");
+    }
+}
