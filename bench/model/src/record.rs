@@ -26,6 +26,24 @@ impl Record {
         Self::default()
     }
 
+    /// The fields that any of these records has, in the order in which they
+    /// come.
+    pub fn fields_of_all(records: &[(String, Record)]) -> Vec<&str> {
+        let mut fields: Vec<&str> = Vec::new();
+        for (_, record) in records {
+            // Records of a workload are alike: the common case is one comparison.
+            if record.iter().map(|(field, _)| field).eq(fields.iter().copied()) {
+                continue;
+            }
+            for (field, _) in record.iter() {
+                if !fields.contains(&field) {
+                    fields.push(field);
+                }
+            }
+        }
+        fields
+    }
+
     /// Forgets all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();

@@ -7,6 +7,7 @@
 pub mod basic;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
+mod columns;
 mod delay;
 pub mod driver;
 pub mod java;

@@ -15,7 +15,7 @@
 //! Nothing else is allocated. There is no second cache, of texts: reading ten
 //! fields by name was measured to take no longer than `SELECT *`.
 
-use crate::{StoreInfo, jdbc};
+use crate::{StoreInfo, columns::Quotes, jdbc};
 use rusqlite::{
     CachedStatement, Connection, DropBehavior, Error, ErrorCode, OpenFlags, Row, Transaction,
     TransactionBehavior, config::DbConfig, types::ValueRef,
@@ -94,6 +94,9 @@ static UPSERT: Property = Property::serval(
     "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
 )
 .default("false");
+
+/// How SQLite has names quoted.
+const QUOTES: Quotes = Quotes('"');
 
 /// What people are told of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -284,11 +287,11 @@ impl Sqlite {
         }
         if purpose == Purpose::Load {
             let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
-            quote(&mut sql, table);
+            QUOTES.name(&mut sql, table);
             sql.push_str(" (YCSB_KEY TEXT PRIMARY KEY");
             for field in fields {
                 sql.push_str(", ");
-                column(&mut sql, field);
+                QUOTES.column(&mut sql, field);
                 sql.push_str(" TEXT");
             }
             sql.push(')');
@@ -444,7 +447,7 @@ impl SqliteClient {
 impl Client for SqliteClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
         self.run(|connection, sql, names| {
-            select(sql, table, fields);
+            QUOTES.select(sql, table, fields);
             sql.push_str(" WHERE YCSB_KEY = ?");
             let mut statement = connection.prepare_cached(sql)?;
             names.learn(table, fields, &statement);
@@ -461,20 +464,7 @@ impl Client for SqliteClient {
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
         self.run(|connection, sql, _| {
-            sql.clear();
-            sql.push_str("UPDATE ");
-            quote(sql, table);
-            sql.push_str(" SET ");
-            for (index, (name, _)) in fields.iter().enumerate() {
-                sql.push_str(if index == 0 { "" } else { ", " });
-                column(sql, name);
-                sql.push_str(" = ?");
-            }
-            if fields.is_empty() {
-                // SQL must set something; this still tells whether the record is there.
-                sql.push_str("YCSB_KEY = YCSB_KEY");
-            }
-            sql.push_str(" WHERE YCSB_KEY = ?");
+            QUOTES.update(sql, table, fields);
             let mut statement = connection.prepare_cached(sql)?;
             let next = bind_values(&mut statement, 1, fields)?;
             statement.raw_bind_parameter(next, key)?;
@@ -496,7 +486,7 @@ impl Client for SqliteClient {
         reply: &mut Reply,
     ) -> Outcome {
         self.run(|connection, sql, names| {
-            select(sql, table, fields);
+            QUOTES.select(sql, table, fields);
             sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
             let mut statement = connection.prepare_cached(sql)?;
             names.learn(table, fields, &statement);
@@ -511,10 +501,7 @@ impl Client for SqliteClient {
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         self.run(|connection, sql, _| {
-            sql.clear();
-            sql.push_str("DELETE FROM ");
-            quote(sql, table);
-            sql.push_str(" WHERE YCSB_KEY = ?");
+            QUOTES.delete(sql, table);
             Ok(found(connection.prepare_cached(sql)?.execute([key])?))
         })
     }
@@ -553,41 +540,13 @@ fn insert(
     key: &str,
     record: &Record,
 ) -> Result<Outcome, Error> {
-    sql.clear();
-    sql.push_str(if upsert { "INSERT OR REPLACE INTO " } else { "INSERT INTO " });
-    quote(sql, table);
-    sql.push_str(" (YCSB_KEY");
-    for (name, _) in record.iter() {
-        sql.push_str(", ");
-        column(sql, name);
-    }
-    sql.push_str(") VALUES (?");
-    for _ in 0..record.len() {
-        sql.push_str(", ?");
-    }
-    sql.push(')');
+    let verb = if upsert { "INSERT OR REPLACE INTO" } else { "INSERT INTO" };
+    QUOTES.insert(sql, verb, table, record.iter().map(|(name, _)| name), 1);
     let mut statement = connection.prepare_cached(sql)?;
     statement.raw_bind_parameter(1, key)?;
     bind_values(&mut statement, 2, record)?;
     statement.raw_execute()?;
     Ok(Outcome::OK)
-}
-
-/// Begins a SELECT of the fields wanted.
-///
-/// All fields are `*`, as in YCSB: the table knows best which it has.
-fn select(sql: &mut String, table: &str, fields: &FieldSelection) {
-    sql.clear();
-    sql.push_str("SELECT ");
-    if fields.is_all() {
-        sql.push('*');
-    }
-    for (index, name) in fields.iter().enumerate() {
-        sql.push_str(if index == 0 { "" } else { ", " });
-        column(sql, name);
-    }
-    sql.push_str(" FROM ");
-    quote(sql, table);
 }
 
 /// Binds the record's values from parameter `first` on and returns the number
@@ -607,25 +566,6 @@ fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Recor
 /// The outcome of a statement that must have changed its row.
 fn found(changed: usize) -> Outcome {
     if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
-}
-
-/// Appends a name from outside as SQL takes any name: in double quotes, those
-/// within it doubled.
-fn quote(sql: &mut String, name: &str) {
-    sql.push('"');
-    for (index, part) in name.split('"').enumerate() {
-        sql.push_str(if index == 0 { "" } else { "\"\"" });
-        sql.push_str(part);
-    }
-    sql.push('"');
-}
-
-/// Appends the column of a field: its name in capitals, ASCII's only, as
-/// SQLite takes no other letters for the same.
-fn column(sql: &mut String, field: &str) {
-    let start = sql.len();
-    quote(sql, field);
-    sql[start..].make_ascii_uppercase();
 }
 
 /// The columns of a table; none if it is not there.

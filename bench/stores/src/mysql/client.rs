@@ -1,6 +1,7 @@
 //! The verbs, and the SQL that they are.
 
 use super::link::{Link, Prepared, Server, is_lost, refusal};
+use crate::columns::Quotes;
 use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 use serval_model::{
     Client, FieldSelection, Outcome, Record, Reply, Schema, Status, StoreError, java::string_hash,
@@ -10,6 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::time;
+
+/// How MySQL has names quoted.
+const QUOTES: Quotes = Quotes('`');
 
 /// Time between attempts to connect again, so that a server that is down is
 /// not asked by every operation.
@@ -177,7 +181,7 @@ impl MysqlClient {
         columns: &[&str],
         rows: &[&(String, Record)],
     ) -> Result<(), Outcome> {
-        insert(&mut self.sql, table, columns.iter().copied(), rows.len());
+        QUOTES.insert(&mut self.sql, "INSERT INTO", table, columns.iter().copied(), rows.len());
         let mut parameters = Vec::with_capacity(rows.len() * (1 + columns.len()));
         for (key, record) in rows {
             parameters.push(bytes(key.as_bytes()));
@@ -244,13 +248,13 @@ impl MysqlClient {
 
 impl Client for MysqlClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        select(&mut self.sql, table, fields);
+        QUOTES.select(&mut self.sql, table, fields);
         self.sql.push_str(" WHERE YCSB_KEY = ?");
         found(self.query(self.shard(key), vec![bytes(key.as_bytes())], fields, reply).await)
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        update(&mut self.sql, table, fields);
+        QUOTES.update(&mut self.sql, table, fields);
         let mut parameters = Vec::with_capacity(fields.len() + 1);
         parameters.extend(fields.iter().map(|(_, value)| bytes(value)));
         parameters.push(bytes(key.as_bytes()));
@@ -258,7 +262,7 @@ impl Client for MysqlClient {
     }
 
     async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        insert(&mut self.sql, table, record.iter().map(|(name, _)| name), 1);
+        QUOTES.insert(&mut self.sql, "INSERT INTO", table, record.iter().map(|(name, _)| name), 1);
         let mut parameters = Vec::with_capacity(record.len() + 1);
         parameters.push(bytes(key.as_bytes()));
         parameters.extend(record.iter().map(|(_, value)| bytes(value)));
@@ -276,22 +280,19 @@ impl Client for MysqlClient {
         if self.servers.len() > 1 {
             return Outcome::failed(Status::NotImplemented, "shards cannot scan: their keys are in no order");
         }
-        select(&mut self.sql, table, fields);
+        QUOTES.select(&mut self.sql, table, fields);
         self.sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
         let parameters = vec![bytes(start_key.as_bytes()), Value::UInt(count)];
         self.query(0, parameters, fields, reply).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        self.sql.clear();
-        self.sql.push_str("DELETE FROM ");
-        quote(&mut self.sql, table);
-        self.sql.push_str(" WHERE YCSB_KEY = ?");
+        QUOTES.delete(&mut self.sql, table);
         found(self.execute(self.shard(key), vec![bytes(key.as_bytes())]).await)
     }
 
     async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
-        let columns = columns_of(records);
+        let columns = Record::fields_of_all(records);
         let rows_max = (PARAMETERS_MAX / (1 + columns.len())).max(1);
         let mut pieces: Vec<(usize, Vec<&(String, Record)>)> = Vec::new();
         for shard in 0..self.servers.len() {
@@ -370,108 +371,15 @@ fn push(record: &mut Record, field: &str, value: Option<&Value>) {
     }
 }
 
-/// Appends a name from outside as MySQL takes any name: in backquotes, those
-/// within it doubled.
-fn quote(sql: &mut String, name: &str) {
-    sql.push('`');
-    for (index, part) in name.split('`').enumerate() {
-        sql.push_str(if index == 0 { "" } else { "``" });
-        sql.push_str(part);
-    }
-    sql.push('`');
-}
-
-/// Appends the column of a field: its name in capitals, as YCSB's README has
-/// it; MySQL takes either case for the same.
-fn column(sql: &mut String, field: &str) {
-    let start = sql.len();
-    quote(sql, field);
-    sql[start..].make_ascii_uppercase();
-}
-
-/// Begins a SELECT of the fields wanted.
-///
-/// All fields are `*`, as in YCSB: the table knows best which it has.
-fn select(sql: &mut String, table: &str, fields: &FieldSelection) {
-    sql.clear();
-    sql.push_str("SELECT ");
-    if fields.is_all() {
-        sql.push('*');
-    }
-    for (index, name) in fields.iter().enumerate() {
-        sql.push_str(if index == 0 { "" } else { ", " });
-        column(sql, name);
-    }
-    sql.push_str(" FROM ");
-    quote(sql, table);
-}
-
-/// `UPDATE`; the key is the last parameter.
-fn update(sql: &mut String, table: &str, fields: &Record) {
-    sql.clear();
-    sql.push_str("UPDATE ");
-    quote(sql, table);
-    sql.push_str(" SET ");
-    for (index, (name, _)) in fields.iter().enumerate() {
-        sql.push_str(if index == 0 { "" } else { ", " });
-        column(sql, name);
-        sql.push_str(" = ?");
-    }
-    if fields.is_empty() {
-        // SQL must set something; this still tells whether the record is there.
-        sql.push_str("YCSB_KEY = YCSB_KEY");
-    }
-    sql.push_str(" WHERE YCSB_KEY = ?");
-}
-
-/// `INSERT` of so many rows, the key before the fields in each.
-fn insert<'a>(sql: &mut String, table: &str, fields: impl Iterator<Item = &'a str>, rows: usize) {
-    sql.clear();
-    sql.push_str("INSERT INTO ");
-    quote(sql, table);
-    sql.push_str(" (YCSB_KEY");
-    let mut count = 0;
-    for name in fields {
-        sql.push_str(", ");
-        column(sql, name);
-        count += 1;
-    }
-    sql.push_str(") VALUES ");
-    for row in 0..rows {
-        sql.push_str(if row == 0 { "(?" } else { ", (?" });
-        for _ in 0..count {
-            sql.push_str(", ?");
-        }
-        sql.push(')');
-    }
-}
-
-/// The fields that any of the records has, in the order in which they come.
-fn columns_of(records: &[(String, Record)]) -> Vec<&str> {
-    let mut columns: Vec<&str> = Vec::new();
-    for (_, record) in records {
-        // Records of a workload are alike: the common case is one comparison.
-        if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
-            continue;
-        }
-        for (field, _) in record.iter() {
-            if !columns.contains(&field) {
-                columns.push(field);
-            }
-        }
-    }
-    columns
-}
-
 /// The statement that makes the table.
 pub(super) fn create_table(value_type: &str, schema: &Schema) -> String {
     let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
-    quote(&mut sql, &schema.table);
+    QUOTES.name(&mut sql, &schema.table);
     // Bytes: no collation makes two keys one, or has an order of its own.
     sql.push_str(" (YCSB_KEY VARBINARY(1024) PRIMARY KEY");
     for field in &schema.fields {
         sql.push_str(", ");
-        column(&mut sql, field);
+        QUOTES.column(&mut sql, field);
         sql.push(' ');
         sql.push_str(value_type);
         if value_type != "longblob" {

@@ -186,7 +186,7 @@ impl Client for PostgresClient {
         if records.is_empty() {
             return Outcome::OK;
         }
-        let columns = columns_of(records);
+        let columns = Record::fields_of_all(records);
         sql::copy(&mut self.sql, self.layout, table, &columns);
         let (layout, mut buffer) = (self.layout, std::mem::take(&mut self.copy));
         let mut document = std::mem::take(&mut self.document);
@@ -358,23 +358,6 @@ fn take_record(
         }
     }
     Ok(())
-}
-
-/// The fields that any of the records has, in the order in which they come.
-fn columns_of(records: &[(String, Record)]) -> Vec<&str> {
-    let mut columns: Vec<&str> = Vec::new();
-    for (_, record) in records {
-        // Records of a workload are alike: the common case is one comparison.
-        if record.iter().map(|(field, _)| field).eq(columns.iter().copied()) {
-            continue;
-        }
-        for (field, _) in record.iter() {
-            if !columns.contains(&field) {
-                columns.push(field);
-            }
-        }
-    }
-    columns
 }
 
 /// A value as COPY in binary takes it: its length, and then its bytes.
