@@ -152,6 +152,7 @@ impl Url {
     }
 }
 
+#[cfg(feature = "url")]
 fn host_and_port(server: &str) -> Result<(String, Option<u16>), String> {
     // A colon within brackets belongs to an IPv6 address.
     let split = server.rfind(']').map_or(0, |end| end + 1);
@@ -171,6 +172,7 @@ fn host_and_port(server: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// Without percent signs and what they stand for.
+#[cfg(feature = "url")]
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
