@@ -67,7 +67,10 @@ pub const REST: WorkloadInfo = WorkloadInfo {
     name: "rest",
     classes: &["site.ycsb.workloads.RestWorkload", "com.yahoo.ycsb.workloads.RestWorkload"],
     summary: "URLs of traces, one trace a verb, for web services (store rest)",
-    details: "YCSB's REST workload: each verb chooses from the URLs of a file of its own, the first the most popular under               zipfian; writes carry random text in the field 'data'. The service has its data already, or a load inserts               each URL that reads, updates and deletes ask for, once (YCSB's load does nothing). Any store takes it, the               URLs being its keys. workloads/rest is an example.",
+    details: "YCSB's REST workload: each verb chooses from the URLs of a file of its own, the first the most popular \
+              under zipfian; writes carry random text in the field 'data'. The service has its data already, or a load \
+              inserts each URL that reads, updates and deletes ask for, once (YCSB's load does nothing). Any store \
+              takes it, the URLs being its keys. workloads/rest is an example.",
     tables: &[rest::properties::PROPERTIES],
 };
 
