@@ -193,7 +193,7 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 once its percent signs are replaced".to_owned())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "url"))]
 mod tests {
     use super::*;
     use serval_model::properties::Origin;

@@ -166,8 +166,8 @@ mod tests {
         read(&text, &mut back).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(back, record);
         let mut other = Record::new();
-        let text = br#"{"n":null,"i":-1,"u":2,"f":1.5,"t":true,"l":[1,{"a":"b"}],"m":{"x":[]}}"#;
-        read(text, &mut other).unwrap_or_else(|error| panic!("{error}"));
+        let document = br#"{"n":null,"i":-1,"u":2,"f":1.5,"t":true,"l":[1,{"a":"b"}],"m":{"x":[]}}"#;
+        read(document, &mut other).unwrap_or_else(|error| panic!("{error}"));
         let expected = [
             ("i", "-1"),
             ("u", "2"),

@@ -401,6 +401,17 @@ fn a_connection_lost_under_an_operation_fails_it_alone() {
 }
 
 #[test]
+fn an_answer_before_the_end_of_the_request_does_not_hold_up_the_next() {
+    let (address, _held) = server::hasty(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", OK);
+    with_client(&at(&address, &[]), async |client| {
+        // More than sockets hold.
+        let outcome = client.insert("t", "k", &data(&vec![b'x'; 32 << 20])).await;
+        assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
+        assert_eq!(read(client, "k").await.0, Outcome::OK);
+    });
+}
+
+#[test]
 fn a_connection_that_was_closed_meanwhile_costs_no_operation() {
     let service = Service::start();
     with_client(&at(&service.address, &[]), async |client| {

@@ -216,13 +216,12 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether a request can be sent: not if the server has closed it.
+    /// Whether a request can be sent: not if the server has closed it, nor if
+    /// it answered the last one before it had read all of it.
     async fn is_ready(&mut self) -> bool {
         poll_fn(|context| {
-            if self.connection.as_mut().poll(context).is_ready() {
-                return Poll::Ready(false);
-            }
-            self.sender.poll_ready(context).map(|ready| ready.is_ok())
+            let closed = self.connection.as_mut().poll(context).is_ready();
+            Poll::Ready(!closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(()))))
         })
         .await
     }

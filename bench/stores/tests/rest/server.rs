@@ -187,3 +187,21 @@ pub(crate) fn scripted(connections: &[&[&'static [u8]]]) -> String {
     });
     address
 }
+
+/// A server that answers the first connection's request without reading it
+/// whole, and the second one's as it should. Nobody is hung up on while the
+/// second value is there.
+pub(crate) fn hasty(first: &'static [u8], second: &'static [u8]) -> (String, thread::JoinHandle<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = thread::spawn(move || {
+        let mut held = listener.accept().unwrap().0;
+        let _ = held.read(&mut [0; 100]);
+        held.write_all(first).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        request(&mut stream, &mut Vec::new());
+        stream.write_all(second).unwrap();
+        held
+    });
+    (address, thread)
+}
