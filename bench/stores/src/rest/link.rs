@@ -209,10 +209,13 @@ impl Alarm {
     }
 }
 
+/// What reads and writes when it is polled.
+type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
+
 /// A connection that is open.
 pub(super) struct Open {
     sender: http1::SendRequest<Payload>,
-    connection: Pin<Box<http1::Connection<TokioIo<Box<dyn Stream>>, Payload>>>,
+    connection: Pin<Box<Connection>>,
 }
 
 impl Open {
