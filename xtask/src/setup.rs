@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Mysql,
     /// A Cassandra for the store's tests.
     Cassandra,
+    /// An nginx for the tests of the store rest.
+    Rest,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -48,6 +50,8 @@ const PROGRAMS: &[Program] = &[
     // It makes the certificate of the server's TLS.
     Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
+    Program { name: "nginx", packages: &["nginx-light"], purpose: Purpose::Rest },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Rest },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

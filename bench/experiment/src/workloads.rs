@@ -5,6 +5,7 @@ use serval_workload::{
     Workload,
     core::{self, Circumstances, CoreWorkload},
     occupancy,
+    rest::{self, RestWorkload},
     timeseries::{self, TimeSeriesWorkload},
 };
 use std::{
@@ -61,8 +62,20 @@ pub const TIME_SERIES: WorkloadInfo = WorkloadInfo {
     tables: &[timeseries::properties::PROPERTIES],
 };
 
+/// Web services.
+pub const REST: WorkloadInfo = WorkloadInfo {
+    name: "rest",
+    classes: &["site.ycsb.workloads.RestWorkload", "com.yahoo.ycsb.workloads.RestWorkload"],
+    summary: "URLs of traces, one trace a verb, for web services (store rest)",
+    details: "YCSB's REST workload: each verb chooses from the URLs of a file of its own, the first the most popular \
+              under zipfian; writes carry random text in the field 'data'. The service has its data already, or a load \
+              inserts each URL that reads, updates and deletes ask for, once (YCSB's load does nothing). Any store \
+              takes it, the URLs being its keys. workloads/rest is an example.",
+    tables: &[rest::properties::PROPERTIES],
+};
+
 /// Every workload of this build, in the order in which help lists them.
-pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES];
+pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES, REST];
 
 /// The workload of a name or class.
 pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
@@ -91,6 +104,10 @@ pub fn open(info: &WorkloadInfo, reader: &mut Reader<'_>, facts: &Circumstances)
     if info.name == TIME_SERIES.name {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workload = TimeSeriesWorkload::open(reader, facts, now)?;
+        return Some(Opened { workload: Arc::new(workload), core: None });
+    }
+    if info.name == REST.name {
+        let workload = RestWorkload::open(reader, facts)?;
         return Some(Opened { workload: Arc::new(workload), core: None });
     }
     let core = CoreWorkload::open(reader, facts)?;

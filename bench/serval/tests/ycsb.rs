@@ -30,6 +30,22 @@ fn the_six_workloads_load_and_run_on_sqlite() {
 }
 
 #[test]
+fn the_rest_workload_loads_and_runs_where_its_traces_are() {
+    let place = folder();
+    std::fs::create_dir(place.path().join("workloads")).unwrap();
+    for name in ["rest", "rest-urls.txt", "rest-new-urls.txt"] {
+        std::fs::copy(workload(name), place.path().join("workloads").join(name)).unwrap();
+    }
+    let load = serval(place.path(), "load sqlite -P workloads/rest -threads 2").expect(0);
+    assert_eq!(load.value("[INSERT], Return=OK,"), 50.0);
+    let words = "run sqlite -P workloads/rest -threads 2 -p insertproportion=0";
+    let run = serval(place.path(), words).expect(0);
+    assert_eq!(run.value("[READ], Return=OK,") + run.value("[UPDATE], Return=OK,"), 10_000.0);
+    let lost = serval(place.path(), &format!("{words} -p url.trace.read=nowhere.txt")).expect(2);
+    assert!(lost.stderr.contains("nowhere.txt: cannot be read"), "{}", lost.stderr);
+}
+
+#[test]
 fn what_ycsbs_command_line_says_is_understood() {
     let place = folder();
     let file = workload("workloadc");

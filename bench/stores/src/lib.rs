@@ -12,6 +12,8 @@ mod delay;
 pub mod driver;
 pub mod java;
 mod jdbc;
+#[cfg(feature = "json")]
+mod json;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -20,6 +22,8 @@ pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod redis;
+#[cfg(feature = "rest")]
+pub mod rest;
 pub mod sqlite;
 #[cfg(feature = "tls")]
 mod tls;
@@ -107,6 +111,8 @@ stores! {
     mysql::Mysql,
     #[cfg(feature = "postgres")]
     postgres::Postgres,
+    #[cfg(feature = "rest")]
+    rest::Rest,
 }
 
 /// The stores that this build could have and has not.

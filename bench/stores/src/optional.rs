@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, MYSQL, POSTGRES];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, MYSQL, POSTGRES, REST];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -39,4 +39,10 @@ pub(crate) const POSTGRES: Optional = Optional {
     name: "postgres",
     aliases: &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"],
     summary: "PostgreSQL: a column a field, or one JSONB column of all",
+};
+
+pub(crate) const REST: Optional = Optional {
+    name: "rest",
+    aliases: &["http", "site.ycsb.webservice.rest.RestClient", "com.yahoo.ycsb.webservice.rest.RestClient"],
+    summary: "web services: GET, POST, PUT and DELETE over HTTP/1.1, with or without TLS",
 };

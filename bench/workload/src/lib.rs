@@ -9,6 +9,7 @@ pub mod hash;
 pub mod keys;
 pub mod occupancy;
 pub mod random;
+pub mod rest;
 pub mod timeseries;
 pub mod values;
 pub mod workload;

@@ -7,6 +7,7 @@ pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod redis;
 mod resp;
+pub(crate) mod rest;
 
 use crate::{Result, children::Children, setup::Purpose};
 
@@ -55,7 +56,7 @@ pub(crate) struct Kind {
 }
 
 /// Every kind, in the order in which they are started.
-pub(crate) const KINDS: &[Kind] = &[redis::KIND, cassandra::KIND, mysql::KIND, postgres::KIND];
+pub(crate) const KINDS: &[Kind] = &[redis::KIND, cassandra::KIND, mysql::KIND, postgres::KIND, rest::KIND];
 
 /// The kind of a name.
 pub(crate) fn kind(name: &str) -> Option<&'static Kind> {

@@ -15,7 +15,6 @@
 //! under way and is opened again by the next one.
 
 mod client;
-mod json;
 mod link;
 mod sql;
 

@@ -34,7 +34,7 @@ pub const YCSB_ZIPFIAN: f64 = 0.99;
 const RECORDS_UNKNOWN: u64 = i32::MAX as u64;
 
 /// Longest value. A record must fit in memory several times a client.
-const FIELD_LENGTH_MAX: u64 = 1 << 30;
+pub(crate) const FIELD_LENGTH_MAX: u64 = 1 << 30;
 
 /// Largest histogram file that is read.
 const HISTOGRAM_FILE_MAX: u64 = 16 << 20;

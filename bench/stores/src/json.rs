@@ -1,11 +1,12 @@
 //! A record as one JSON object of strings, as YCSB's `postgrenosql` has it.
+//! Shared by the stores that have such a layout.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serval_model::{Outcome, Record, Status};
 use std::fmt;
 
 /// Appends a record.
-pub(super) fn write(record: &Record, out: &mut Vec<u8>) -> Result<(), Outcome> {
+pub(crate) fn write(record: &Record, out: &mut Vec<u8>) -> Result<(), Outcome> {
     out.push(b'{');
     for (index, (field, value)) in record.iter().enumerate() {
         if index > 0 {
@@ -29,11 +30,12 @@ fn string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Moves the fields of an object into a record: strings as they are, null as
-/// a field that there is not, anything else as its JSON. The server has seen
-/// to it that it is JSON; what is no object has no fields.
-pub(super) fn read(document: &[u8], record: &mut Record) {
+/// a field that there is not, anything else as its JSON. Fails on what is no
+/// object.
+pub(crate) fn read(document: &[u8], record: &mut Record) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(document);
-    drop(reader.deserialize_map(Fields(record)));
+    reader.deserialize_map(Fields(record))?;
+    reader.end()
 }
 
 struct Fields<'a>(&'a mut Record);
@@ -161,10 +163,11 @@ mod tests {
         let mut text = Vec::new();
         write(&record, &mut text).unwrap_or_else(|outcome| panic!("{outcome:?}"));
         let mut back = Record::new();
-        read(&text, &mut back);
+        read(&text, &mut back).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(back, record);
         let mut other = Record::new();
-        read(br#"{"n":null,"i":-1,"u":2,"f":1.5,"t":true,"l":[1,{"a":"b"}],"m":{"x":[]}}"#, &mut other);
+        let document = br#"{"n":null,"i":-1,"u":2,"f":1.5,"t":true,"l":[1,{"a":"b"}],"m":{"x":[]}}"#;
+        read(document, &mut other).unwrap_or_else(|error| panic!("{error}"));
         let expected = [
             ("i", "-1"),
             ("u", "2"),
@@ -175,8 +178,9 @@ mod tests {
         ];
         assert_eq!(other, expected.iter().map(|(name, value)| (*name, value.as_bytes())).collect());
         let mut none = Record::new();
-        read(b"[1]", &mut none);
-        assert!(none.is_empty());
+        for wrong in [&b"[1]"[..], b"", b"{\"a\":", b"{} {}"] {
+            assert!(read(wrong, &mut none).is_err(), "{wrong:?}");
+        }
         let bytes = Record::from_iter([("x", &b"\xff"[..])]);
         assert_eq!(write(&bytes, &mut text).map_err(|outcome| outcome.status), Err(Status::BadRequest));
     }

@@ -1,0 +1,384 @@
+//! A connection: how it is opened, what one request on it is, and how it is
+//! opened again.
+//!
+//! hyper's connection is a future that does the reading and writing. Usually
+//! it is a task of its own; here the operation under way polls it, which
+//! spares every operation two changes of tasks. Between operations nobody
+//! polls it, so what the server did meanwhile is seen when the next begins.
+
+use super::target::Origin;
+use bytes::Bytes;
+use hyper::{
+    Request,
+    body::{Body, Frame, SizeHint},
+    client::conn::http1,
+    http::response::Parts,
+};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use serval_model::{Outcome, Status, StoreError};
+use std::{
+    convert::Infallible,
+    error::Error as _,
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    path::PathBuf,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    time::{self, Instant, Sleep},
+};
+use tokio_rustls::TlsConnector;
+
+/// Time between attempts to connect again, so that a server that is down is
+/// not asked by every operation.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A body to send: all of it, or none.
+#[derive(Debug)]
+pub(super) struct Payload(pub(super) Option<Bytes>);
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
+/// Whatever bytes go through.
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// How connections are made and what is waited for.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) connect_timeout: Duration,
+    pub(super) read_timeout: Option<Duration>,
+    /// Of an operation.
+    pub(super) timeout: Option<Duration>,
+    pub(super) response_max: u64,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Connector {
+    async fn stream(&self, origin: &Origin) -> io::Result<Box<dyn Stream>> {
+        let plain: Box<dyn Stream> = match &self.socket {
+            Some(path) => Box::new(UnixStream::connect(path).await?),
+            None => {
+                let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
+                stream.set_nodelay(true)?;
+                // Not in a box of its own unless TLS needs it to be.
+                Box::new(stream)
+            }
+        };
+        match (&self.tls, origin.https) {
+            (Some(config), true) => {
+                let connector = TlsConnector::from(Arc::clone(config));
+                Ok(Box::new(connector.connect(origin.server_name.clone(), plain).await?))
+            }
+            _ => Ok(plain),
+        }
+    }
+
+    /// Opens a connection.
+    pub(super) async fn open(&self, origin: &Origin) -> Result<Open, StoreError> {
+        let failed =
+            |problem: String| StoreError::new(origin.name.clone(), format!("cannot connect: {problem}"));
+        let opening = async {
+            let stream =
+                self.stream(origin).await.map_err(|error| failed(advise(&error, self.socket.is_some())))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(words(&error)))
+        };
+        let Ok(opened) = time::timeout(self.connect_timeout, opening).await else {
+            let problem = format!(
+                "no connection within {:?} (rest.connect.timeout). Does rest.url name the service's host and port, and \
+                 does it speak TLS if that begins with https?",
+                self.connect_timeout
+            );
+            return Err(failed(problem));
+        };
+        let (sender, connection) = opened?;
+        Ok(Open { sender, connection: Box::pin(connection) })
+    }
+}
+
+/// What went wrong, and what to do.
+fn advise(error: &io::Error, socket: bool) -> String {
+    let text = error.to_string();
+    let lower = text.to_lowercase();
+    let advice = if lower.contains("certificate") {
+        "Does rest.tls.roots hold the signer of the server's certificate, does that name the host of rest.url, and does \
+         the server want one of the client (rest.tls.certificate)?"
+    } else if lower.contains("tls") || error.kind() == io::ErrorKind::InvalidData {
+        "Does the server speak TLS at that port? If not, rest.url begins with http://"
+    } else if socket {
+        "Is the server running, and is rest.socket its socket?"
+    } else {
+        "Is the server running, and does rest.url name its host and port?"
+    };
+    format!("{text}. {advice}")
+}
+
+/// The words of an error and of what caused it.
+fn words(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// Why a request was not answered. All but the last close the connection.
+#[derive(Debug, Clone)]
+enum Failure {
+    /// The connection ended under it.
+    Lost(String),
+    /// The answer is no HTTP.
+    Nonsense(String),
+    /// The answer did not come in time.
+    Late(&'static str, Duration),
+    /// The answer is longer than allowed.
+    Long(u64),
+}
+
+impl Failure {
+    fn of(error: &hyper::Error) -> Failure {
+        if error.is_parse() { Failure::Nonsense(words(error)) } else { Failure::Lost(words(error)) }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let words = match self {
+            Failure::Lost(words) => {
+                return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {words}"));
+            }
+            Failure::Nonsense(words) => format!("the answer is no HTTP/1.1: {words}"),
+            Failure::Late(property, time) => format!("no answer within {time:?} ({property})"),
+            Failure::Long(max) => format!("the answer's body has more than {max} bytes (rest.response.max)"),
+        };
+        Outcome::error(words)
+    }
+}
+
+/// When a request has taken too long. One timer for all requests of a
+/// client: it is set anew only when it has run out, or stands too late.
+struct Alarm {
+    timer: Pin<Box<Sleep>>,
+    end: Instant,
+}
+
+impl Alarm {
+    /// The time is up at `end`.
+    fn set(&mut self, end: Instant) {
+        self.end = end;
+        if self.timer.is_elapsed() || self.timer.deadline() > end {
+            self.timer.as_mut().reset(end);
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.timer.as_mut().poll(context).is_ready() {
+            if self.timer.deadline() >= self.end {
+                return Poll::Ready(());
+            }
+            let end = self.end;
+            self.timer.as_mut().reset(end);
+        }
+        Poll::Pending
+    }
+}
+
+/// What reads and writes when it is polled.
+type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Payload>;
+
+/// A connection that is open.
+pub(super) struct Open {
+    sender: http1::SendRequest<Payload>,
+    connection: Pin<Box<Connection>>,
+}
+
+impl Open {
+    /// Whether a request can be sent: not if the server has closed it, nor if
+    /// it answered the last one before it had read all of it.
+    async fn is_ready(&mut self) -> bool {
+        poll_fn(|context| {
+            let closed = self.connection.as_mut().poll(context).is_ready();
+            Poll::Ready(!closed && matches!(self.sender.poll_ready(context), Poll::Ready(Ok(()))))
+        })
+        .await
+    }
+
+    /// Sends a request and reads its answer into `body`.
+    async fn exchange(
+        &mut self,
+        request: Request<Payload>,
+        connector: &Connector,
+        alarm: &mut Alarm,
+        body: &mut Vec<u8>,
+    ) -> Result<Parts, Failure> {
+        let start = Instant::now();
+        let whole = connector.timeout.map(|time| (start + time, "rest.operation.timeout", time));
+        let until = |now: Instant| {
+            let read = connector.read_timeout.map(|time| (now + time, "rest.read.timeout", time));
+            [whole, read].into_iter().flatten().min_by_key(|(end, ..)| *end)
+        };
+        let mut limit = until(start);
+        let mut late = |context: &mut Context<'_>, limit: Option<(Instant, &'static str, Duration)>| {
+            let Some((end, property, time)) = limit else { return Poll::Pending };
+            alarm.set(end);
+            alarm.poll(context).map(|()| Failure::Late(property, time))
+        };
+        let connection = &mut self.connection;
+        let mut ended = None;
+        // Everything that is waited for comes from the connection; once that
+        // has ended, what has not come will not.
+        let mut drive = |context: &mut Context<'_>| {
+            if ended.is_none()
+                && let Poll::Ready(result) = connection.as_mut().poll(context)
+            {
+                let closed = || Failure::Lost("the server closed it".to_owned());
+                ended = Some(result.map_or_else(|error| Failure::of(&error), |()| closed()));
+            }
+            ended.clone()
+        };
+        let mut response = pin!(self.sender.send_request(request));
+        let response = poll_fn(|context| {
+            let ended = drive(context);
+            match (response.as_mut().poll(context), ended) {
+                (Poll::Ready(result), _) => Poll::Ready(result.map_err(|error| Failure::of(&error))),
+                (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
+                (Poll::Pending, None) => late(context, limit).map(Err),
+            }
+        })
+        .await?;
+        let too_long = || Failure::Long(connector.response_max);
+        let (head, mut incoming) = response.into_parts();
+        if incoming.size_hint().lower() > connector.response_max {
+            return Err(too_long());
+        }
+        body.clear();
+        while !incoming.is_end_stream() {
+            limit = until(if connector.read_timeout.is_some() { Instant::now() } else { start });
+            let frame = poll_fn(|context| {
+                // First what is there, then what the connection brings.
+                let mut poll = Pin::new(&mut incoming).poll_frame(context);
+                let mut ended = None;
+                if poll.is_pending() {
+                    ended = drive(context);
+                    poll = Pin::new(&mut incoming).poll_frame(context);
+                }
+                match (poll, ended) {
+                    (Poll::Ready(frame), _) => {
+                        Poll::Ready(frame.transpose().map_err(|error| Failure::of(&error)))
+                    }
+                    (Poll::Pending, Some(failure)) => Poll::Ready(Err(failure)),
+                    (Poll::Pending, None) => late(context, limit).map(Err),
+                }
+            })
+            .await?;
+            let Some(frame) = frame else { break };
+            let Ok(data) = frame.into_data() else { continue };
+            if (body.len() + data.len()) as u64 > connector.response_max {
+                return Err(too_long());
+            }
+            body.extend_from_slice(&data);
+        }
+        Ok(head)
+    }
+}
+
+/// A client's place for a connection to one server.
+pub(super) struct Link {
+    pub(super) origin: Origin,
+    open: Option<Open>,
+    /// After a failure to open it: not before this.
+    retry_at: Option<Instant>,
+    alarm: Option<Alarm>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Link")
+            .field("origin", &self.origin.name)
+            .field("open", &self.open.is_some())
+            .finish()
+    }
+}
+
+impl Link {
+    /// A place whose connection is yet to be opened.
+    pub(super) fn new(origin: Origin) -> Self {
+        Link { origin, open: None, retry_at: None, alarm: None }
+    }
+
+    /// Opens the connection.
+    pub(super) async fn connect(&mut self, connector: &Connector) -> Result<(), StoreError> {
+        self.open = Some(connector.open(&self.origin).await?);
+        Ok(())
+    }
+
+    /// The connection as it is, or opened again.
+    async fn opened(&mut self, connector: &Connector) -> Result<&mut Open, Outcome> {
+        let ready = match &mut self.open {
+            Some(open) => open.is_ready().await,
+            None => false,
+        };
+        if !ready {
+            self.open = None;
+            if let Some(at) = self.retry_at.take() {
+                time::sleep_until(at).await;
+            }
+            match connector.open(&self.origin).await {
+                Ok(open) => self.open = Some(open),
+                Err(error) => {
+                    self.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
+                    return Err(Outcome::failed(Status::ServiceUnavailable, error.problem));
+                }
+            }
+        }
+        self.open.as_mut().ok_or_else(|| Outcome::error("no connection"))
+    }
+
+    /// Sends a request and reads its answer into `body`; returns the answer's
+    /// head.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Payload>,
+        connector: &Connector,
+        body: &mut Vec<u8>,
+    ) -> Result<Parts, Outcome> {
+        let mut alarm = self.alarm.take().unwrap_or_else(|| {
+            let now = Instant::now();
+            Alarm { timer: Box::pin(time::sleep_until(now)), end: now }
+        });
+        let open = self.opened(connector).await?;
+        let result = open.exchange(request, connector, &mut alarm, body).await;
+        self.alarm = Some(alarm);
+        result.map_err(|failure| {
+            // Nothing else can be sent on it: an answer may still be coming.
+            self.open = None;
+            failure.outcome()
+        })
+    }
+}

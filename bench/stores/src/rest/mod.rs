@@ -1,0 +1,485 @@
+//! Web services over HTTP/1.1, as YCSB's `rest` binding asks them.
+//!
+//! | verb | request | `data` layout: body | `json` layout: body |
+//! |---|---|---|---|
+//! | read | `GET` | the answer's body is the field `response` | the answer is an object of the fields |
+//! | insert | `POST`, or `PUT` (`rest.insert`) | the field `data` | an object of all fields |
+//! | update | `PUT`, or `PATCH` (`rest.update`) | the field `data` | an object of the fields given |
+//! | scan | none | | |
+//! | delete | `DELETE` | | |
+//!
+//! The URL is `rest.url` and the key: as it is in the `data` layout, where keys
+//! are the URLs of a trace; percent-encoded in the `json` layout, where keys
+//! are any text. What a status code means is in status.rs.
+//!
+//! A client has a connection of its own, kept from one operation to the next
+//! (link.rs). Redirections are not followed, nothing is tried again, nothing
+//! is cached.
+
+mod client;
+mod link;
+mod status;
+mod target;
+
+pub use client::RestClient;
+
+use crate::{
+    StoreInfo, optional,
+    tls::{self, Demand},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use link::Connector;
+use rustls::ClientConfig;
+use serval_model::{
+    Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use target::{Origin, Prefix};
+
+/// Where the service is.
+pub const URL: Property = Property::serval(
+    "rest.url",
+    Kind::Text,
+    "What the URLs of all operations begin with; the key follows. http:// or https://. Empty: keys are whole URLs, and \
+     a client keeps a connection to each server that they name.",
+)
+.default("http://127.0.0.1:8080/")
+.aliases(&["url.prefix"]);
+/// What a record is on the wire.
+pub const LAYOUT: Property = Property::serval(
+    "rest.layout",
+    Kind::Choice(&["data", "json"]),
+    "data, as YCSB: keys are URLs (of a trace: workload=rest), a write sends the field 'data' alone, and a read brings \
+     back the whole body as the field 'response'. json: keys are any text and are percent-encoded, a record is a JSON \
+     object of its fields; for all other workloads.",
+)
+.default("data");
+/// Method of an insert.
+pub const INSERT: Property = Property::serval(
+    "rest.insert",
+    Kind::Choice(&["post", "put"]),
+    "Method of an insert: post, as YCSB, or put, for services (WebDAV) that make records so.",
+)
+.default("post");
+/// Method of an update.
+pub const UPDATE: Property = Property::serval(
+    "rest.update",
+    Kind::Choice(&["put", "patch", "merge"]),
+    "How an update is sent: put, as YCSB (the fields given take the whole record's place); patch (PATCH with the fields \
+     given, for services that know JSON merge patches); merge (json layout only: GET, then PUT of the record with the \
+     fields given, two requests, between which another client's update can be lost).",
+)
+.default("put");
+/// Headers.
+pub const HEADERS: Property = Property::serval(
+    "rest.headers",
+    Kind::Text,
+    "Headers of every request: name, value, name, value, all separated by blanks. They stand in results, so no secrets. \
+     Without it, in the data layout: 'Accept */* Content-Type application/xml user-agent Mozilla/5.0', as YCSB; in the \
+     json layout JSON is what is sent and accepted.",
+)
+.aliases(&["headers"]);
+/// User of basic authentication.
+pub const USER: Property =
+    Property::serval("rest.user", Kind::Text, "User of basic authentication. Needs rest.password.");
+/// Password of basic authentication.
+pub const PASSWORD: Property =
+    Property::serval("rest.password", Kind::Text, "Password of basic authentication. Needs rest.user.");
+/// Bearer token.
+pub const TOKEN: Property =
+    Property::serval("rest.token", Kind::Text, "Token of bearer authentication; not with rest.user.");
+/// Time to connect.
+pub const CONNECT_TIMEOUT: Property = Property::serval(
+    "rest.connect.timeout",
+    Kind::SECONDS,
+    "Time in which a connection must be open, TLS included.",
+)
+.default("10")
+.unit("s")
+.aliases(&["timeout.con"]);
+/// Time between pieces of an answer.
+pub const READ_TIMEOUT: Property = Property::serval(
+    "rest.read.timeout",
+    Kind::SECONDS,
+    "Time in which the answer must begin, and then go on; 0: any.",
+)
+.default("10")
+.unit("s")
+.aliases(&["timeout.read"]);
+/// Time of an operation.
+pub const TIMEOUT: Property = Property::serval(
+    "rest.operation.timeout",
+    Kind::SECONDS,
+    "Time in which a request must be answered whole; 0: any. One that is late fails with ERROR and closes its connection.",
+)
+.default("10")
+.unit("s")
+.aliases(&["timeout.exec"]);
+/// Largest answer.
+pub const RESPONSE_MAX: Property = Property::serval(
+    "rest.response.max",
+    Kind::Size,
+    "Longest body of an answer that is read. A longer one fails its operation with ERROR and closes the connection.",
+)
+.default("64MiB")
+.unit("bytes");
+/// Unix socket.
+pub const SOCKET: Property = Property::serval(
+    "rest.socket",
+    Kind::Path,
+    "Unix socket to connect to instead of the host of rest.url, which is then a name only.",
+);
+/// Trusted signers.
+pub const TLS_ROOTS: Property = Property::serval(
+    "rest.tls.roots",
+    Kind::Path,
+    "PEM file of the signers to trust, for https. Without it: those that browsers trust.",
+);
+/// Whether any certificate will do.
+pub const TLS_ACCEPT_ANY: Property = Property::serval(
+    "rest.tls.insecure.accept.any.certificate",
+    Kind::Flag,
+    "Whether any certificate of the server will do, whoever signed it and whatever it names.",
+)
+.default("false");
+/// The client's certificate.
+pub const TLS_CERTIFICATE: Property = Property::serval(
+    "rest.tls.certificate",
+    Kind::Path,
+    "PEM file of the client's certificate, for servers that ask for one. Needs rest.tls.key.",
+);
+/// Its key.
+pub const TLS_KEY: Property =
+    Property::serval("rest.tls.key", Kind::Path, "PEM file of the certificate's private key.");
+/// YCSB's log.
+pub const LOG: Property =
+    Property::ignored("log.enable", "results count failures by their words, and no operation is printed.");
+/// YCSB's decompression.
+pub const COMPRESSION: Property = Property::ignored(
+    "response.compression",
+    "YCSB unpacks the answers to writes and throws them away; Serval asks for no compression and reads the bytes that come.",
+);
+
+const ALL: &[&Property] = &[
+    &URL,
+    &LAYOUT,
+    &INSERT,
+    &UPDATE,
+    &HEADERS,
+    &USER,
+    &PASSWORD,
+    &TOKEN,
+    &CONNECT_TIMEOUT,
+    &READ_TIMEOUT,
+    &TIMEOUT,
+    &RESPONSE_MAX,
+    &SOCKET,
+    &TLS_ROOTS,
+    &TLS_ACCEPT_ANY,
+    &TLS_CERTIFICATE,
+    &TLS_KEY,
+    &LOG,
+    &COMPRESSION,
+];
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::REST.name,
+    aliases: optional::REST.aliases,
+    summary: optional::REST.summary,
+    details: "A read is a GET of rest.url and the key, an insert a POST, an update a PUT, a delete a DELETE; there are no \
+              scans. By default keys are URLs and bodies are the field 'data', as YCSB's rest binding has it and \
+              workload=rest uses it. With rest.layout=json any workload runs, a record being a JSON object; values \
+              must then be UTF-8. An update by PUT puts the fields given in the place of the whole record: set \
+              rest.update=patch or merge, or writeallfields=true, for records of several fields. What an insert does \
+              with a record that is there is the service's affair. 2xx and 304 are OK; 400 BAD_REQUEST; 401, 403 and \
+              407 FORBIDDEN; 404 and 410 NOT_FOUND; 405 and 501 NOT_IMPLEMENTED; 408, 429 and 503 \
+              SERVICE_UNAVAILABLE; 409 and 412 ERROR; other 4xx BAD_REQUEST; other 5xx, and redirections, which are \
+              not followed, ERROR. Each client has a connection of its own (HTTP/1.1, kept alive); one that the \
+              service closed between two operations is opened again in the time of the next; one that is lost under \
+              an operation fails it with SERVICE_UNAVAILABLE; an answer that is late fails with ERROR. Nothing is \
+              tried again. Asynchronous: clients run on event loops.",
+    time_series: false,
+    properties: Table { heading: "rest", properties: ALL },
+};
+
+/// How a record is a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Data,
+    Json,
+}
+
+/// How an update is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Update {
+    Put,
+    Patch,
+    Merge,
+}
+
+/// What all clients know.
+#[derive(Debug)]
+struct Settings {
+    /// Where requests go; `None` if keys are whole URLs.
+    prefix: Option<Prefix>,
+    layout: Layout,
+    insert_puts: bool,
+    update: Update,
+    headers: HeaderMap,
+    connector: Connector,
+}
+
+/// A web service.
+#[derive(Debug)]
+pub struct Rest {
+    settings: Arc<Settings>,
+    /// What it says it is.
+    server: OnceLock<String>,
+}
+
+impl Rest {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Rest, Faults> {
+        let mut reader = Reader::new(properties);
+        let url = reader.text(&URL);
+        let prefix = match url.trim() {
+            "" => None,
+            url => Prefix::parse(url).map_err(|problem| reader.fault(&URL, problem)).ok(),
+        };
+        let layout = if reader.choice(&LAYOUT) == "json" { Layout::Json } else { Layout::Data };
+        let update = match reader.choice(&UPDATE) {
+            "patch" => Update::Patch,
+            "merge" => Update::Merge,
+            _ => Update::Put,
+        };
+        if update == Update::Merge && layout == Layout::Data {
+            reader.fault(
+                &UPDATE,
+                "needs rest.layout=json: there is nothing to merge in a record without fields",
+            );
+        }
+        if layout == Layout::Json && url.trim().is_empty() {
+            reader.fault(&URL, "must not be empty with rest.layout=json, whose keys are no URLs");
+        }
+        let insert_puts = reader.choice(&INSERT) == "put";
+        let headers = headers(&mut reader, layout);
+        let secure = prefix.as_ref().is_none_or(|prefix| prefix.origin.https);
+        let connector = Connector {
+            connect_timeout: some_time(&mut reader, &CONNECT_TIMEOUT),
+            read_timeout: any_time(&mut reader, &READ_TIMEOUT),
+            timeout: any_time(&mut reader, &TIMEOUT),
+            response_max: reader.size(&RESPONSE_MAX),
+            socket: reader.path(&SOCKET),
+            tls: tls(&mut reader, secure).map(Arc::new),
+        };
+        reader.finish()?;
+        let settings = Settings { prefix, layout, insert_puts, update, headers, connector };
+        Ok(Rest { settings: Arc::new(settings), server: OnceLock::new() })
+    }
+
+    fn address(&self) -> &str {
+        self.settings.prefix.as_ref().map_or("the servers that keys name", |prefix| &prefix.text)
+    }
+}
+
+/// A time that cannot be 0.
+fn some_time(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
+    let time = reader.duration(property);
+    if time.is_zero() {
+        reader.fault(property, "must be more than 0");
+    }
+    time
+}
+
+/// A time; `None` for 0.
+fn any_time(reader: &mut Reader<'_>, property: &'static Property) -> Option<Duration> {
+    Some(reader.duration(property)).filter(|time| !time.is_zero())
+}
+
+/// The headers of every request but Host.
+fn headers(reader: &mut Reader<'_>, layout: Layout) -> HeaderMap {
+    let default = match layout {
+        Layout::Data => "Accept */* Content-Type application/xml user-agent Mozilla/5.0",
+        Layout::Json => "Accept application/json Content-Type application/json User-Agent serval",
+    };
+    let text = reader.optional_text(&HEADERS).unwrap_or_else(|| default.to_owned());
+    let mut headers = HeaderMap::new();
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    for pair in words.chunks(2) {
+        let &[name, value] = pair else {
+            reader.fault(&HEADERS, format!("'{}' has no value: names and values must alternate", pair[0]));
+            continue;
+        };
+        match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            (Ok(name), _) if [header::AUTHORIZATION, header::PROXY_AUTHORIZATION].contains(&name) => {
+                let problem = format!(
+                    "'{name}' would stand in results: set rest.user and rest.password, or rest.token"
+                );
+                reader.fault(&HEADERS, problem);
+            }
+            (Ok(name), _) if [header::CONTENT_LENGTH, header::TRANSFER_ENCODING].contains(&name) => {
+                reader.fault(&HEADERS, format!("'{name}' follows from the body: leave it out"));
+            }
+            (Ok(name), Ok(value)) => {
+                headers.append(name, value);
+            }
+            (Err(_), _) => reader.fault(&HEADERS, format!("'{name}' is no name of a header")),
+            (_, Err(_)) => reader.fault(&HEADERS, format!("'{value}' is no value of a header")),
+        }
+    }
+    if let Some(value) = authorization(reader) {
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    headers
+}
+
+fn authorization(reader: &mut Reader<'_>) -> Option<HeaderValue> {
+    let (user, password) = (reader.optional_text(&USER), reader.optional_text(&PASSWORD));
+    let token = reader.optional_text(&TOKEN);
+    if user.is_some() != password.is_some() {
+        reader.fault(&USER, "and rest.password need each other");
+    }
+    if user.as_ref().is_some_and(|user| user.contains(':')) {
+        reader.fault(&USER, "must have no colon: basic authentication cannot send it");
+    }
+    let (property, text) = match (user, password, token) {
+        (None, None, None) => return None,
+        (None, None, Some(token)) => (&TOKEN, format!("Bearer {token}")),
+        (user, password, None) => {
+            let both = format!("{}:{}", user.unwrap_or_default(), password.unwrap_or_default());
+            (&USER, format!("Basic {}", BASE64_STANDARD.encode(both)))
+        }
+        (_, _, Some(_)) => {
+            // Not with its value, which is a secret.
+            reader.fault_overall(
+                "rest.token and rest.user are two ways to say who asks: leave out one of them",
+            );
+            return None;
+        }
+    };
+    match HeaderValue::try_from(text) {
+        Ok(mut value) => {
+            value.set_sensitive(true);
+            Some(value)
+        }
+        Err(_) => {
+            reader.fault_overall(format!("{}: has a character that a header cannot carry", property.name));
+            None
+        }
+    }
+}
+
+/// How https connections are made; `None` where there are none.
+fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
+    let accept_any = reader.flag(&TLS_ACCEPT_ANY);
+    let files: [(&'static Property, Option<PathBuf>); 3] =
+        [&TLS_ROOTS, &TLS_CERTIFICATE, &TLS_KEY].map(|property| (property, reader.path(property)));
+    if !secure {
+        for (property, path) in &files {
+            if path.is_some() {
+                reader.fault(property, "needs rest.url to begin with https://");
+            }
+        }
+        if accept_any {
+            reader.fault(&TLS_ACCEPT_ANY, "needs rest.url to begin with https://");
+        }
+        return None;
+    }
+    let [(_, roots), (_, certificate), (_, key)] = files;
+    if accept_any && roots.is_some() {
+        reader.fault(&TLS_ACCEPT_ANY, "makes rest.tls.roots pointless: leave out one of them");
+    }
+    if certificate.is_some() != key.is_some() {
+        reader.fault(&TLS_CERTIFICATE, "and rest.tls.key need each other");
+    }
+    let roots = noted(reader, &TLS_ROOTS, tls::roots(roots.as_deref()));
+    let chain = certificate.and_then(|path| noted(reader, &TLS_CERTIFICATE, tls::certificates(&path)));
+    let key = key.and_then(|path| noted(reader, &TLS_KEY, tls::key(&path)));
+    let demand = if accept_any { Demand::Nothing } else { Demand::Full };
+    let config = tls::config(roots?, demand, chain.zip(key));
+    noted(reader, &TLS_CERTIFICATE, config)
+}
+
+fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, String>) -> Option<T> {
+    result.map_err(|problem| reader.fault(property, problem)).ok()
+}
+
+impl Store for Rest {
+    type Local = ();
+    type Client = RestClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        OperationKinds::ALL.without(OperationKind::Scan)
+    }
+
+    fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
+        let Some(prefix) = &self.settings.prefix else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            StoreError::new(prefix.origin.name.clone(), format!("no event loop: {error}"))
+        })?;
+        let server = runtime.block_on(client::greet(&self.settings, prefix))?;
+        // A second preparation finds the same.
+        let _ = self.server.set(server);
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let settings = &self.settings;
+        let time = |time: Option<Duration>| {
+            time.map_or("none".to_owned(), |time| units::format_duration(time.as_nanos() as u64))
+        };
+        let mut facts: Vec<(String, String)> = [
+            ("address", self.address().to_owned()),
+            ("layout", if settings.layout == Layout::Json { "json" } else { "data" }.to_owned()),
+            ("insert", if settings.insert_puts { "PUT" } else { "POST" }.to_owned()),
+            (
+                "update",
+                match settings.update {
+                    Update::Put => "PUT",
+                    Update::Patch => "PATCH",
+                    Update::Merge => "GET and PUT",
+                }
+                .to_owned(),
+            ),
+            ("connections", "one a client".to_owned()),
+            ("timeout", time(settings.connector.timeout)),
+            ("read timeout", time(settings.connector.read_timeout)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        if let Some(socket) = &settings.connector.socket {
+            facts.push(("socket".to_owned(), socket.display().to_string()));
+        }
+        if settings.prefix.as_ref().is_some_and(|prefix| prefix.origin.https) {
+            facts.push(("tls".to_owned(), "true".to_owned()));
+        }
+        if let Some(server) = self.server.get().filter(|server| !server.is_empty()) {
+            facts.push(("server".to_owned(), server.clone()));
+        }
+        facts
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<RestClient, StoreError> {
+        let mut client = RestClient::new(Arc::clone(&self.settings));
+        if let Some(prefix) = &self.settings.prefix {
+            client.connect(Origin::clone(&prefix.origin)).await?;
+        }
+        Ok(client)
+    }
+}

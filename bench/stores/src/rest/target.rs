@@ -1,0 +1,185 @@
+//! Where a request goes: URLs, taken apart and put together.
+
+use super::Layout;
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::{
+    Uri,
+    header::HeaderValue,
+    http::uri::{Authority, Scheme},
+};
+use rustls::pki_types::ServerName;
+
+/// A server: what a connection is opened to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) https: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Host and port as the URL has them, for the Host header.
+    pub(super) authority: HeaderValue,
+    /// For people.
+    pub(super) name: String,
+    /// What a certificate must name.
+    pub(super) server_name: ServerName<'static>,
+}
+
+impl Origin {
+    fn new(https: bool, authority: &Authority) -> Result<Origin, String> {
+        if authority.as_str().contains('@') {
+            return Err("has a user in it: set rest.user and rest.password instead".to_owned());
+        }
+        let port = match authority.port() {
+            None if https => 443,
+            None => 80,
+            Some(port) => port.as_u16(),
+        };
+        // http takes a port that is no number for none.
+        let after = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+        if port == 0 || (authority.port().is_none() && !after.is_empty()) {
+            return Err(format!("'{authority}' is no host and port"));
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let wrong = |_| format!("'{authority}' is no host and port");
+        let server_name = ServerName::try_from(host.clone()).map_err(wrong)?;
+        let text =
+            HeaderValue::try_from(authority.as_str()).map_err(|_| format!("'{authority}' is no host"))?;
+        let name = format!("rest at {}://{authority}", if https { "https" } else { "http" });
+        Ok(Origin { https, host, port, authority: text, name, server_name })
+    }
+}
+
+/// What all URLs begin with.
+#[derive(Debug, Clone)]
+pub(super) struct Prefix {
+    pub(super) origin: Origin,
+    /// Path, and perhaps a query, that keys are appended to.
+    path: String,
+    /// For people.
+    pub(super) text: String,
+}
+
+impl Prefix {
+    /// Takes a URL apart. What follows the host may be incomplete: `/a?id=`.
+    pub(super) fn parse(url: &str) -> Result<Prefix, String> {
+        let lower = url.to_ascii_lowercase();
+        let (https, rest) = if lower.starts_with("https://") {
+            (true, &url["https://".len()..])
+        } else if lower.starts_with("http://") {
+            (false, &url["http://".len()..])
+        } else {
+            return Err("must begin with http:// or https://".to_owned());
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let authority: Authority =
+            authority.parse().map_err(|_| format!("'{authority}' is no host and port"))?;
+        let origin = Origin::new(https, &authority)?;
+        let prefix = Prefix { origin, path: path.to_owned(), text: url.to_owned() };
+        match prefix.uri("", Layout::Data) {
+            Some(_) if !path.contains('#') => Ok(prefix),
+            _ => Err(format!("'{path}' is no beginning of a path")),
+        }
+    }
+
+    /// The path and query of a key; `None` if they are no URL's.
+    pub(super) fn uri(&self, key: &str, layout: Layout) -> Option<Uri> {
+        let mut buffer = BytesMut::with_capacity(self.path.len() + 1 + key.len());
+        let first = if self.path.is_empty() && layout == Layout::Data { key } else { &self.path };
+        if !first.starts_with('/') {
+            buffer.put_u8(b'/');
+        }
+        buffer.put_slice(self.path.as_bytes());
+        match layout {
+            Layout::Data => buffer.put_slice(key.as_bytes()),
+            Layout::Json => percent_encode(key, &mut buffer),
+        }
+        Uri::from_maybe_shared(buffer.freeze()).ok()
+    }
+}
+
+/// Takes a key that is a whole URL apart.
+pub(super) fn absolute(key: &str) -> Result<(Origin, Uri), String> {
+    let wrong = || format!("'{key}' is no URL that begins with http:// or https://, and rest.url is empty");
+    let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(key.as_bytes())).map_err(|_| wrong())?;
+    let parts = uri.into_parts();
+    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else { return Err(wrong()) };
+    if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+        return Err(wrong());
+    }
+    let origin = Origin::new(scheme == Scheme::HTTPS, &authority)?;
+    Ok((origin, parts.path_and_query.map_or_else(Uri::default, Uri::from)))
+}
+
+/// Appends a key as one segment of a path: letters, digits and `-._~` as they
+/// are, anything else as its bytes.
+fn percent_encode(key: &str, out: &mut BytesMut) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in key.as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.put_u8(byte),
+            _ => out.put_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_a_server_and_the_beginning_of_a_path() {
+        let path = |prefix: &str, key: &str, layout| {
+            let uri = Prefix::parse(prefix).unwrap().uri(key, layout);
+            uri.map_or_else(|| "none".to_owned(), |uri| uri.to_string())
+        };
+        for (prefix, key, expected) in [
+            ("http://h:1/", "a", "/a"),
+            ("http://h:1", "a", "/a"),
+            ("http://h:1", "/a", "/a"),
+            ("HTTPS://h/x/", "a/b?c=%20&d=1", "/x/a/b?c=%20&d=1"),
+            ("http://h/x?id=", "7", "/x?id=7"),
+            ("http://h?id=", "7", "/?id=7"),
+            ("http://h", "", "/"),
+            ("http://h/", "a#part", "/a"),
+            ("http://h/", "a b", "none"),
+        ] {
+            assert_eq!(path(prefix, key, Layout::Data), expected, "{prefix} {key}");
+        }
+        assert_eq!(path("http://h/t/", "user1", Layout::Json), "/t/user1");
+        assert_eq!(path("http://h/t/", "a b/ä?%\r\n", Layout::Json), "/t/a%20b%2F%C3%A4%3F%25%0D%0A");
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        let origin = |url: &str| {
+            let origin = Prefix::parse(url).unwrap().origin;
+            (origin.https, origin.host, origin.port, origin.authority.to_str().unwrap().to_owned())
+        };
+        assert_eq!(origin("http://a/"), (false, "a".into(), 80, "a".into()));
+        assert_eq!(origin("https://a.b"), (true, "a.b".into(), 443, "a.b".into()));
+        assert_eq!(origin("http://[::1]:8080/x"), (false, "::1".into(), 8080, "[::1]:8080".into()));
+        for wrong in
+            ["", "h:1/", "ftp://h/", "http://", "http:///x", "http://h:0/", "http://h:x/", "http://h:70000/"]
+        {
+            assert!(Prefix::parse(wrong).is_err(), "{wrong}");
+        }
+        for (wrong, words) in [
+            ("http://u:p@h/", "rest.user"),
+            ("http://h/a b", "no beginning"),
+            ("http://h/a#b", "no beginning"),
+        ] {
+            let problem = Prefix::parse(wrong).unwrap_err();
+            assert!(problem.contains(words) && !problem.contains(":p@"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn whole_urls() {
+        let (origin, uri) = absolute("https://h:7/a?b").unwrap();
+        assert_eq!((origin.https, origin.port, uri.to_string()), (true, 7, "/a?b".into()));
+        assert_eq!(absolute("http://h").unwrap().1.to_string(), "/");
+        for wrong in ["a", "/a", "ftp://h/", "http://h/a b", ""] {
+            assert!(absolute(wrong).unwrap_err().contains("rest.url"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Web services: operations on the URLs of traces, after YCSB's
+//! `RestWorkload`, whose files it takes.
+//!
+//! A verb has a trace of its own: a file of URLs, one a line, the first
+//! `readrecordcount` of which are used. An operation draws its verb by the
+//! proportions and its URL from the verb's trace by the distribution, over the
+//! lines as they stand: line 0 is the most popular, nothing is scattered. A
+//! write carries one field, `data`, of random text.
+//!
+//! Example: `readproportion=0.9`, `updateproportion=0.1`, and `zipfian` with
+//! 0.99 over a trace of five URLs: the first gets 0.43 of the reads.
+//!
+//! A load, which YCSB has none of, inserts each URL that reads, updates and
+//! deletes may ask for, once, in the order of their traces, so that a service
+//! without data can be measured too.
+//!
+//! # What YCSB does otherwise
+//!
+//! * It reads all four traces, used or not. Here only those whose proportion
+//!   is above 0.
+//! * `exponential` can draw a line behind the last, and then asks for a URL
+//!   that ends in `null`. Here it is drawn again.
+//! * Scans and read-modify-writes become reads without a word. Here they are
+//!   refused.
+//! * `fieldlengthdistribution=zipfian` ignores `minfieldlength`: kept, sizes
+//!   are from 1.
+
+pub mod properties;
+mod trace;
+
+pub use trace::{TRACE_FILE_MAX, Trace, URL_LENGTH_MAX};
+
+use crate::{
+    core::{Circumstances, Phase, field_lengths, properties as c},
+    distribution::{
+        Discrete, DistributionError, ExactZipf, Exponential, Hotspot, LengthChooser, Sequential, Uniform,
+        Zipfian,
+    },
+    random::Rng,
+    values,
+    workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload},
+};
+use properties as p;
+use serval_model::{
+    Operation, OperationKind, Record, Schema,
+    properties::{Property, Reader},
+};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// The field of a write, by YCSB's name.
+const DATA: &str = "data";
+
+/// Sets the random numbers of a load's values apart from those of clients.
+const LOADED: u64 = 0x5245_5354_4c4f_4144;
+
+/// Below this share of draws that fall into the trace, drawing again would
+/// take long.
+const EXPONENTIAL_SHARE_MIN: f64 = 0.01;
+
+/// How a line of a trace is chosen.
+#[derive(Debug, Clone)]
+enum Chooser {
+    Uniform(Uniform),
+    Zipfian(Zipfian),
+    Hotspot(Hotspot),
+    Exponential(Exponential, u64),
+    Sequential(Sequential),
+    ExactZipf(ExactZipf),
+}
+
+impl Chooser {
+    #[inline]
+    fn draw(&mut self, rng: &mut Rng) -> u64 {
+        match self {
+            Chooser::Uniform(uniform) => uniform.draw(rng),
+            Chooser::Zipfian(zipfian) => zipfian.next(rng),
+            Chooser::Hotspot(hotspot) => hotspot.draw(rng),
+            Chooser::Sequential(sequential) => sequential.draw(),
+            Chooser::ExactZipf(zipf) => zipf.draw(rng),
+            Chooser::Exponential(exponential, lines) => loop {
+                // An infinite one saturates, and is too far as well.
+                let line = exponential.draw(rng) as u64;
+                if line < *lines {
+                    return line;
+                }
+            },
+        }
+    }
+}
+
+/// A verb of the mix.
+#[derive(Debug, Clone)]
+struct Verb {
+    kind: OperationKind,
+    trace: Arc<Trace>,
+    chooser: Chooser,
+}
+
+/// How bodies are made.
+#[derive(Debug, Clone)]
+struct Bodies {
+    sizes: LengthChooser,
+    compressibility: f64,
+}
+
+impl Bodies {
+    fn push(&mut self, record: &mut Record, rng: &mut Rng) {
+        let size = self.sizes.draw(rng) as usize;
+        record.push_with(DATA, |out| values::write_random(out, size, self.compressibility, rng));
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    phase: Phase,
+    verbs: Vec<Verb>,
+    mix: Discrete,
+    demands: Vec<Demand>,
+    bodies: Bodies,
+    // A load's own.
+    load: Vec<String>,
+    next_load: AtomicU64,
+    keep_going: bool,
+}
+
+/// The REST workload.
+#[derive(Debug, Clone)]
+pub struct RestWorkload(Arc<Shared>);
+
+fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, DistributionError>) -> Option<T> {
+    result.map_err(|error| reader.fault(property, error)).ok()
+}
+
+fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Chooser> {
+    let property = if reader.given(verb.distribution) { verb.distribution } else { &p::REQUEST_DISTRIBUTION };
+    if reader.text(property).eq_ignore_ascii_case("latest") {
+        reader.fault(property, "a trace has no latest URL: use hotspot, zipfian or exponential");
+        return None;
+    }
+    match reader.choice(property) {
+        "zipfian" => {
+            let zipfian = Zipfian::of(lines, reader.number(verb.exponent));
+            noted(reader, verb.exponent, zipfian).map(Chooser::Zipfian)
+        }
+        "exactzipfian" => {
+            let zipf = ExactZipf::new(lines, reader.number(verb.exponent));
+            noted(reader, verb.exponent, zipf).map(Chooser::ExactZipf)
+        }
+        "hotspot" => {
+            let hot = reader.number(&c::HOTSPOT_DATA_FRACTION);
+            let share = reader.number(&c::HOTSPOT_OPERATION_FRACTION);
+            noted(reader, property, Hotspot::new(0, lines - 1, hot, share)).map(Chooser::Hotspot)
+        }
+        "exponential" => {
+            let percentile = reader.number(&c::EXPONENTIAL_PERCENTILE);
+            let width = lines as f64 * reader.number(&c::EXPONENTIAL_FRACTION);
+            let exponential = noted(reader, property, Exponential::new(percentile, width))?;
+            if 1.0 - libm::exp(-exponential.gamma() * lines as f64) < EXPONENTIAL_SHARE_MIN {
+                let problem = "is so large that hardly a draw falls into the trace: take a smaller one";
+                reader.fault(&c::EXPONENTIAL_FRACTION, problem);
+                return None;
+            }
+            Some(Chooser::Exponential(exponential, lines))
+        }
+        "sequential" => noted(reader, property, Sequential::new(0, lines - 1)).map(Chooser::Sequential),
+        _ => noted(reader, property, Uniform::new(0, lines - 1)).map(Chooser::Uniform),
+    }
+}
+
+/// Reads the verbs with their traces; faults of all of them are noted.
+fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
+    // In the order of YCSB's walk over the shares.
+    let all = [
+        (&p::READ, OperationKind::Read),
+        (&p::UPDATE, OperationKind::Update),
+        (&p::INSERT, OperationKind::Insert),
+        (&p::DELETE, OperationKind::Delete),
+    ];
+    for property in [&c::SCAN_PROPORTION, &c::READ_MODIFY_WRITE_PROPORTION] {
+        if reader.number(property) > 0.0 {
+            reader.fault(
+                property,
+                "the REST workload has reads, updates, inserts and deletes only: set it to 0",
+            );
+        }
+    }
+    let (mut verbs, mut weights, mut demands) = (Vec::new(), Vec::new(), Vec::new());
+    let mut known: Vec<(PathBuf, u64, Arc<Trace>)> = Vec::new();
+    let mut whole = true;
+    for (verb, kind) in all {
+        let share = reader.number(verb.proportion);
+        if share <= 0.0 {
+            continue;
+        }
+        weights.push(share);
+        demands.push(Demand { kind, because: format!("{}={share}", verb.proportion.name) });
+        let path = reader.path(verb.trace).unwrap_or_default();
+        let count = reader.optional_count(verb.count).unwrap_or(u64::MAX);
+        let same = known.iter().find(|(other, most, _)| *other == path && *most == count);
+        let trace = match same {
+            Some((_, _, trace)) => Some(Arc::clone(trace)),
+            None => match Trace::read(&path, count) {
+                Ok(trace) => {
+                    let trace = Arc::new(trace);
+                    known.push((path, count, Arc::clone(&trace)));
+                    Some(trace)
+                }
+                Err(problem) => {
+                    reader.fault(verb.trace, problem);
+                    None
+                }
+            },
+        };
+        // Faults of the distribution are told even without the trace.
+        let chooser = chooser(reader, verb, trace.as_ref().map_or(1, |trace| trace.len()));
+        match (trace, chooser) {
+            (Some(trace), Some(chooser)) => verbs.push(Verb { kind, trace, chooser }),
+            _ => whole = false,
+        }
+    }
+    if weights.is_empty() {
+        let names = all.map(|(verb, _)| verb.proportion.name).join(", ");
+        reader.fault_overall(format!("there is nothing to do: all of {names} are 0"));
+        return None;
+    }
+    whole.then_some((verbs, weights, demands))
+}
+
+fn sizes(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+    if reader.choice(&c::FIELD_LENGTH_DISTRIBUTION) != "zipfian" {
+        return field_lengths(reader);
+    }
+    let (longest, exponent) = (reader.size(&c::FIELD_LENGTH), reader.number(&p::SIZE_EXPONENT));
+    if longest > crate::core::FIELD_LENGTH_MAX {
+        let most = crate::core::FIELD_LENGTH_MAX;
+        reader.fault(&c::FIELD_LENGTH, format!("a body may have at most {most} bytes"));
+        return None;
+    }
+    let property = if longest == 0 { &c::FIELD_LENGTH } else { &p::SIZE_EXPONENT };
+    noted(reader, property, Zipfian::new(1, longest, exponent)).map(LengthChooser::Zipfian)
+}
+
+impl RestWorkload {
+    /// From its properties. Faults go to the reader; `None` when there were
+    /// some without which nothing can be built.
+    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<RestWorkload> {
+        let verbs = verbs(reader);
+        let sizes = sizes(reader);
+        let compressibility = reader.number(&c::COMPRESSIBILITY);
+        let keep_going = reader.flag(&c::INSERT_KEEP_GOING);
+        let (verbs, weights, demands) = verbs?;
+        let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
+        let mut load = Vec::new();
+        if facts.phase == Phase::Load {
+            let mut seen = HashSet::new();
+            let needed = verbs.iter().filter(|verb| verb.kind != OperationKind::Insert);
+            load.extend(
+                needed.flat_map(|verb| verb.trace.iter()).filter(|url| seen.insert(*url)).map(str::to_owned),
+            );
+            if load.is_empty() {
+                reader.fault_overall(
+                    "there is nothing to load: a load inserts the URLs of reads, updates and deletes, and all of their \
+                     proportions are 0",
+                );
+            }
+        }
+        Some(RestWorkload(Arc::new(Shared {
+            phase: facts.phase,
+            verbs,
+            mix: mix?,
+            demands,
+            bodies: Bodies { sizes: sizes?, compressibility },
+            load,
+            next_load: AtomicU64::new(0),
+            keep_going,
+        })))
+    }
+}
+
+impl Workload for RestWorkload {
+    fn schema(&self) -> Schema {
+        Schema { table: "usertable".into(), fields: vec![DATA.into()] }
+    }
+
+    fn demands(&self) -> Vec<Demand> {
+        match self.0.phase {
+            Phase::Load => vec![Demand { kind: OperationKind::Insert, because: "a load".into() }],
+            Phase::Run => self.0.demands.clone(),
+        }
+    }
+
+    fn units(&self) -> Option<u64> {
+        (self.0.phase == Phase::Load).then_some(self.0.load.len() as u64)
+    }
+
+    fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
+        let (shared, bodies) = (Arc::clone(&self.0), self.0.bodies.clone());
+        match self.0.phase {
+            Phase::Load => Box::new(Loader { shared, bodies, seed: place.seed }),
+            Phase::Run => Box::new(Mixer { verbs: shared.verbs.clone(), shared, bodies, rng }),
+        }
+    }
+}
+
+/// A client of a run.
+struct Mixer {
+    shared: Arc<Shared>,
+    verbs: Vec<Verb>,
+    bodies: Bodies,
+    rng: Rng,
+}
+
+impl ClientWorkload for Mixer {
+    fn step(&mut self, _: Last<'_>, operation: &mut Operation) -> Step {
+        let verb = &mut self.verbs[self.shared.mix.draw(&mut self.rng)];
+        operation.begin(verb.kind);
+        operation.key.push_str(verb.trace.url(verb.chooser.draw(&mut self.rng)));
+        if matches!(verb.kind, OperationKind::Insert | OperationKind::Update) {
+            self.bodies.push(&mut operation.record, &mut self.rng);
+        }
+        Step::Issue { more: false }
+    }
+}
+
+/// A client of a load.
+struct Loader {
+    shared: Arc<Shared>,
+    bodies: Bodies,
+    /// A body follows from the run's seed and its number: which of several
+    /// clients sends it is chance.
+    seed: u64,
+}
+
+impl ClientWorkload for Loader {
+    fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
+        if let Last::Outcome(outcome, _) = last {
+            return Step::End(End { stop: !outcome.is_ok() && !self.shared.keep_going, ..End::of(outcome) });
+        }
+        let number = self.shared.next_load.fetch_add(1, Relaxed);
+        let Some(url) = self.shared.load.get(number as usize) else { return Step::Stop };
+        operation.begin(OperationKind::Insert);
+        operation.key.push_str(url);
+        self.bodies.push(&mut operation.record, &mut Rng::stream(self.seed ^ LOADED, number));
+        Step::Issue { more: true }
+    }
+}

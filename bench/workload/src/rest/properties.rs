@@ -1,0 +1,164 @@
+//! The REST workload's properties: YCSB's, and what Serval adds.
+
+use crate::core::properties as core;
+use serval_model::properties::{Kind, Property, Table};
+
+/// How URLs are chosen.
+const DISTRIBUTIONS: Kind =
+    Kind::Choice(&["uniform", "zipfian", "hotspot", "exponential", "sequential", "exactzipfian"]);
+
+const SAME: &str = "As requestdistribution, and without it that, for this verb alone.";
+
+/// A constant of Zipf's law.
+const EXPONENT: Kind = Kind::Number { min: 0.0, max: 100.0 };
+
+const EXPONENT_MEANING: &str = "Zipf's constant for this verb, with requestdistribution zipfian (below 1) or exactzipfian (any above 0).";
+
+const TOP: &str =
+    "How many URLs of the trace are used, the first ones; all if it has fewer, or without this.";
+
+/// The properties of one verb.
+#[derive(Debug, Clone, Copy)]
+pub struct Verb {
+    /// Its share of the operations.
+    pub proportion: &'static Property,
+    /// The file of its URLs.
+    pub trace: &'static Property,
+    /// How many of them are used.
+    pub count: &'static Property,
+    /// How one is chosen.
+    pub distribution: &'static Property,
+    /// The constant of Zipf's law.
+    pub exponent: &'static Property,
+}
+
+macro_rules! verb {
+    ($verb:ident, $word:literal, $http:literal, $proportion:ident,
+     $trace:ident, $count:ident, $distribution:ident, $exponent:ident) => {
+        #[doc = concat!("The trace of ", $word, "s.")]
+        pub const $trace: Property = Property::ycsb(
+            concat!("url.trace.", $word),
+            Kind::Path,
+            concat!(
+                "File of the URLs for HTTP ",
+                $http,
+                ", one a line; the store puts its prefix before them. Read only \
+                 if ",
+                $word,
+                "proportion is above 0."
+            ),
+        )
+        .default(concat!($word, "trace.txt"));
+        #[doc = concat!("How much of the trace of ", $word, "s is used.")]
+        pub const $count: Property =
+            Property::ycsb(concat!($word, "recordcount"), Kind::POSITIVE, TOP).unit("URLs");
+        #[doc = concat!("How the URLs of ", $word, "s are chosen.")]
+        pub const $distribution: Property =
+            Property::serval(concat!($word, "requestdistribution"), DISTRIBUTIONS, SAME);
+        #[doc = concat!("Zipf's constant of ", $word, "s.")]
+        pub const $exponent: Property =
+            Property::ycsb(concat!($word, "zipfconstant"), EXPONENT, EXPONENT_MEANING).default("0.99");
+        #[doc = concat!("What belongs to ", $word, "s.")]
+        pub const $verb: Verb = Verb {
+            proportion: &core::$proportion,
+            trace: &$trace,
+            count: &$count,
+            distribution: &$distribution,
+            exponent: &$exponent,
+        };
+    };
+}
+
+verb!(READ, "read", "GET", READ_PROPORTION, READ_TRACE, READ_COUNT, READ_DISTRIBUTION, READ_EXPONENT);
+verb!(
+    INSERT,
+    "insert",
+    "POST",
+    INSERT_PROPORTION,
+    INSERT_TRACE,
+    INSERT_COUNT,
+    INSERT_DISTRIBUTION,
+    INSERT_EXPONENT
+);
+verb!(
+    UPDATE,
+    "update",
+    "PUT",
+    UPDATE_PROPORTION,
+    UPDATE_TRACE,
+    UPDATE_COUNT,
+    UPDATE_DISTRIBUTION,
+    UPDATE_EXPONENT
+);
+verb!(
+    DELETE,
+    "delete",
+    "DELETE",
+    DELETE_PROPORTION,
+    DELETE_TRACE,
+    DELETE_COUNT,
+    DELETE_DISTRIBUTION,
+    DELETE_EXPONENT
+);
+
+/// How URLs are chosen, for all verbs.
+pub const REQUEST_DISTRIBUTION: Property = Property::ycsb(
+    "requestdistribution",
+    DISTRIBUTIONS,
+    "How a URL is chosen from a trace: uniform; zipfian (YCSB's formula, the first line the most popular, nothing \
+     scattered); hotspot (the first lines); exponential (likewise); sequential (line by line, all clients together, and \
+     again from the start: the trace as it was recorded); exactzipfian (Serval's: Zipf's law itself).",
+)
+.default("uniform");
+/// Zipf's constant of sizes.
+pub const SIZE_EXPONENT: Property = Property::ycsb(
+    "insertsizezipfconstant",
+    EXPONENT,
+    "Zipf's constant of the sizes of bodies, from 1 to fieldlength, with fieldlengthdistribution=zipfian; below 1.",
+)
+.default("0.99");
+/// YCSB's file that it does not read.
+pub const SIZE_FILE: Property = Property::ignored(
+    "fieldlengthdistfile",
+    "YCSB names it and does not read it; with fieldlengthdistribution=histogram the file is fieldlengthhistogram.",
+);
+
+/// The REST workload's table.
+pub const PROPERTIES: Table = Table {
+    heading: "REST workload",
+    properties: &[
+        &core::READ_PROPORTION,
+        &core::INSERT_PROPORTION,
+        &core::UPDATE_PROPORTION,
+        &core::DELETE_PROPORTION,
+        &READ_TRACE,
+        &INSERT_TRACE,
+        &UPDATE_TRACE,
+        &DELETE_TRACE,
+        &READ_COUNT,
+        &INSERT_COUNT,
+        &UPDATE_COUNT,
+        &DELETE_COUNT,
+        &REQUEST_DISTRIBUTION,
+        &READ_DISTRIBUTION,
+        &INSERT_DISTRIBUTION,
+        &UPDATE_DISTRIBUTION,
+        &DELETE_DISTRIBUTION,
+        &READ_EXPONENT,
+        &INSERT_EXPONENT,
+        &UPDATE_EXPONENT,
+        &DELETE_EXPONENT,
+        &core::HOTSPOT_DATA_FRACTION,
+        &core::HOTSPOT_OPERATION_FRACTION,
+        &core::EXPONENTIAL_PERCENTILE,
+        &core::EXPONENTIAL_FRACTION,
+        &core::FIELD_LENGTH,
+        &core::MIN_FIELD_LENGTH,
+        &core::FIELD_LENGTH_DISTRIBUTION,
+        &core::FIELD_LENGTH_HISTOGRAM,
+        &SIZE_EXPONENT,
+        &SIZE_FILE,
+        &core::COMPRESSIBILITY,
+        &core::INSERT_KEEP_GOING,
+    ],
+};

@@ -1,0 +1,160 @@
+//! A trace: the URLs of a file, one a line.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+/// Largest trace that is read: ten million URLs of 25 letters. It is kept in
+/// memory.
+pub const TRACE_FILE_MAX: u64 = 256 << 20;
+
+/// Longest URL, and more than servers take.
+pub const URL_LENGTH_MAX: usize = 64 << 10;
+
+/// Faults of a file that are told: one that is no trace has as many as lines.
+const FAULTS_MAX: usize = 10;
+
+/// URLs in the order of their file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    text: String,
+    /// Where each URL ends; a file is shorter than 4 GiB.
+    ends: Vec<u32>,
+}
+
+impl Trace {
+    /// Reads the first `most` URLs of a file. Faults say file and line.
+    pub fn read(path: &Path, most: u64) -> Result<Trace, String> {
+        let place = path.display();
+        let unreadable = |error: io::Error| format!("{place}: cannot be read: {error}");
+        let file = File::open(path).map_err(unreadable)?;
+        let size = file.metadata().map_err(unreadable)?.len();
+        if size > TRACE_FILE_MAX {
+            return Err(format!("{place}: has {size} bytes, at most {TRACE_FILE_MAX} are read"));
+        }
+        // What is no file may have more than it says.
+        Trace::parse(BufReader::new(file.take(TRACE_FILE_MAX)), &place.to_string(), most)
+    }
+
+    fn parse(mut lines: impl BufRead, place: &str, most: u64) -> Result<Trace, String> {
+        let mut trace = Trace::default();
+        let mut faults = Vec::new();
+        let mut bytes = Vec::new();
+        // Empty lines are none at the end, and faults before a URL.
+        let (mut line, mut empty) = (0u64, Vec::new());
+        while trace.ends.len() < usize::try_from(most).unwrap_or(usize::MAX) && faults.len() < FAULTS_MAX {
+            bytes.clear();
+            let count = lines.read_until(b'\n', &mut bytes);
+            if count.map_err(|error| format!("{place}: cannot be read: {error}"))? == 0 {
+                break;
+            }
+            line += 1;
+            match url(&bytes) {
+                Ok("") if empty.len() < FAULTS_MAX => empty.push(line),
+                Ok("") => {}
+                Ok(url) => {
+                    let told = |line| {
+                        format!("{place}:{line}: has no URL: take the line out, or write / for the root")
+                    };
+                    faults.extend(empty.drain(..).map(told));
+                    trace.text.push_str(url);
+                    trace
+                        .ends
+                        .push(u32::try_from(trace.text.len()).map_err(|_| format!("{place}: is too large"))?);
+                }
+                Err(problem) => faults.push(format!("{place}:{line}: {problem}")),
+            }
+        }
+        if faults.is_empty() && trace.ends.is_empty() {
+            faults.push(format!("{place}: has no URL: there must be one a line"));
+        }
+        faults.truncate(FAULTS_MAX);
+        if faults.is_empty() { Ok(trace) } else { Err(faults.join("; ")) }
+    }
+
+    /// How many URLs there are, at least one.
+    pub fn len(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The URL of a line, from 0.
+    #[inline]
+    pub fn url(&self, index: u64) -> &str {
+        let index = index as usize;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        &self.text[start..self.ends[index] as usize]
+    }
+
+    /// All URLs.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).map(|index| self.url(index))
+    }
+}
+
+/// The URL on a line, which may be empty.
+fn url(line: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "is not UTF-8".to_owned())?.trim();
+    if text.len() > URL_LENGTH_MAX {
+        return Err(format!("a URL of {} bytes: at most {URL_LENGTH_MAX} are possible", text.len()));
+    }
+    if let Some(wrong) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        return Err(format!("a URL cannot have {wrong:?}: write it in percent, as %20 for a blank"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+mod tests {
+    use super::*;
+
+    fn parse(text: &[u8], most: u64) -> Result<Trace, String> {
+        Trace::parse(text, "t.txt", most)
+    }
+
+    #[test]
+    fn urls_are_lines_without_the_blanks_around_them() {
+        let trace = parse(b"a\r\n  b?x=1  \n\xc3\xa4\nlast", u64::MAX).unwrap();
+        assert_eq!(trace.iter().collect::<Vec<_>>(), ["a", "b?x=1", "ä", "last"]);
+        assert_eq!((trace.len(), trace.url(3)), (4, "last"));
+        assert_eq!(parse(b"a\nb\n\n\n", u64::MAX).unwrap().len(), 2);
+        // What is not used may be anything.
+        assert_eq!(parse(b"a\nb\n\n\xff c", 2).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn faults_say_file_and_line_and_are_not_too_many() {
+        let problem = parse(b"a\n\nb c\n\xff\nd\x01\ne\n", u64::MAX).unwrap_err();
+        for words in
+            ["t.txt:3: a URL cannot have ' '", "t.txt:4: is not UTF-8", "t.txt:5: ", "t.txt:2: has no URL"]
+        {
+            assert!(problem.contains(words), "{words}: {problem}");
+        }
+        assert!(!problem.contains("t.txt:6") && !problem.contains("t.txt:1:"), "{problem}");
+        assert!(parse(b"", 1).unwrap_err().contains("t.txt: has no URL"));
+        assert!(parse(b"\n\n", 1).unwrap_err().contains("t.txt: has no URL"));
+        let many = parse("a b\n".repeat(1000).as_bytes(), u64::MAX).unwrap_err();
+        assert_eq!(many.matches("t.txt:").count(), FAULTS_MAX);
+        let gaps = parse(format!("{}x", "\n".repeat(1000)).as_bytes(), u64::MAX).unwrap_err();
+        assert_eq!(gaps.matches("t.txt:").count(), FAULTS_MAX);
+        let long = "x".repeat(URL_LENGTH_MAX + 1);
+        assert!(parse(long.as_bytes(), 1).unwrap_err().contains("at most"));
+        assert!(
+            Trace::read(Path::new("/nowhere.txt"), 1).unwrap_err().contains("/nowhere.txt: cannot be read")
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(TRACE_FILE_MAX + 1).unwrap();
+        assert!(Trace::read(file.path(), 1).unwrap_err().contains("at most"));
+    }
+}
