@@ -141,9 +141,9 @@ fn distributions_are_over_the_lines_as_they_stand() {
     {
         let text = format!("requestdistribution={distribution}\nreadzipfconstant={exponent}");
         let shares = counts(&text);
-        for line in 0..2 {
+        for (line, share) in shares[..2].iter().enumerate() {
             let expected = (line as f64 + 1.0).powf(-exponent) / zeta(exponent);
-            assert!(near(shares[line], expected), "{text} {line}: {} {expected}", shares[line]);
+            assert!(near(*share, expected), "{text} {line}: {share} {expected}");
         }
         assert!(shares[0] > shares[10] && shares[10] > shares[90], "{text}");
     }
