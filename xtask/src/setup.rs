@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Mysql,
     /// A Cassandra for the store's tests.
     Cassandra,
+    /// What stands in for a MongoDB in the store's tests.
+    Mongodb,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -48,6 +50,11 @@ const PROGRAMS: &[Program] = &[
     // It makes the certificate of the server's TLS.
     Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
+    // Java runs the stand-in's source only where there is its compiler too.
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Mongodb },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mongodb },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

@@ -13,6 +13,8 @@ pub mod driver;
 pub mod java;
 mod jdbc;
 pub mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
@@ -103,6 +105,8 @@ stores! {
     java::Java,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
+    #[cfg(feature = "mongodb")]
+    mongodb::Mongodb,
     #[cfg(feature = "mysql")]
     mysql::Mysql,
     #[cfg(feature = "postgres")]
