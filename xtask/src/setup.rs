@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Cassandra,
     /// An nginx for the tests of the store rest.
     Rest,
+    /// What stands in for a MongoDB in the store's tests.
+    Mongodb,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -52,6 +54,11 @@ const PROGRAMS: &[Program] = &[
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
     Program { name: "nginx", packages: &["nginx-light"], purpose: Purpose::Rest },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Rest },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
+    // Java runs the stand-in's source only where there is its compiler too.
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Mongodb },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mongodb },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

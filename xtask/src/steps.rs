@@ -149,7 +149,7 @@ fn provide(kind: &'static Kind, arguments: &Arguments, found: &mut Found, childr
         match setup::provide(children, kind.purpose, missing) {
             Ok(note) => {
                 found.servers.push(kind);
-                Outcome::Passed(note)
+                Outcome::Passed(kind.stand_in().map_or(note.clone(), |what| format!("{what}: {note}")))
             }
             Err(reason) => Outcome::Skipped(format!("{reason}{leaves_out}")),
         }

@@ -15,6 +15,8 @@ mod jdbc;
 #[cfg(feature = "json")]
 mod json;
 pub mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
@@ -107,6 +109,8 @@ stores! {
     java::Java,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
+    #[cfg(feature = "mongodb")]
+    mongodb::Mongodb,
     #[cfg(feature = "mysql")]
     mysql::Mysql,
     #[cfg(feature = "postgres")]

@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, MONGODB, MYSQL, POSTGRES, REST];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -27,6 +27,18 @@ pub(crate) const CASSANDRA: Optional = Optional {
         "site.ycsb.db.scylla.ScyllaCQLClient",
     ],
     summary: "Cassandra or ScyllaDB, over CQL",
+};
+
+pub(crate) const MONGODB: Optional = Optional {
+    name: "mongodb",
+    aliases: &[
+        "mongodb-async",
+        "site.ycsb.db.MongoDbClient",
+        "com.yahoo.ycsb.db.MongoDbClient",
+        "site.ycsb.db.AsyncMongoDbClient",
+        "com.yahoo.ycsb.db.AsyncMongoDbClient",
+    ],
+    summary: "MongoDB, as YCSB lays records out (run against a stand-in only)",
 };
 
 pub(crate) const MYSQL: Optional = Optional {

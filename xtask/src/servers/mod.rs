@@ -2,6 +2,7 @@
 //! answers once it exists, and is gone with its files once dropped.
 
 pub(crate) mod cassandra;
+pub(crate) mod mongodb;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
 pub(crate) mod process;
@@ -56,7 +57,16 @@ pub(crate) struct Kind {
 }
 
 /// Every kind, in the order in which they are started.
-pub(crate) const KINDS: &[Kind] = &[redis::KIND, cassandra::KIND, mysql::KIND, postgres::KIND, rest::KIND];
+pub(crate) const KINDS: &[Kind] =
+    &[redis::KIND, cassandra::KIND, mongodb::KIND, mysql::KIND, postgres::KIND, rest::KIND];
+
+impl Kind {
+    /// What is run in the place of the store's own server, for those who read
+    /// what was tested.
+    pub(crate) fn stand_in(&self) -> Option<&'static str> {
+        (self.purpose == Purpose::Mongodb).then_some("mongo-java-server, a stand-in for MongoDB")
+    }
+}
 
 /// The kind of a name.
 pub(crate) fn kind(name: &str) -> Option<&'static Kind> {

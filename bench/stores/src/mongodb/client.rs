@@ -1,0 +1,242 @@
+//! The verbs, and the commands that they are.
+
+use super::{Shared, failure::failure};
+use futures_util::TryStreamExt;
+use mongodb::{
+    Collection,
+    action::Find,
+    bson::{
+        Binary, Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, raw::CStr, spec::BinarySubtype,
+    },
+    error::Error,
+};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
+use std::{future::Future, rc::Rc, time::Duration};
+
+/// The key's field, which MongoDB gives every document.
+pub(super) const KEY: &str = "_id";
+
+/// One client: it takes a connection from the loop's pool for each operation.
+#[derive(Debug)]
+pub struct MongodbClient {
+    shared: Rc<Shared>,
+    /// Of the table used last; a workload has one.
+    collection: Option<(String, Collection<RawDocumentBuf>)>,
+    upsert: bool,
+    timeout: Option<Duration>,
+}
+
+impl MongodbClient {
+    pub(super) fn new(shared: Rc<Shared>, upsert: bool, timeout: Option<Duration>) -> Self {
+        MongodbClient { shared, collection: None, upsert, timeout }
+    }
+
+    fn collection(&mut self, table: &str) -> Result<Collection<RawDocumentBuf>, Outcome> {
+        match &self.collection {
+            Some((name, collection)) if name == table => Ok(collection.clone()),
+            _ => {
+                let Some(database) = self.shared.database() else {
+                    return Err(Outcome::error("the client is closed"));
+                };
+                let collection = database.collection(table);
+                self.collection = Some((table.to_owned(), collection.clone()));
+                Ok(collection)
+            }
+        }
+    }
+
+    /// Waits for the driver as long as an operation may take. A connection in
+    /// the middle of a command is closed when its operation is dropped.
+    async fn limited<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Outcome> {
+        let result = match self.timeout {
+            None => work.await,
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                Ok(result) => result,
+                Err(_) => {
+                    let words = format!("no answer within {limit:?} (mongodb.timeout)");
+                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
+                }
+            },
+        };
+        result.map_err(|error| failure(&error))
+    }
+
+    /// Moves the documents of a query into the reply; returns how many.
+    async fn query(
+        &self,
+        find: Find<'_, RawDocumentBuf>,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Result<u64, Outcome> {
+        let find = if fields.is_all() { find } else { find.projection(projection(fields)) };
+        self.limited(async {
+            let mut cursor = find.batch().await?;
+            let mut count = 0;
+            while let Some(batch) = cursor.try_next().await? {
+                for document in batch.doc_slices()? {
+                    if let RawBsonRef::Document(document) = document? {
+                        take_record(document, reply.begin_record())?;
+                        count += 1;
+                    }
+                }
+            }
+            Ok(count)
+        })
+        .await
+    }
+
+    async fn try_update(&mut self, table: &str, key: &str, fields: &Record) -> Result<u64, Outcome> {
+        let collection = self.collection(table)?;
+        if fields.is_empty() {
+            // There is nothing to set; whether the record is there is still told.
+            let find = collection.find(doc! { KEY: key }).projection(doc! { KEY: 1 }).limit(-1);
+            return self.query(find, &FieldSelection::default(), &mut Reply::new()).await;
+        }
+        let set: Document = fields.iter().map(|(name, value)| (name.to_owned(), binary(value))).collect();
+        let update = collection.update_one(doc! { KEY: key }, doc! { "$set": set });
+        Ok(self.limited(update.into_future()).await?.matched_count)
+    }
+
+    async fn try_insert(&mut self, table: &str, key: &str, record: &Record) -> Result<(), Outcome> {
+        let collection = self.collection(table)?;
+        let document = document(key, record)?;
+        if self.upsert {
+            let replace = collection.replace_one(doc! { KEY: key }, &document).upsert(true);
+            self.limited(replace.into_future()).await.map(drop)
+        } else {
+            self.limited(collection.insert_one(&document).into_future()).await.map(drop)
+        }
+    }
+
+    async fn try_insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Result<(), Outcome> {
+        if self.upsert {
+            for (key, record) in records {
+                self.try_insert(table, key, record).await?;
+            }
+            return Ok(());
+        }
+        let documents: Result<Vec<_>, _> =
+            records.iter().map(|(key, record)| document(key, record)).collect();
+        let documents = documents?;
+        if documents.is_empty() {
+            return Ok(());
+        }
+        let collection = self.collection(table)?;
+        self.limited(collection.insert_many(&documents).into_future()).await.map(drop)
+    }
+}
+
+impl Client for MongodbClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        match self.collection(table) {
+            // A negative limit: one answer, and no cursor left open.
+            Ok(collection) => {
+                found(self.query(collection.find(doc! { KEY: key }).limit(-1), fields, reply).await)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        found(self.try_update(table, key, fields).await)
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        self.try_insert(table, key, record).await.err().unwrap_or(Outcome::OK)
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        if count == 0 {
+            // MongoDB would take it for no limit.
+            return Outcome::OK;
+        }
+        let collection = match self.collection(table) {
+            Ok(collection) => collection,
+            Err(outcome) => return outcome,
+        };
+        let find = collection
+            .find(doc! { KEY: { "$gte": start_key } })
+            .sort(doc! { KEY: 1 })
+            .limit(i64::try_from(count).unwrap_or(i64::MAX))
+            // One answer, as far as its size allows.
+            .batch_size(count.min(i32::MAX as u64 - 1) as u32);
+        self.query(find, fields, reply).await.err().unwrap_or(Outcome::OK)
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        let deleted = match self.collection(table) {
+            Ok(collection) => {
+                let delete = collection.delete_one(doc! { KEY: key });
+                self.limited(delete.into_future()).await.map(|result| result.deleted_count)
+            }
+            Err(outcome) => Err(outcome),
+        };
+        found(deleted)
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        self.try_insert_batch(table, records).await.err().unwrap_or(Outcome::OK)
+    }
+
+    async fn close(&mut self) -> Outcome {
+        self.collection = None;
+        self.shared.leave().await;
+        Outcome::OK
+    }
+}
+
+/// The outcome of an operation that must have met its record.
+fn found(documents: Result<u64, Outcome>) -> Outcome {
+    match documents {
+        Ok(0) => Outcome::NOT_FOUND,
+        Ok(_) => Outcome::OK,
+        Err(outcome) => outcome,
+    }
+}
+
+/// The fields wanted, and not the key, which comes along unless refused.
+fn projection(fields: &FieldSelection) -> Document {
+    let mut projection = doc! { KEY: 0 };
+    projection.extend(fields.iter().map(|name| (name.to_owned(), Bson::Int32(1))));
+    projection
+}
+
+fn binary(value: &[u8]) -> Bson {
+    Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: value.to_vec() })
+}
+
+/// The document of a record, as YCSB writes it.
+fn document(key: &str, record: &Record) -> Result<RawDocumentBuf, Outcome> {
+    let mut document = RawDocumentBuf::new();
+    document.append(mongodb::bson::cstr!("_id"), key);
+    for (name, value) in record.iter() {
+        let name = <&CStr>::try_from(name).map_err(|_| {
+            Outcome::failed(Status::BadRequest, format!("a field's name cannot have a NUL: {name:?}"))
+        })?;
+        document
+            .append(name, mongodb::bson::raw::RawBinaryRef { subtype: BinarySubtype::Generic, bytes: value });
+    }
+    Ok(document)
+}
+
+/// Copies a document's fields: bytes, as YCSB writes them, and texts of other
+/// tools. What is neither is left out, as in YCSB.
+fn take_record(document: &RawDocument, record: &mut Record) -> Result<(), Error> {
+    for element in document.iter() {
+        match element? {
+            (name, RawBsonRef::Binary(value)) => record.push(name.as_str(), value.bytes),
+            (name, RawBsonRef::String(value)) if name.as_str() != KEY => {
+                record.push(name.as_str(), value.as_bytes());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

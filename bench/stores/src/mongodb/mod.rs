@@ -1,0 +1,271 @@
+//! MongoDB, with records laid out as YCSB's two MongoDB bindings lay them out.
+//!
+//! | verb | command |
+//! |---|---|
+//! | read | `find` by `_id`, one document |
+//! | update | `update` of one document, `$set` of the fields given |
+//! | insert | `insert`, or with `mongodb.upsert` an `update` that replaces or inserts |
+//! | scan | `find` of `_id` from the key on, sorted by `_id`, with a limit |
+//! | delete | `delete` of one document |
+//! | batch of inserts | `insert` of several documents, in order |
+//!
+//! The driver has a pool of connections, and tasks that watch the servers, of
+//! its own. They live on the event loop: every loop has a driver's client of
+//! its own, made in [`Store::local`], so that a connection's answer wakes
+//! nobody on another processor. A client takes a connection for the time of
+//! an operation; unless their number is bounded there is one for each
+//! operation under way. What is lost the driver opens again, after its
+//! watcher has met the server again; the operation under way fails.
+
+mod client;
+mod failure;
+mod settings;
+
+use crate::{StoreInfo, optional};
+use client::MongodbClient;
+use failure::{code, words};
+use mongodb::{
+    Client, Database,
+    bson::doc,
+    error::{Error, ErrorKind},
+    options::{Acknowledgment, ServerAddress},
+};
+use serval_model::{
+    Execution, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Properties, Table, units},
+};
+use settings::Settings;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::{Mutex, PoisonError},
+};
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::MONGODB.name,
+    aliases: optional::MONGODB.aliases,
+    summary: optional::MONGODB.summary,
+    details: "Layout of YCSB's MongoDB bindings, so that either tool reads what the other loaded: database ycsb (or \
+              the URL's), collection usertable (property table), _id the key, one binary value a field. Texts of \
+              other tools are read too; fields that are neither bytes nor text are left out. MongoDB makes the \
+              collection with the first insert.\n\
+              read: find by _id. scan: find from the key on, sorted by _id, with a limit; byte order of keys, not a \
+              snapshot. update: $set of the fields; a missing record is NOT_FOUND. insert: insert; a key that is \
+              there is an ERROR unless mongodb.upsert. delete: delete; a missing record is NOT_FOUND. A batch of \
+              inserts is one insert in order: it stops at the first failure, what was before stays. Writes without an answer (w=0) are refused.\n\
+              No transactions, and no operation is done twice: the driver's retries are off, whatever the URL says \
+              (retryReads, retryWrites). Asynchronous: the clients of an event loop share a pool of connections \
+              (mongodb.maxconnections), which grows with the operations under way; the URL's minPoolSize has so many \
+              opened by each loop before the run begins.\n\
+              Run against a stand-in only (mongo-java-server, which speaks MongoDB's protocol and has no log-in, \
+              sessions or replica sets): a real MongoDB could not be had where Serval was written.",
+    time_series: false,
+    properties: Table { heading: "mongodb", properties: settings::ALL },
+};
+
+/// A MongoDB server, replica set or sharded cluster.
+#[derive(Debug)]
+pub struct Mongodb {
+    settings: Settings,
+    /// What the server told when it was prepared.
+    version: Mutex<Option<String>>,
+}
+
+/// What the clients of an event loop share.
+#[derive(Debug)]
+pub struct Shared {
+    client: RefCell<Option<Client>>,
+    database: String,
+    clients: Cell<usize>,
+}
+
+impl Shared {
+    fn new(client: Client, database: &str) -> Rc<Self> {
+        let (client, database) = (RefCell::new(Some(client)), database.to_owned());
+        Rc::new(Shared { client, database, clients: Cell::new(0) })
+    }
+
+    /// The database; `None` once all clients are closed.
+    fn database(&self) -> Option<Database> {
+        self.client.borrow().as_ref().map(|client| client.database(&self.database))
+    }
+
+    /// A client is closed; with the last the driver's tasks end, which would
+    /// otherwise be cut off with their loop.
+    async fn leave(&self) {
+        self.clients.set(self.clients.get().saturating_sub(1));
+        if self.clients.get() == 0 {
+            let client = self.client.borrow_mut().take();
+            if let Some(client) = client {
+                client.shutdown().immediate(true).await;
+            }
+        }
+    }
+}
+
+impl Mongodb {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Mongodb, Faults> {
+        let settings = Settings::read(properties)?;
+        // The driver takes the process's provider, which must be one only; if
+        // there is one already, that is as good.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        Ok(Mongodb { settings, version: Mutex::default() })
+    }
+
+    fn address(&self) -> String {
+        let hosts: Vec<String> = self.settings.options.hosts.iter().map(ServerAddress::to_string).collect();
+        hosts.join(",")
+    }
+
+    fn error(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::new(format!("{} ({})", INFO.name, self.address()), problem)
+    }
+
+    /// Why the server cannot be used, with what to do about it.
+    fn failed(&self, error: &Error) -> StoreError {
+        let refused =
+            matches!(*error.kind, ErrorKind::Authentication { .. }) || words(error).contains("SCRAM");
+        let advice = match code(error) {
+            _ if refused => {
+                "Are the user and password right, in mongodb.url or mongodb.username and \
+                             mongodb.password, and is authSource the database that knows the user?"
+            }
+            Some(13 | 18) => "May the user do this? Look at mongodb.url and mongodb.username.",
+            _ if self.settings.options.tls.is_some() => {
+                "Does mongodb.url name a MongoDB server that speaks TLS, with \
+                                                         a certificate that tlsCAFile trusts?"
+            }
+            _ => "Does mongodb.url name a MongoDB server, and has the URL tls=true if it speaks TLS only?",
+        };
+        self.error(format!("cannot connect: {}. {advice}", words(error)))
+    }
+
+    fn client(&self) -> Result<Client, StoreError> {
+        Client::with_options(self.settings.options.clone()).map_err(|error| self.failed(&error))
+    }
+
+    /// The write concern as the URL would say it.
+    fn write_concern(&self) -> String {
+        let Some(concern) = &self.settings.options.write_concern else { return "the server's".to_owned() };
+        let mut parts = Vec::new();
+        match &concern.w {
+            Some(Acknowledgment::Nodes(nodes)) => parts.push(format!("w={nodes}")),
+            Some(Acknowledgment::Majority) => parts.push("w=majority".to_owned()),
+            Some(Acknowledgment::Custom(name)) => parts.push(format!("w={name}")),
+            _ => {}
+        }
+        parts.extend(concern.journal.map(|journal| format!("journal={journal}")));
+        parts.extend(concern.w_timeout.map(|timeout| format!("wTimeoutMS={}", timeout.as_millis())));
+        parts.join(" ")
+    }
+
+    async fn check(&self, client: &Client, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let database = client.database(&self.settings.database);
+        let answer =
+            database.run_command(doc! { "buildInfo": 1 }).await.map_err(|error| self.failed(&error))?;
+        let version = answer.get_str("version").ok().map(str::to_owned);
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner) = version;
+        if purpose == Purpose::Load {
+            return Ok(());
+        }
+        let names = database.list_collection_names().filter(doc! { "name": &schema.table });
+        let names = names.authorized_collections(true).await.map_err(|error| self.failed(&error))?;
+        if names.is_empty() {
+            return Err(self.error(format!(
+                "the database '{}' has no collection '{}': load it first, with 'serval load mongodb' and the same \
+                 mongodb.url and table",
+                self.settings.database, schema.table
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What MongoDB would take for something else than a field's name.
+fn fault_of_name(field: &str) -> Option<&'static str> {
+    match field {
+        "" => Some("is empty"),
+        "_id" => Some("is the key's"),
+        _ if field.starts_with('$') => Some("begins with '$'"),
+        _ if field.contains('.') => Some("has a '.', which MongoDB takes for a path into a field"),
+        _ if field.contains('\0') => Some("has a NUL"),
+        _ => None,
+    }
+}
+
+impl Store for Mongodb {
+    type Local = Rc<Shared>;
+    type Client = MongodbClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        for field in &schema.fields {
+            if let Some(fault) = fault_of_name(field) {
+                let problem = format!("the field name '{field}' {fault}: change fieldnameprefix");
+                return Err(self.error(problem));
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.error(format!("no event loop: {error}")))?;
+        runtime.block_on(async {
+            let client = self.client()?;
+            let checking = self.check(&client, schema, purpose);
+            // A server that stops answering in mid-way is no reason to wait for ever.
+            let limit = self.settings.options.server_selection_timeout.unwrap_or_default() * 2;
+            let checked = match tokio::time::timeout(limit, checking).await {
+                Ok(checked) => checked,
+                Err(_) => Err(self.error("the server stopped answering while it was prepared")),
+            };
+            client.shutdown().immediate(true).await;
+            checked
+        })
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let Settings { options, database, upsert, timeout, unread } = &self.settings;
+        let timeout = timeout.map(|timeout| units::format_duration(timeout.as_nanos() as u64));
+        let connections = match options.max_pool_size {
+            None | Some(settings::UNBOUNDED) => "one an operation under way".to_owned(),
+            Some(most) => format!("{most} an event loop and server at most"),
+        };
+        let mut all = vec![
+            ("address".to_owned(), self.address()),
+            ("database".to_owned(), database.clone()),
+            ("write concern".to_owned(), self.write_concern()),
+            ("read preference".to_owned(), settings::preference(options).to_owned()),
+            ("upsert".to_owned(), upsert.to_string()),
+            ("connections".to_owned(), connections),
+            ("timeout".to_owned(), timeout.unwrap_or_else(|| "none".to_owned())),
+            ("retries".to_owned(), "off".to_owned()),
+        ];
+        if !unread.is_empty() {
+            all.push(("URL parameters without effect".to_owned(), unread.join(", ")));
+        }
+        let version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(version.iter().map(|version| ("version".to_owned(), version.clone())));
+        all
+    }
+
+    fn local(&self) -> Result<Rc<Shared>, StoreError> {
+        Ok(Shared::new(self.client()?, &self.settings.database))
+    }
+
+    async fn connect(&self, shared: &Rc<Shared>, _: usize) -> Result<MongodbClient, StoreError> {
+        let client = shared.client.borrow().clone();
+        let client = client.ok_or_else(|| self.error("all clients of this loop are closed"))?;
+        let least = self.settings.options.min_pool_size;
+        if shared.clients.get() == 0 && least.is_some_and(|least| least > 0) {
+            client.warm_connection_pool().await;
+        }
+        shared.clients.set(shared.clients.get() + 1);
+        let asked = client.database(&self.settings.database).run_command(doc! { "ping": 1 }).await;
+        asked.map_err(|error| self.failed(&error))?;
+        let Settings { upsert, timeout, .. } = self.settings;
+        Ok(MongodbClient::new(Rc::clone(shared), upsert, timeout))
+    }
+}

@@ -1,0 +1,98 @@
+//! What stands in for a MongoDB, which Debian has not: mongo-java-server, that
+//! speaks its protocol and keeps its documents in memory. It knows no log-in,
+//! sessions, replica sets or write concerns. Its classes come from Maven.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::process::{self, Process};
+use super::{Fixture, Kind, Server};
+use crate::Result;
+use crate::children::Children;
+use crate::maven::{self, Artifact};
+use crate::setup::Purpose;
+
+const STAND_IN: Artifact = Artifact { group: "de.bwaldvogel", name: "mongo-java-server", version: "1.46.0" };
+
+/// It takes 1.5 s on an idle machine, most of which is Java's.
+const START_SECONDS_MAX: u64 = 120;
+
+/// What the tests and `cargo xtask serve` know of it.
+pub(crate) const KIND: Kind = Kind {
+    name: "mongodb",
+    purpose: Purpose::Mongodb,
+    serve: |children, options| {
+        if options.password.is_some() {
+            return Err("the stand-in for MongoDB knows no passwords".to_owned());
+        }
+        Ok(Box::new(MongoStandIn::start(children, options.port, false)?))
+    },
+    fixture,
+    variables: &["SERVAL_TEST_MONGODB", "SERVAL_TEST_MONGODB_TLS", "SERVAL_TEST_MONGODB_CA"],
+};
+
+/// One without TLS and one with it.
+fn fixture(children: &Children) -> Result<Fixture> {
+    let plain = MongoStandIn::start(children, None, false)?;
+    let tls = MongoStandIn::start(children, None, true)?;
+    let variables = vec![
+        ("SERVAL_TEST_MONGODB", plain.address()),
+        ("SERVAL_TEST_MONGODB_TLS", tls.address()),
+        ("SERVAL_TEST_MONGODB_CA", tls.certificate().display().to_string()),
+    ];
+    Ok(Fixture { servers: vec![Box::new(plain), Box::new(tls)], variables })
+}
+
+/// A stand-in that answers. Dropping it stops it and removes its files.
+struct MongoStandIn {
+    process: Process,
+    port: u16,
+}
+
+impl Server for MongoStandIn {
+    fn address(&self) -> String {
+        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        vec![format!("mongodb.url=mongodb://{}/ycsb?w=1", self.address())]
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
+}
+
+impl MongoStandIn {
+    /// Starts one and returns once it answers.
+    fn start(children: &Children, port: Option<u16>, tls: bool) -> Result<Self> {
+        let class_path = maven::class_path(children, &STAND_IN)?;
+        process::on_a_port(port, children, |port| Self::start_on(port, children, tls, &class_path))
+    }
+
+    fn start_on(port: u16, children: &Children, tls: bool, class_path: &str) -> Result<Self> {
+        let folder = process::folder("mongodb")?;
+        let mut command = Command::new("java");
+        command.args(["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4"]);
+        command.args(["-cp", class_path]).arg(crate::root().join("xtask/java/MongoStandIn.java"));
+        command.arg(port.to_string());
+        if tls {
+            process::certificate(children, folder.path(), None)?;
+            command.arg(folder.path());
+        }
+        let process = Process::start(children, "mongo-java-server", folder, &mut command)?;
+        let server = Self { process, port };
+        // It ends if the port is another's.
+        server.process.wait_until_ready(START_SECONDS_MAX, || {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            TcpStream::connect(address).map(drop).map_err(|error| error.to_string())
+        })?;
+        Ok(server)
+    }
+
+    /// The certificate of one with TLS.
+    fn certificate(&self) -> PathBuf {
+        self.process.folder().join("server.crt")
+    }
+}
