@@ -12,7 +12,8 @@
 mod server;
 
 use serval_conformance::{
-    Differences, Executor, InsertExisting, Loop, Subject, Values, properties, schema, silent, variable,
+    Between, Differences, Executor, InsertExisting, Loop, Subject, Values, properties, schema, silent,
+    variable,
 };
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store};
 use serval_stores::rest::{Rest, RestClient};
@@ -143,6 +144,49 @@ mod nginx {
                 let outcome = client.insert("t", &format!("{}", number % 7), &data(b"x")).await;
                 assert_eq!(outcome, Outcome::OK, "{number}");
             }
+        });
+    }
+
+    #[test]
+    fn what_a_lost_connection_had_asked_for_is_not_asked_again() {
+        let Some(server) = variable("SERVAL_TEST_REST") else { return };
+        let between = Between::new(&server, b"PUT /lost/");
+        let url = format!("http://{}/lost/", between.address);
+        let store = open(&[("rest.url", &*url)]).unwrap();
+        with_client(&store, async |client| {
+            assert_eq!(client.update("t", "a", &data(b"1")).await, Outcome::OK);
+            between.lose_the_next_answer();
+            let outcome = client.update("t", "a", &data(b"2")).await;
+            assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+            assert!(message(&outcome).starts_with("connection lost: "), "{outcome:?}");
+            assert_eq!(between.asked(), 2);
+            assert_eq!(read(client, "a").await.1.unwrap().get("response"), Some(&b"2"[..]));
+            assert_eq!(between.asked(), 2);
+        });
+    }
+
+    #[test]
+    fn a_server_that_goes_away_and_comes_back() {
+        let Some(server) = variable("SERVAL_TEST_REST") else { return };
+        let between = Between::new(&server, b"PUT /away/");
+        let url = format!("http://{}/away/", between.address);
+        let store = open(&[("rest.url", &*url)]).unwrap();
+        with_client(&store, async |client| {
+            assert_eq!(client.update("t", "a", &data(b"0")).await, Outcome::OK);
+            between.go_away_after(5, 2);
+            let mut failed = 0;
+            for number in 0..50 {
+                let outcome = client.update("t", "a", &data(format!("{number}").as_bytes())).await;
+                if !outcome.is_ok() {
+                    assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
+                    failed += 1;
+                }
+            }
+            // The one under way, and those whose connections were refused.
+            assert_eq!((failed, between.refused()), (3, 2));
+            // The one under way was asked for, and perhaps those that went to
+            // a connection that was then closed; none of them twice.
+            assert!((49..=51).contains(&between.asked()), "{}", between.asked());
         });
     }
 

@@ -141,7 +141,7 @@ fn distributions_are_over_the_lines_as_they_stand() {
     {
         let text = format!("requestdistribution={distribution}\nreadzipfconstant={exponent}");
         let shares = counts(&text);
-        for (line, share) in shares[..2].iter().enumerate() {
+        for (line, share) in shares.iter().take(2).enumerate() {
             let expected = (line as f64 + 1.0).powf(-exponent) / zeta(exponent);
             assert!(near(*share, expected), "{text} {line}: {share} {expected}");
         }
