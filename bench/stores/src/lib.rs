@@ -10,6 +10,8 @@ pub mod cassandra;
 mod columns;
 mod delay;
 pub mod driver;
+#[cfg(feature = "fjall")]
+pub mod fjall;
 pub mod java;
 mod jdbc;
 #[cfg(feature = "json")]
@@ -109,6 +111,8 @@ stores! {
     java::Java,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
+    #[cfg(feature = "fjall")]
+    fjall::Fjall,
     #[cfg(feature = "mongodb")]
     mongodb::Mongodb,
     #[cfg(feature = "mysql")]
@@ -154,6 +158,9 @@ const MEANING: &[(&str, &str, &str)] = &[
     ("site.ycsb.postgrenosql.PostgreNoSQLDBClient", "postgres.layout", "json"),
 ];
 
+/// YCSB's names of RocksDB, which Serval does not have.
+const KIN_OF_FJALL: &[&str] = &["rocksdb", "site.ycsb.db.rocksdb.RocksDBClient"];
+
 /// What to tell someone who named a store that there is not: how to build it
 /// in, or the names that there are, and the nearest one or alias if it is near
 /// enough to be meant.
@@ -164,6 +171,12 @@ pub fn unknown(name: &str) -> String {
     if let Some(optional) = absent().find(|absent| absent.name == name || absent.aliases.contains(&name)) {
         let command = build_command(optional);
         return format!("the store '{}' is not in this build: {command} (or --features full)", optional.name);
+    }
+    if KIN_OF_FJALL.contains(&name) {
+        return format!(
+            "there is no store '{name}': the embedded engine of its kind is 'fjall' (a database of its own, not \
+             RocksDB's files); YCSB's own binding runs under the store 'java'"
+        );
     }
     let lower = name.to_lowercase();
     let names = STORES.iter().flat_map(|info| std::iter::once(&info.name).chain(info.aliases));
@@ -295,5 +308,6 @@ mod tests {
         assert!(!foreign.contains("did you mean"), "{foreign}");
         assert!(foreign.contains("noop, basic, memory, sqlite"), "{foreign}");
         assert!(!words("").contains("did you mean"));
+        assert!(words("rocksdb").contains("the embedded engine of its kind is 'fjall'"));
     }
 }

@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, MONGODB, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MONGODB, MYSQL, POSTGRES, REST];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -27,6 +27,12 @@ pub(crate) const CASSANDRA: Optional = Optional {
         "site.ycsb.db.scylla.ScyllaCQLClient",
     ],
     summary: "Cassandra or ScyllaDB, over CQL",
+};
+
+pub(crate) const FJALL: Optional = Optional {
+    name: "fjall",
+    aliases: &[],
+    summary: "fjall, linked in: an embedded log-structured merge tree in one folder",
 };
 
 pub(crate) const MONGODB: Optional = Optional {

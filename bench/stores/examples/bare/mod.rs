@@ -1,29 +1,24 @@
 //! What bare loops over a driver share: arguments, keys, and the counting of
 //! processor time. `cargo xtask bench bindings` holds Serval against them.
 
-use rustix::time::{ClockId, clock_gettime};
+mod cost;
+
+use cost::{Cost, Plan, plan};
 use std::{
     cell::{Cell, OnceCell},
     error::Error,
     future::Future,
     rc::Rc,
-    time::Instant,
 };
 use tokio::{sync::Barrier, task::LocalSet};
-
-/// Processor time of this process, in seconds.
-fn processor_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
 
 /// What all clients share.
 struct Common {
     left: Cell<u64>,
     records: u64,
     connected: Barrier,
-    /// When the clients set off, and the processor time used until then.
-    start: OnceCell<(Instant, f64)>,
+    /// Counted from when the clients set off.
+    cost: OnceCell<Cost>,
 }
 
 /// What one client is to do.
@@ -37,7 +32,7 @@ impl Work {
     /// are, and what connections cost is not counted.
     pub(crate) async fn connected(&self) {
         self.common.connected.wait().await;
-        self.common.start.get_or_init(|| (Instant::now(), processor_s()));
+        self.common.cost.get_or_init(Cost::start);
     }
 
     /// The key of the next record to read, uniformly chosen; `None` when all
@@ -45,9 +40,7 @@ impl Work {
     pub(crate) fn next(&mut self) -> Option<String> {
         let left = self.common.left.get().checked_sub(1)?;
         self.common.left.set(left);
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        Some(format!("user{}", (self.random >> 33) % self.common.records))
+        Some(cost::next_key(&mut self.random, self.common.records))
     }
 }
 
@@ -57,17 +50,12 @@ pub(crate) fn run<F>(client: impl Fn(String, Work) -> F) -> Result<(), Box<dyn E
 where
     F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
 {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, clients, operations, records] = &arguments[..] else {
-        return Err("arguments: ADDRESS CLIENTS OPERATIONS RECORDS".into());
-    };
-    let (clients, operations, records): (u64, u64, u64) =
-        (clients.parse()?, operations.parse()?, records.parse()?);
+    let Plan { address, clients, operations, records } = plan()?;
     let common = Rc::new(Common {
         left: Cell::new(operations),
         records,
         connected: Barrier::new(clients as usize),
-        start: OnceCell::new(),
+        cost: OnceCell::new(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
@@ -80,12 +68,6 @@ where
         }
         Ok::<(), Box<dyn Error>>(())
     })?;
-    let (start, before) = common.start.get().copied().ok_or("no client has set off")?;
-    let (elapsed, used) = (start.elapsed().as_secs_f64(), processor_s() - before);
-    println!(
-        "{:.0} operations/s, {:.2} us of processor time an operation",
-        operations as f64 / elapsed,
-        used / operations as f64 * 1e6
-    );
+    common.cost.get().ok_or("no client has set off")?.print(operations);
     Ok(())
 }

@@ -1,0 +1,43 @@
+//! What the engine alone costs: reads by key in bare loops over fjall, a thread
+//! each, on the database that Serval has loaded.
+//!
+//! ```text
+//! serval load fjall -p fjall.path=/tmp/bare -p recordcount=10000 -p insertorder=ordered -P workloads/workloadc
+//! cargo run --release -p serval-stores --features fjall --example bare_fjall -- /tmp/bare 16 2000000 10000
+//! ```
+
+#[path = "bare/cost.rs"]
+mod cost;
+
+use cost::{Cost, Plan, next_key, plan};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use std::{error::Error, thread};
+
+fn client(keyspace: &Keyspace, mut random: u64, operations: u64, records: u64) -> Result<(), fjall::Error> {
+    let mut record = Vec::new();
+    for _ in 0..operations {
+        let value = keyspace.get(next_key(&mut random, records))?;
+        record.clear();
+        record.extend_from_slice(value.as_deref().unwrap_or_default());
+        assert!(!record.is_empty(), "no record");
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let Plan { address, clients, operations, records } = plan()?;
+    let database = Database::builder(address).open()?;
+    let keyspace = database.keyspace("usertable", KeyspaceCreateOptions::default)?;
+    let cost = Cost::start();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|number| {
+                let keyspace = &keyspace;
+                scope.spawn(move || client(keyspace, number, operations / clients, records))
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+    })?;
+    cost.print(operations / clients * clients);
+    Ok(())
+}

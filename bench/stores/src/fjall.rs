@@ -1,0 +1,650 @@
+//! fjall, linked in: an embedded key-value engine, a log-structured merge tree
+//! as RocksDB is one, in one folder.
+//!
+//! | verb | what it is |
+//! |---|---|
+//! | read | `get` |
+//! | update | under the key's lock: `get`, the fields put in, `insert` |
+//! | insert | under the key's lock: `insert`, which replaces what is there |
+//! | scan | `range` from the key on: a snapshot, in byte order |
+//! | delete | under the key's lock: `remove`, which does not look |
+//! | batch of inserts | one write batch under the locks of its keys: all or nothing |
+//!
+//! A table is a keyspace (other engines say column family), a record one value
+//! under its key's bytes. The value is framed as YCSB's RocksDB binding frames
+//! it: for each field the length of its name (4 bytes, big-endian), the name,
+//! the length of its value (4 bytes, big-endian), the value. Field `a` with
+//! value `xy` is `00 00 00 01 61 00 00 00 02 78 79`.
+//!
+//! fjall itself knows values only, so an update reads and writes the whole
+//! record. Two clients that update different fields of one record must not
+//! lose each other's write: whoever writes a key holds one of [`LOCKS`] locks,
+//! chosen by the key's hash, from before the read until the write is in the
+//! engine. Readers take none.
+//!
+//! What an operation costs besides fjall: a lock for writers, and the framing
+//! in a buffer that the client keeps; fjall copies key and value.
+
+use crate::{StoreInfo, optional};
+use fjall::{
+    CompressionType, Database, Error, Keyspace, KeyspaceCreateOptions, PersistMode, config::CompressionPolicy,
+};
+use serval_model::{
+    Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store, StoreError,
+    java::string_hash,
+    properties::{Faults, Kind, Properties, Property, Reader, Table, units},
+};
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Locks for writers: many more than there are clients, so that two who want
+/// different keys seldom wait for each other.
+const LOCKS: usize = 1024;
+
+/// fjall writes a key's length in 16 bits, and takes no empty one.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+/// It writes a value's length in 32 bits.
+const VALUE_BYTES_MAX: usize = u32::MAX as usize;
+
+/// Of a keyspace's name, whose length is written in 8 bits.
+const NAME_BYTES_MAX: usize = u8::MAX as usize;
+
+/// The file by which fjall knows a folder for its own.
+const MARKER: &str = "version";
+
+static PATH: Property = Property::serval("fjall.path", Kind::Path, "The database's folder; load makes it.")
+    .default("serval.fjall");
+
+static DURABILITY: Property = Property::serval(
+    "fjall.durability",
+    Kind::Choice(&["buffer", "sync-data", "sync-all"]),
+    "What is done with the journal before a write is done: handed to the system, so that a crash of the process loses \
+     nothing and a power cut the last writes; fdatasync; fsync.",
+)
+.default("buffer");
+
+static CACHE_SIZE: Property = Property::serval(
+    "fjall.cache_size",
+    Kind::Size,
+    "Cache of blocks, which all clients share. fjall's makers advise a fifth of the memory.",
+)
+.default("32MiB")
+.unit("bytes");
+
+static MEMTABLE_SIZE: Property = Property::serval(
+    "fjall.memtable_size",
+    Kind::Size,
+    "What a table that load makes gathers in memory before it is written as a sorted file, 1 MiB or more.",
+)
+.default("64MiB")
+.unit("bytes");
+
+static COMPRESSION: Property = Property::serval(
+    "fjall.compression",
+    Kind::Choice(&["lz4", "none"]),
+    "Of the files of a table that load makes. lz4 leaves the two youngest levels as they are, as fjall does by itself.",
+)
+.default("lz4");
+
+static WORKERS: Property = Property::serval(
+    "fjall.workers",
+    Kind::Count { min: 1, max: 256 },
+    "Threads that write and merge files; without it fjall's own choice, a processor each and at most four.",
+);
+
+/// What people are told of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::FJALL.name,
+    aliases: optional::FJALL.aliases,
+    summary: optional::FJALL.summary,
+    details: "A table is a keyspace (column family), a record one value under its key's bytes. The value is framed as \
+              YCSB's RocksDB binding frames it: for each field the length of its name in 4 bytes, big-endian, the \
+              name, the length of its value in 4 bytes, big-endian, the value.\n\
+              read: get. scan: a range from the key on; a snapshot, in byte order. insert: puts the record in the \
+              place of one that is there. update: reads the record and writes it back with the fields; a missing \
+              record is NOT_FOUND. delete: writes that the record is gone, without looking; a missing one is OK. A \
+              batch of inserts is one write batch: all or nothing.\n\
+              Whoever writes a key holds one of 1,024 locks, by the key's hash, so that clients that update fields of \
+              one record do not lose each other's; readers hold none. A client is a thread; all share one database, \
+              which no other process can have open at the same time. Keys have 1 to 65,535 bytes.\n\
+              A failure to write the journal ends the run: fjall then takes no more writes.",
+    time_series: false,
+    properties: Table {
+        heading: "fjall",
+        properties: &[&PATH, &DURABILITY, &CACHE_SIZE, &MEMTABLE_SIZE, &COMPRESSION, &WORKERS],
+    },
+};
+
+/// What the properties ask for.
+#[derive(Debug)]
+struct Settings {
+    path: PathBuf,
+    durability: &'static str,
+    cache_size: u64,
+    memtable_size: u64,
+    compression: &'static str,
+    workers: Option<usize>,
+}
+
+/// What all clients share.
+struct Shared {
+    database: Database,
+    locks: Vec<Mutex<()>>,
+    /// A write of the journal has failed: fjall takes no more.
+    poisoned: AtomicBool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("poisoned", &self.poisoned).finish_non_exhaustive()
+    }
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Fjall {
+    settings: Settings,
+    /// `None` until it is first wanted, and again once the clients are gone.
+    shared: Mutex<Option<Arc<Shared>>>,
+}
+
+impl Fjall {
+    /// A store with these properties. Touches no file.
+    pub fn open(properties: &Properties) -> Result<Self, Faults> {
+        let mut reader = Reader::new(properties);
+        let settings = Settings {
+            path: reader.path(&PATH).unwrap_or_default(),
+            durability: reader.choice(&DURABILITY),
+            cache_size: reader.size(&CACHE_SIZE),
+            memtable_size: reader.size(&MEMTABLE_SIZE),
+            compression: reader.choice(&COMPRESSION),
+            workers: reader.optional_count(&WORKERS).map(|count| count as usize),
+        };
+        if settings.path.as_os_str().is_empty() {
+            reader.fault(&PATH, "must name a folder");
+        }
+        if settings.memtable_size < 1 << 20 {
+            reader.fault(&MEMTABLE_SIZE, "must be 1 MiB or more");
+        }
+        reader.finish()?;
+        Ok(Fjall { settings, shared: Mutex::default() })
+    }
+
+    fn error(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::new(format!("{} ({})", INFO.name, self.settings.path.display()), problem)
+    }
+
+    /// fjall's refusal, with what to do about the kinds that have a remedy.
+    fn refused(&self, error: &Error) -> StoreError {
+        let remedy = match error {
+            Error::Locked => {
+                ": another process, or another run of this one, has it open; is fjall.path right?"
+            }
+            Error::InvalidVersion(_) => {
+                ": another version of fjall wrote it; load into another folder (fjall.path)"
+            }
+            Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                ": may this user read and write the folder?"
+            }
+            _ => "",
+        };
+        self.error(format!("{}{remedy}", words(error)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database, opened if it is not open yet.
+    fn shared(&self) -> Result<Arc<Shared>, StoreError> {
+        let mut shared = self.lock();
+        if let Some(shared) = &*shared {
+            return Ok(Arc::clone(shared));
+        }
+        let mut builder = Database::builder(&self.settings.path).cache_size(self.settings.cache_size);
+        if let Some(workers) = self.settings.workers {
+            builder = builder.worker_threads(workers);
+        }
+        let database = builder.open().map_err(|error| self.refused(&error))?;
+        let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Ok(Arc::clone(shared.insert(Arc::new(Shared { database, locks, poisoned: AtomicBool::new(false) }))))
+    }
+
+    /// Refuses folders that are missing or somebody else's, before fjall
+    /// makes its files there.
+    fn check_folder(&self, table: &str, purpose: Purpose) -> Result<(), StoreError> {
+        let path = &self.settings.path;
+        if path.join(MARKER).exists() {
+            return Ok(());
+        }
+        if purpose == Purpose::Run {
+            return Err(self.error(format!(
+                "there is no such database, so no table '{table}': load it first, with 'serval load fjall' and the \
+                 same fjall.path"
+            )));
+        }
+        match std::fs::read_dir(path).map(|mut files| files.next().is_some()) {
+            Ok(true) => {
+                Err(self.error("the folder has files that are not fjall's: name another (fjall.path)"))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.error(format!("{error}: fjall.path must name a folder")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create_options(&self) -> KeyspaceCreateOptions {
+        let options = KeyspaceCreateOptions::default().max_memtable_size(self.settings.memtable_size);
+        if self.settings.compression == "none" {
+            return options.data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
+        }
+        options
+    }
+
+    /// How a write is made durable, beyond what fjall does by itself.
+    fn persist_mode(&self) -> Option<PersistMode> {
+        match self.settings.durability {
+            "sync-data" => Some(PersistMode::SyncData),
+            "sync-all" => Some(PersistMode::SyncAll),
+            _ => None,
+        }
+    }
+}
+
+impl Store for Fjall {
+    type Local = ();
+    type Client = FjallClient;
+
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let table = schema.table.as_str();
+        if table.is_empty() || table.len() > NAME_BYTES_MAX {
+            return Err(self.error(format!("table: a name has 1 to {NAME_BYTES_MAX} bytes")));
+        }
+        self.check_folder(table, purpose)?;
+        let shared = self.shared()?;
+        if purpose == Purpose::Run && !shared.database.keyspace_exists(table) {
+            return Err(self.error(format!(
+                "the database has no table '{table}': load it first, with 'serval load fjall' and the same \
+                 fjall.path and table"
+            )));
+        }
+        let opened = shared.database.keyspace(table, || self.create_options());
+        opened.map(drop).map_err(|error| self.refused(&error))
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let Settings { path, durability, cache_size, memtable_size, compression, workers } = &self.settings;
+        let path = std::path::absolute(path).unwrap_or(path.clone());
+        let workers = workers.map_or_else(|| "fjall's choice".to_owned(), |count| count.to_string());
+        [
+            ("path", path.display().to_string()),
+            ("durability", (*durability).to_owned()),
+            ("cache_size", units::format_size(*cache_size)),
+            ("memtable_size of a new table", units::format_size(*memtable_size)),
+            ("compression of a new table", (*compression).to_owned()),
+            ("workers", workers),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<FjallClient, StoreError> {
+        Ok(FjallClient {
+            shared: Some(self.shared()?),
+            table: None,
+            durability: self.persist_mode(),
+            frame: Vec::new(),
+            lost: None,
+            name: format!("{} ({})", INFO.name, self.settings.path.display()),
+        })
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        let Some(shared) = self.lock().take() else { return Ok(()) };
+        shared.database.persist(PersistMode::SyncAll).map_err(|error| self.refused(&error))
+    }
+}
+
+/// One client's handle.
+pub struct FjallClient {
+    /// Gone once closed.
+    shared: Option<Arc<Shared>>,
+    /// The table used last; a workload has one.
+    table: Option<(String, Keyspace)>,
+    /// What is asked of the journal after a write, if anything.
+    durability: Option<PersistMode>,
+    /// The value being written.
+    frame: Vec<u8>,
+    /// Why no later operation can succeed.
+    lost: Option<String>,
+    name: String,
+}
+
+impl FjallClient {
+    /// Runs a verb with the table's keyspace and says in Serval's words how it
+    /// ended.
+    fn run(
+        &mut self,
+        table: &str,
+        verb: impl FnOnce(&Shared, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
+    ) -> Outcome {
+        let Some(shared) = &self.shared else { return Outcome::error("the client is closed") };
+        if !self.table.as_ref().is_some_and(|(name, _)| name == table) {
+            // Asking for one that is not there would make it.
+            if !shared.database.keyspace_exists(table) {
+                return Outcome::failed(Status::BadRequest, format!("there is no table '{table}'"));
+            }
+            match shared.database.keyspace(table, KeyspaceCreateOptions::default) {
+                Ok(keyspace) => self.table = Some((table.to_owned(), keyspace)),
+                Err(error) => return failure(&error),
+            }
+        }
+        let Some((_, keyspace)) = &self.table else { return Outcome::error("the table is gone") };
+        verb(shared, keyspace, &mut self.frame).unwrap_or_else(|error| {
+            if matches!(error, Error::Poisoned) || shared.poisoned.load(Ordering::Relaxed) {
+                self.lost = Some(words(&error));
+            }
+            failure(&error)
+        })
+    }
+
+    /// Runs a verb that writes one key, under the key's lock, and makes it
+    /// durable.
+    fn write(
+        &mut self,
+        table: &str,
+        key: &str,
+        verb: impl FnOnce(&Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
+    ) -> Outcome {
+        let durability = self.durability;
+        self.run(table, |shared, keyspace, frame| {
+            let held = shared.locks[lock_of(key)].lock().unwrap_or_else(PoisonError::into_inner);
+            let outcome = verb(keyspace, frame)?;
+            // The disk is waited for by us alone.
+            drop(held);
+            if outcome.is_ok() {
+                shared.persist(durability)?;
+            }
+            Ok(outcome)
+        })
+    }
+}
+
+impl Shared {
+    fn persist(&self, durability: Option<PersistMode>) -> Result<(), Error> {
+        let Some(mode) = durability else { return Ok(()) };
+        // What has failed once fails for ever.
+        self.database.persist(mode).inspect_err(|_| self.poisoned.store(true, Ordering::Relaxed))
+    }
+}
+
+impl Client for FjallClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        if !can_be(key) {
+            return Outcome::NOT_FOUND;
+        }
+        self.run(table, |_, keyspace, _| match keyspace.get(key)? {
+            None => Ok(Outcome::NOT_FOUND),
+            Some(value) => Ok(answer(key.as_bytes(), &value, fields, reply.begin_record())),
+        })
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        if !can_be(key) {
+            return Outcome::NOT_FOUND;
+        }
+        self.write(table, key, |keyspace, frame| {
+            let Some(old) = keyspace.get(key)? else { return Ok(Outcome::NOT_FOUND) };
+            frame.clear();
+            for field in Fields(&old) {
+                let Some((name, value)) = field else { return Ok(not_ours(key.as_bytes())) };
+                push(frame, name, fields.get(name).unwrap_or(value));
+            }
+            for (name, value) in fields.iter() {
+                if !Fields(&old).flatten().any(|(known, _)| known == name) {
+                    push(frame, name, value);
+                }
+            }
+            put(keyspace, key, frame)
+        })
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        if !can_be(key) {
+            return no_key(key);
+        }
+        self.write(table, key, |keyspace, frame| {
+            encode(frame, record);
+            put(keyspace, key, frame)
+        })
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        self.run(table, |_, keyspace, _| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            for found in keyspace.range(start_key..).take(count) {
+                let (key, value) = found.into_inner()?;
+                let outcome = answer(&key, &value, fields, reply.begin_record());
+                if !outcome.is_ok() {
+                    return Ok(outcome);
+                }
+            }
+            Ok(Outcome::OK)
+        })
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        if !can_be(key) {
+            return Outcome::OK;
+        }
+        self.write(table, key, |keyspace, _| {
+            keyspace.remove(key)?;
+            Ok(Outcome::OK)
+        })
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        if let Some((key, _)) = records.iter().find(|(key, _)| !can_be(key)) {
+            return no_key(key);
+        }
+        let durability = self.durability;
+        self.run(table, |shared, keyspace, frame| {
+            let mut batch =
+                shared.database.batch().durability(Some(durability.unwrap_or(PersistMode::Buffer)));
+            for (key, record) in records {
+                encode(frame, record);
+                if frame.len() > VALUE_BYTES_MAX {
+                    return Ok(too_large(frame.len()));
+                }
+                batch.insert(keyspace, key.as_str(), frame.as_slice());
+            }
+            // Each lock once, in the same order by everybody.
+            let mut numbers: Vec<usize> = records.iter().map(|(key, _)| lock_of(key)).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            let lock = |number: usize| shared.locks[number].lock().unwrap_or_else(PoisonError::into_inner);
+            let held: Vec<MutexGuard<'_, ()>> = numbers.into_iter().map(lock).collect();
+            batch.commit()?;
+            drop(held);
+            Ok(Outcome::OK)
+        })
+    }
+
+    fn lost(&self) -> Option<StoreError> {
+        let problem = self.lost.as_ref()?;
+        Some(StoreError::new(
+            &self.name,
+            format!("{problem}; it takes no more writes until it is opened again"),
+        ))
+    }
+
+    async fn close(&mut self) -> Outcome {
+        self.table = None;
+        self.shared = None;
+        Outcome::OK
+    }
+}
+
+/// Which lock a key's writers hold.
+fn lock_of(key: &str) -> usize {
+    string_hash(key) as u32 as usize % LOCKS
+}
+
+/// Whether there can be a record under the key.
+fn can_be(key: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+fn no_key(key: &str) -> Outcome {
+    let words = format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len());
+    Outcome::failed(Status::BadRequest, words)
+}
+
+fn too_large(bytes: usize) -> Outcome {
+    let words = format!("a record of {bytes} bytes is more than the {VALUE_BYTES_MAX} that a value may have");
+    Outcome::failed(Status::BadRequest, words)
+}
+
+fn not_ours(key: &[u8]) -> Outcome {
+    let key = String::from_utf8_lossy(key);
+    Outcome::failed(Status::UnexpectedState, format!("the value under '{key}' is not framed as a record"))
+}
+
+fn put(keyspace: &Keyspace, key: &str, frame: &[u8]) -> Result<Outcome, Error> {
+    if frame.len() > VALUE_BYTES_MAX {
+        return Ok(too_large(frame.len()));
+    }
+    keyspace.insert(key, frame)?;
+    Ok(Outcome::OK)
+}
+
+/// Copies a value's fields into a record.
+fn answer(key: &[u8], value: &[u8], fields: &FieldSelection, record: &mut Record) -> Outcome {
+    for field in Fields(value) {
+        match field {
+            Some((name, value)) if fields.wants(name) => record.push(name, value),
+            Some(_) => {}
+            None => return not_ours(key),
+        }
+    }
+    Outcome::OK
+}
+
+fn encode(frame: &mut Vec<u8>, record: &Record) {
+    frame.clear();
+    for (name, value) in record.iter() {
+        push(frame, name, value);
+    }
+}
+
+/// Appends a field. A part whose length does not fit makes the frame longer
+/// than a value may be, so it is refused before it is written.
+fn push(frame: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), value] {
+        frame.extend_from_slice(&(part.len() as u32).to_be_bytes());
+        frame.extend_from_slice(part);
+    }
+}
+
+/// The fields of a framed value; `None` and then the end where it is not one.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn part(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.0.split_first_chunk()?;
+        let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        self.0 = rest;
+        Some(part)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<(&'a str, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let name = self.part().and_then(|name| std::str::from_utf8(name).ok());
+        let field = name.zip(self.part());
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+/// fjall's failure as an outcome.
+fn failure(error: &Error) -> Outcome {
+    let status = match error {
+        Error::Io(error) if error.kind() == io::ErrorKind::StorageFull => Status::ServiceUnavailable,
+        Error::Poisoned => Status::ServiceUnavailable,
+        _ => Status::Error,
+    };
+    Outcome::failed(status, words(error))
+}
+
+fn words(error: &Error) -> String {
+    match error {
+        Error::Io(error) => error.to_string(),
+        Error::Locked => "the database is locked".to_owned(),
+        Error::Poisoned => "a write of the journal has failed".to_owned(),
+        Error::InvalidVersion(_) => "the database's version is not known".to_owned(),
+        error => format!("{error:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_framed_as_told() {
+        let mut frame = Vec::new();
+        encode(&mut frame, &Record::from_iter([("a", &b"xy"[..]), ("b", b"")]));
+        assert_eq!(frame, b"\0\0\0\x01a\0\0\0\x02xy\0\0\0\x01b\0\0\0\0");
+        let fields: Vec<_> = Fields(&frame).collect();
+        assert_eq!(fields, [Some(("a", &b"xy"[..])), Some(("b", &b""[..]))]);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_found_out_and_ends() {
+        let whole = b"\0\0\0\x01a\0\0\0\x02xy";
+        for length in 1..whole.len() {
+            assert_eq!(Fields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
+        }
+        assert_eq!(Fields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
+        assert_eq!(Fields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
+    }
+
+    #[test]
+    fn every_key_has_a_lock() {
+        // Java's smallest number among them.
+        for key in ["", "user1", "polygenelubricants", "\u{1f600}"] {
+            assert!(lock_of(key) < LOCKS);
+        }
+    }
+}
