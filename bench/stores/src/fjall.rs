@@ -345,7 +345,7 @@ impl FjallClient {
         verb: impl FnOnce(&Shared, &Keyspace, &mut Vec<u8>) -> Result<Outcome, Error>,
     ) -> Outcome {
         let Some(shared) = &self.shared else { return Outcome::error("the client is closed") };
-        if !self.table.as_ref().is_some_and(|(name, _)| name == table) {
+        if self.table.as_ref().is_none_or(|(name, _)| name != table) {
             // Asking for one that is not there would make it.
             if !shared.database.keyspace_exists(table) {
                 return Outcome::failed(Status::BadRequest, format!("there is no table '{table}'"));
