@@ -16,10 +16,11 @@ properties = {
 fields = { "balance" }
 defaults = { recordcount = 1000, operationcount = 10000, requestdistribution = "zipfian" }
 
-local account, share, amount, opening
+local account, records, share, amount, opening
 
 function start()
     account = keys()
+    records = property("recordcount")
     share = property("transfer.share")
     amount = property("transfer.amount")
     opening = property("transfer.opening")
@@ -43,6 +44,6 @@ function step()
     local from = account()
     if random() >= share then return read(from) end
     local to = account()
-    if to == from then to = (from + 1) % property("recordcount") end
+    if to == from then to = (from + 1) % records end
     transaction("TX-TRANSFER", transfer, from, to, random(amount))
 end

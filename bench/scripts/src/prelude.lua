@@ -6,9 +6,10 @@ local host = ...
 local create, resume, yield = coroutine.create, coroutine.resume, coroutine.yield
 local error, next, type, sort = error, next, type, table.sort
 
--- What would reach outside, hide errors, or differ from run to run.
+-- What would reach outside, hide errors, differ from run to run, or call the
+-- script in the middle of a function of the host (metatables).
 for _, name in ipairs({ "coroutine", "collectgarbage", "dofile", "load", "loadfile", "next", "pcall", "require",
-    "warn", "xpcall" }) do
+    "setmetatable", "warn", "xpcall" }) do
     _G[name] = nil
 end
 string.dump = nil

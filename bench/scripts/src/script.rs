@@ -77,6 +77,8 @@ pub struct Script {
     pub defaults: Vec<(String, String)>,
     /// Fields of its records, when they are not the core's.
     pub(crate) fields: Option<Vec<String>>,
+    /// Whether a run looks for its records before it starts.
+    pub(crate) checks: bool,
     /// Whether it loads its records itself.
     pub loads: bool,
 }
@@ -205,6 +207,7 @@ impl Declarations {
             table: Table { heading, properties: keep(properties).as_slice() },
             defaults: self.defaults(faults),
             fields: self.texts("fields", faults),
+            checks: !matches!(self.get("check"), LuaValue::Boolean(false)),
             loads: matches!(self.get("load"), LuaValue::Function(_)),
             source,
         }

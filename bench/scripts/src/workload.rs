@@ -92,7 +92,8 @@ impl ScriptWorkload {
         let needs = |kind: &OperationKind| {
             matches!(kind, OperationKind::Read | OperationKind::Update | OperationKind::Scan)
         };
-        if self.core.phase() == Phase::Load || !self.script.operations.iter().any(needs) {
+        let needed = self.script.checks && self.script.operations.iter().any(needs);
+        if self.core.phase() == Phase::Load || !needed {
             return Ok(Vec::new());
         }
         let numbers = self.core.sample_numbers();
@@ -284,7 +285,7 @@ impl ClientWorkload for Client {
             Ok(step) => step,
             Err(error) => {
                 self.failure = Some(self.script.source.explain(&error));
-                Step::Stop
+                Step::End(End { composite: None, verified: None, ok: false, stop: true })
             }
         }
     }

@@ -255,6 +255,8 @@ fn faults_in_the_run_end_it_with_their_place() {
         ("if n < 50 then read(n) end", "asks for no operation"),
         ("read(n) read(n)", "test.lua:5: a second operation"),
         ("update(n)", "test.lua:5: asks for a update, which 'operations' does not name"),
+        ("read(-1)", "this is a number below 0"),
+        ("setmetatable({}, { __gc = random })", "test.lua:5:3: "),
         ("read({})", "test.lua:5: a key is a record's number"),
         ("sequence(function(op) op.read(n) if n == 9 then error('enough') end end)", "test.lua:5: enough"),
         ("sequence(function(op) end)", "a sequence asks for no operation"),
