@@ -9,8 +9,8 @@ use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
-use serval_model::{Metric, Status, StoreError, properties::Source};
-use serval_runner::RunRecord;
+use serval_model::{Metric, Status, properties::Source};
+use serval_runner::{Lost, RunRecord};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
@@ -117,9 +117,12 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 
 /// What a reader must know before quoting a number and the numbers themselves
 /// do not show; `serval_report::notes` adds what they do.
-fn warnings(plan: &Plan, overall: &Overall, lost: Option<&StoreError>) -> Vec<String> {
+fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> {
     let mut warnings = plan.workload.warnings();
-    warnings.extend(lost.map(|error| format!("The store was lost: {error}.")));
+    warnings.extend(lost.map(|lost| match lost {
+        Lost::Store(error) => format!("The store was lost: {error}."),
+        Lost::Workload(problem) => format!("The workload ended the run: {problem}."),
+    }));
     if cfg!(debug_assertions) {
         warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
     }
@@ -184,7 +187,7 @@ pub(crate) fn document(
             started: timestamp(record.started),
             store: plan.store.name.to_owned(),
             store_facts: store_facts.into_iter().collect(),
-            workload: plan.workload_info.classes[0].to_owned(),
+            workload: plan.workload_name.clone(),
             seed: plan.options.seed,
             clients: record.clients as u64,
             execution: record.execution.clone(),

@@ -6,11 +6,12 @@ use crate::{
     workloads::{self, WorkloadInfo},
 };
 use serval_measure::legacy::LegacyKind;
-use serval_model::properties::{Fault, Faults, Origin, Properties, Reader, units::format_duration};
+use serval_model::properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration};
 use serval_runner::{
     RunOptions,
     pacing::{Arrivals, rate::RateSchedule},
 };
+use serval_scripts::{Script, is_script};
 use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
@@ -91,6 +92,8 @@ pub struct Plan {
     pub store: &'static StoreInfo,
     /// What kind of workload.
     pub workload_info: &'static WorkloadInfo,
+    /// What results call it: its class, or its script's path.
+    pub workload_name: String,
     /// The workload.
     pub workload: Arc<dyn Workload>,
     /// The same, if it is the core workload.
@@ -117,6 +120,9 @@ pub struct Plan {
 fn workload_info(reader: &mut Reader<'_>) -> Option<&'static WorkloadInfo> {
     let class = reader.text(&p::WORKLOAD);
     let info = workloads::find(class.trim());
+    if info.is_some_and(|info| info.name == workloads::SCRIPT.name) && !is_script(class.trim()) {
+        reader.fault(&p::WORKLOAD, "which script? Give its path: workload=path/to/file.lua");
+    }
     if info.is_none() {
         let known: Vec<&str> = workloads::WORKLOADS.iter().map(|info| info.name).collect();
         reader.fault(
@@ -205,9 +211,30 @@ fn fresh_seed() -> u64 {
     serval_workload::random::split_mix(&mut state) >> 11
 }
 
-/// Names that Serval does not know: faults, and warnings.
-pub fn names(properties: &Properties, store: &StoreInfo, strict: bool) -> (Vec<Fault>, Vec<Fault>) {
-    let (faults, warnings) = properties.check_names(&p::catalog(), crate::foreign::PROPERTIES, strict);
+/// The script that properties name, if they name one. What it sets by default
+/// is set.
+fn script(properties: &mut Properties) -> Result<Option<Arc<Script>>, Faults> {
+    let class = Reader::new(properties).text(&p::WORKLOAD);
+    if !is_script(class.trim()) {
+        return Ok(None);
+    }
+    let script = Script::read(class.trim().as_ref(), &p::catalog())?;
+    script.apply_defaults(properties);
+    Ok(Some(Arc::new(script)))
+}
+
+/// Names that Serval does not know: faults, and warnings. Those of a script
+/// are known too.
+pub fn names(
+    properties: &Properties,
+    store: &StoreInfo,
+    script: Option<&Script>,
+    strict: bool,
+) -> (Vec<Fault>, Vec<Fault>) {
+    let tables = p::catalog();
+    let tables = tables.tables().iter().copied().chain(script.map(|script| script.table));
+    let (faults, warnings) =
+        properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES, strict);
     if !store.passes_on() {
         return (faults, warnings);
     }
@@ -225,7 +252,14 @@ impl Plan {
     /// Checks everything and makes the plan. All faults come at once.
     pub fn new(request: Request) -> Result<Plan, Faults> {
         let Request { mut properties, phase, store, strict } = request;
-        let (mut faults, mut warnings) = names(&properties, store, strict);
+        // Names cannot be judged without the script that may know them.
+        let (script, (mut faults, mut warnings)) = match script(&mut properties) {
+            Ok(script) => {
+                let judged = names(&properties, store, script.as_deref(), strict);
+                (script, judged)
+            }
+            Err(faults) => (None, (faults.0, Vec::new())),
+        };
         if let Some(info) = workload_info(&mut Reader::new(&properties)) {
             match workloads::derive(info, &mut properties) {
                 Ok(notes) => {
@@ -255,7 +289,8 @@ impl Plan {
         };
         // An unknown workload's properties are looked at as the core's, so that
         // all faults come at once.
-        let opened = workloads::open(workload_info.unwrap_or(&workloads::CORE), &mut reader, &facts);
+        let opened =
+            workloads::open(workload_info.unwrap_or(&workloads::CORE), script.as_ref(), &mut reader, &facts);
         let arrivals = arrivals(&mut reader);
         let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
         let interval = reader.duration(&p::SERIES_INTERVAL);
@@ -318,6 +353,11 @@ impl Plan {
             phase,
             store,
             workload_info,
+            workload_name: match (&script, workload_info.classes) {
+                (Some(script), _) => script.path().display().to_string(),
+                (None, [class, ..]) => (*class).to_owned(),
+                (None, []) => workload_info.name.to_owned(),
+            },
             workload: opened.workload,
             core: opened.core,
             options,

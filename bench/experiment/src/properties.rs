@@ -7,7 +7,8 @@ use serval_model::properties::{Catalog, Kind, Property, Table};
 pub const WORKLOAD: Property = Property::ycsb(
     "workload",
     Kind::Text,
-    "The workload's class, by YCSB's name or Serval's ('serval workloads' lists them).",
+    "The workload's class, by YCSB's name or Serval's ('serval workloads' lists them), or the path of a script \
+     (file.lua).",
 )
 .default("site.ycsb.workloads.CoreWorkload");
 /// The store.

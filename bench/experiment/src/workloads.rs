@@ -1,6 +1,7 @@
 //! The workloads of this build, by name and by YCSB's class names.
 
 use serval_model::properties::{Faults, Properties, Reader, Table};
+use serval_scripts::{Script, ScriptWorkload, is_script};
 use serval_workload::{
     Workload,
     core::{self, Circumstances, CoreWorkload},
@@ -18,7 +19,8 @@ use std::{
 pub struct WorkloadInfo {
     /// The name.
     pub name: &'static str,
-    /// YCSB's class names, as workload files carry them.
+    /// YCSB's class names, as workload files carry them. None for scripts,
+    /// which go by their paths.
     pub classes: &'static [&'static str],
     /// One line.
     pub summary: &'static str,
@@ -74,11 +76,25 @@ pub const REST: WorkloadInfo = WorkloadInfo {
     tables: &[rest::properties::PROPERTIES],
 };
 
-/// Every workload of this build, in the order in which help lists them.
-pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES, REST];
+/// Scripts.
+pub const SCRIPT: WorkloadInfo = WorkloadInfo {
+    name: "script",
+    classes: &[],
+    summary: "A workload of your own in Lua: workload=path/to/file.lua",
+    details: "A script asks for operations on the core workload's records, by the core's distributions and values, and \
+              may time sequences of them under names of its own. docs/scripts.md explains how to write one; \
+              workloads/scripts has examples; 'serval workloads FILE.lua' explains one.",
+    tables: &[serval_scripts::PROPERTIES, core::properties::PROPERTIES],
+};
 
-/// The workload of a name or class.
+/// Every workload of this build, in the order in which help lists them.
+pub const WORKLOADS: &[WorkloadInfo] = &[CORE, CONSTANT_OCCUPANCY, TIME_SERIES, REST, SCRIPT];
+
+/// The workload of a name, class or script's path.
 pub fn find(name: &str) -> Option<&'static WorkloadInfo> {
+    if is_script(name) {
+        return Some(&SCRIPT);
+    }
     WORKLOADS.iter().find(|info| info.name == name || info.classes.contains(&name))
 }
 
@@ -99,8 +115,19 @@ pub fn derive(info: &WorkloadInfo, properties: &mut Properties) -> Result<Vec<St
     Ok(Vec::new())
 }
 
-/// Opens a workload. Faults go to the reader; `None` when there were some.
-pub fn open(info: &WorkloadInfo, reader: &mut Reader<'_>, facts: &Circumstances) -> Option<Opened> {
+/// Opens a workload, or the script. Faults go to the reader; `None` when there
+/// were some.
+pub fn open(
+    info: &WorkloadInfo,
+    script: Option<&Arc<Script>>,
+    reader: &mut Reader<'_>,
+    facts: &Circumstances,
+) -> Option<Opened> {
+    if let Some(script) = script {
+        let workload = ScriptWorkload::open(reader, facts, Arc::clone(script))?;
+        let core = workload.core().clone();
+        return Some(Opened { workload: Arc::new(workload), core: Some(core) });
+    }
     if info.name == TIME_SERIES.name {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workload = TimeSeriesWorkload::open(reader, facts, now)?;

@@ -95,11 +95,13 @@ pub fn percentile(latency: &Latency, percentile: f64) -> Option<u64> {
 }
 
 /// `run of CoreWorkload on redis`, after the label if there is one. Workloads
-/// are classes in packages to YCSB; their last names say enough.
+/// are classes in packages to YCSB, and scripts files in folders; their last
+/// names say enough.
 pub fn title(document: &ResultDocument) -> String {
     let run = &document.run;
     let label = if run.label.is_empty() { String::new() } else { format!("{}: ", run.label) };
-    let workload = run.workload.rsplit('.').next().unwrap_or(&run.workload);
+    let divider = if run.workload.ends_with(".lua") { ['/', '\\'] } else { ['.', '.'] };
+    let workload = run.workload.rsplit(divider).next().unwrap_or(&run.workload);
     format!("{label}{} of {workload} on {}", run.phase, run.store)
 }
 

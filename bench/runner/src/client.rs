@@ -1,12 +1,12 @@
 //! The loop of one client: take a ticket, ask the workload, call the store,
 //! write down the times. The measured path, the same for every store.
 
-use crate::{clock, pacing::Schedule, slot::Slot, timers::Sleeper};
+use crate::{clock, pacing::Schedule, run::Lost, slot::Slot, timers::Sleeper};
 use serval_measure::{
     recorder::{Moment, RecorderHandle},
     times::Times,
 };
-use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status, StoreError};
+use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
 use serval_workload::{ClientWorkload, End, Last, Step};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,8 +38,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) table: &'a str,
     /// Units to do after warm-up; `None` without bound.
     pub(crate) units: Option<u64>,
-    /// Why the store is lost, once it is.
-    pub(crate) lost: Option<StoreError>,
+    /// Why the run cannot go on, once it cannot.
+    pub(crate) lost: Option<Lost>,
 }
 
 /// A unit that has begun.
@@ -79,12 +79,8 @@ impl Seat<'_> {
     }
 
     /// Runs the client until its units, the schedule or the run are over.
-    /// Returns why the store is lost, if it is.
-    pub(crate) async fn run<C: Client, S: Sleeper>(
-        mut self,
-        client: &mut C,
-        sleeper: &S,
-    ) -> Option<StoreError> {
+    /// Returns why the whole run cannot go on, if it cannot.
+    pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) -> Option<Lost> {
         let course = self.course;
         let mut operation = Operation::new(self.table);
         let mut reply = Reply::new();
@@ -112,8 +108,9 @@ impl Seat<'_> {
                 break;
             }
         }
-        if let Some(error) = self.lost.take() {
-            return Some(error);
+        let failure = self.lost.take().or_else(|| self.workload.failure().map(Lost::Workload));
+        if failure.is_some() {
+            return failure;
         }
         let start = clock::now();
         let outcome = client.close().await;
@@ -202,7 +199,7 @@ impl Seat<'_> {
             if !outcome.is_ok()
                 && let Some(error) = client.lost()
             {
-                self.lost = Some(error);
+                self.lost = Some(Lost::Store(error));
                 return Some((End { stop: true, ..End::of(&outcome) }, unit));
             }
             if !more {

@@ -13,6 +13,6 @@ mod timers;
 
 pub use probe::probe;
 pub use run::{
-    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Observer, Progress, RunError, RunOptions,
+    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Lost, Observer, Progress, RunError, RunOptions,
     RunRecord, run,
 };

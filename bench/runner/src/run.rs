@@ -184,7 +184,7 @@ pub enum EndedBy {
     Time,
     /// Somebody asked.
     Interrupted,
-    /// The store was lost, or clients stopped for failures.
+    /// The store was lost, the workload failed, or clients stopped for failures.
     Failed,
 }
 
@@ -226,12 +226,23 @@ pub struct RunRecord {
     pub clients: usize,
     /// Where the clients ran, in words.
     pub execution: String,
-    /// Why the store was lost in the middle of the run, if it was.
-    pub lost: Option<StoreError>,
+    /// Why the run could not go on, if it could not.
+    pub lost: Option<Lost>,
     /// Operations that the schedule asked for in the measured time.
     pub due: Option<f64>,
     /// How long operations due were held to be sent together.
     pub slack: Duration,
+}
+
+/// Why a run could not go on in the middle of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The store is lost.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The workload cannot go on, in its own words.
+    #[error("{0}")]
+    Workload(String),
 }
 
 /// Why there is no result.

@@ -1,7 +1,7 @@
 //! Where clients and the conductor of a run meet: who has connected, who has
 //! finished, when to go and when to stop.
 
-use crate::{client::Course, slot::Slot};
+use crate::{client::Course, run::Lost, slot::Slot};
 use serval_model::StoreError;
 use std::{
     sync::{
@@ -32,8 +32,8 @@ pub(crate) struct Tally {
     pub(crate) failure: Option<StoreError>,
     pub(crate) panicked: Option<usize>,
     pub(crate) interrupted: bool,
-    /// Why the store is lost in the middle of the run.
-    pub(crate) lost: Option<StoreError>,
+    /// Why the run cannot go on, in the middle of it.
+    pub(crate) lost: Option<Lost>,
     go: bool,
     cancelled: bool,
 }
@@ -115,8 +115,8 @@ impl Stage {
         self.change(|tally| tally.interrupted = true);
     }
 
-    /// The store is lost: the run cannot go on.
-    pub(crate) fn lost(&self, error: StoreError) {
+    /// The run cannot go on.
+    pub(crate) fn lost(&self, error: Lost) {
         self.change(|tally| {
             tally.lost.get_or_insert(error);
         });

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use serval_model::properties::{Properties, Reader};
+use serval_model::properties::{Catalog, Properties, Reader};
 use serval_runner::{Control, RunOptions, run};
+use serval_scripts::{Script, ScriptWorkload};
 use serval_stores::noop::Noop;
 use serval_workload::{
     Workload,
@@ -50,8 +51,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a run of so many operations.
-fn allocations(properties: &str, phase: Phase, operations: u64) -> u64 {
+/// Allocations of a run of so many operations, of the core workload or a script.
+fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
     let mut all = Properties::new();
     all.load(properties.as_bytes(), Path::new("test")).unwrap();
     all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
@@ -64,7 +65,15 @@ fn allocations(properties: &str, phase: Phase, operations: u64) -> u64 {
         target: None,
         resume: false,
     };
-    let workload: Arc<dyn Workload> = Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap());
+    let workload: Arc<dyn Workload> = match script {
+        None => Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap()),
+        Some(text) => {
+            let file = tempfile::Builder::new().suffix(".lua").tempfile().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let script = Script::read(file.path(), &Catalog::default()).unwrap();
+            Arc::new(ScriptWorkload::open(&mut reader, &facts, Arc::new(script)).unwrap())
+        }
+    };
     reader.finish().unwrap();
     // One interval, so that only clients work during the run.
     let interval = std::time::Duration::from_secs(3600);
@@ -76,8 +85,12 @@ fn allocations(properties: &str, phase: Phase, operations: u64) -> u64 {
     ALLOCATIONS.load(Relaxed) - before
 }
 
+/// Both tests count the whole process's: one at a time.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn operations_allocate_nothing() {
+    let _turn = TURN.lock().unwrap();
     let mixes = [
         ("readproportion=1\nupdateproportion=0\nrequestdistribution=zipfian\n", Phase::Run),
         ("readproportion=0.5\nupdateproportion=0.5\nrequestdistribution=exactzipfian\n", Phase::Run),
@@ -90,12 +103,55 @@ fn operations_allocate_nothing() {
         ("batchsize=10\n", Phase::Load),
     ];
     for (properties, phase) in mixes {
-        let few = allocations(properties, phase, 2_000);
-        let many = allocations(properties, phase, 200_000);
+        let few = allocations(properties, None, phase, 2_000);
+        let many = allocations(properties, None, phase, 200_000);
         // What the conductor does ten times a second is not an operation's.
         assert!(
             many < few + 1_000,
             "{properties}: {few} allocations for 2,000 operations, {many} for 200,000"
+        );
+    }
+}
+
+/// Neither does a script whose keys are numbers and whose values the core
+/// makes. A text that crosses from Lua costs one (mlua counts its references).
+#[test]
+fn operations_of_scripts_allocate_nothing() {
+    let _turn = TURN.lock().unwrap();
+    let texts_a_unit_phase = [
+        (
+            0,
+            "operations = { 'read' }\nlocal choose\nfunction start() choose = keys() end\n\
+             function step() read(choose()) end",
+            Phase::Run,
+        ),
+        (
+            0,
+            "operations = { 'update', 'insert' }\n\
+             function step() if random() < 0.5 then update(1) else insert() end end",
+            Phase::Run,
+        ),
+        // The transaction's name, and a field's.
+        (
+            2,
+            "operations = { 'read', 'update' }\ntransactions = { 'TX' }\nlocal short\n\
+             function start() short = text(3, 9) end\n\
+             local function both(op, key) op.read(key) op.update(key, 'a', short) end\n\
+             function step() transaction('TX', both, random(0, 9)) end",
+            Phase::Run,
+        ),
+        (
+            1,
+            "operations = { 'read' }\nfunction load(n) insert(n, 'a', n) end\nfunction step() read(1) end",
+            Phase::Load,
+        ),
+    ];
+    for (texts, script, phase) in texts_a_unit_phase {
+        let few = allocations("", Some(script), phase, 2_000);
+        let many = allocations("", Some(script), phase, 100_000);
+        assert!(
+            many < few + 1_000 + texts * 98_000,
+            "{script}: {few} allocations for 2,000 operations, {many} for 100,000"
         );
     }
 }

@@ -50,7 +50,7 @@ fn a_lost_store_ends_an_endless_run_with_its_report() {
             let options = RunOptions { clients, ..RunOptions::default() };
             let record = go(execution, Answer::LostAt(50), &options);
             assert_eq!(record.ended_by, EndedBy::Failed);
-            assert_eq!(record.lost.as_ref().unwrap().problem, "the store is gone");
+            assert_eq!(record.lost.as_ref().unwrap().to_string(), "test: the store is gone");
             let failed = record.totals.measured[&(Metric::READ, Status::Error)].service.count();
             assert!((1..=clients as u64).contains(&failed), "each client stops at its first: {failed}");
             assert!(record.totals.units >= 50);

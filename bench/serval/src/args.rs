@@ -93,7 +93,7 @@ pub(crate) struct PropertyArgs {
 /// `serval bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// Workload file
+    /// Workload file, or a script (file.lua)
     #[arg(value_name = "WORKLOAD", value_hint = ValueHint::FilePath)]
     pub(crate) workload: PathBuf,
     /// Store ('serval stores' lists them)

@@ -2,7 +2,7 @@
 
 use serval_experiment::{folder::FolderError, perform::ExperimentError};
 use serval_model::{StoreError, properties::Faults};
-use serval_runner::RunError;
+use serval_runner::{Lost, RunError};
 use std::{fmt, process::ExitCode};
 
 /// Operations failed, more than allowed.
@@ -59,6 +59,16 @@ impl From<Faults> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Failure { status: STORE, message: error.to_string() }
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Store(error) => error.into(),
+            // What was configured asks for what cannot be done.
+            Lost::Workload(problem) => Failure::usage(problem),
+        }
     }
 }
 

@@ -17,10 +17,16 @@ impl KeyFormat {
     /// Appends the key of a record.
     #[inline]
     pub fn write(&self, out: &mut String, number: u64) {
+        self.write_with(out, "user", number);
+    }
+
+    /// As [`write`](Self::write), with another word before the number.
+    #[inline]
+    pub fn write_with(&self, out: &mut String, prefix: &str, number: u64) {
         let number = if self.hashed { fnv64(number) } else { number };
         let mut buffer = itoa::Buffer::new();
         let text = buffer.format(number);
-        out.push_str("user");
+        out.push_str(prefix);
         for _ in text.len()..self.digits {
             out.push('0');
         }
@@ -46,5 +52,8 @@ mod tests {
         assert_eq!(KeyFormat { hashed: false, digits: 8 }.key(5), "user00000005");
         assert_eq!(KeyFormat { hashed: false, digits: 2 }.key(12345), "user12345");
         assert_eq!(KeyFormat { hashed: true, digits: 1 }.key(0), "user6284781860667377211");
+        let mut account = String::new();
+        KeyFormat { hashed: false, digits: 3 }.write_with(&mut account, "account", 7);
+        assert_eq!(account, "account007");
     }
 }

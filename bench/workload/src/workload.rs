@@ -28,8 +28,8 @@ pub enum Last<'a> {
     /// Nothing: a new unit begins.
     Begin,
     /// The operation that was issued has ended. The reply is that of the
-    /// last read or scan.
-    Outcome(&'a Outcome, &'a Reply),
+    /// last read or scan; whoever wants to keep it may swap it for another.
+    Outcome(&'a Outcome, &'a mut Reply),
     /// The wait that was asked for is over.
     Waited,
 }
@@ -130,4 +130,10 @@ pub trait ClientWorkload {
     /// Says what to do next. For [`Step::Issue`] it has filled in
     /// `operation`, which keeps its contents between calls.
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step;
+
+    /// Asked once the client has stopped: why the run cannot go on, if that is
+    /// why it did. Ends the run for all clients.
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
 }

@@ -42,7 +42,7 @@ fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
 fn drive(workload: &CoreWorkload, seed: u64, units: usize, mut each: impl FnMut(&Operation)) {
     let mut client = workload.client(PLACE, Rng::new(seed));
     let mut operation = Operation::new("usertable");
-    let reply = Reply::new();
+    let mut reply = Reply::new();
     for _ in 0..units {
         let mut step = client.step(Last::Begin, &mut operation);
         loop {
@@ -52,7 +52,7 @@ fn drive(workload: &CoreWorkload, seed: u64, units: usize, mut each: impl FnMut(
                     if !more {
                         break;
                     }
-                    step = client.step(Last::Outcome(&Outcome::OK, &reply), &mut operation);
+                    step = client.step(Last::Outcome(&Outcome::OK, &mut reply), &mut operation);
                 }
                 Step::End(_) => break,
                 other => panic!("{other:?}"),
@@ -171,7 +171,7 @@ fn verification_tells_right_from_wrong_and_from_nothing() {
         reply.begin_record();
         stored[&operation.key].iter().for_each(|(name, value)| reply.push(name, value));
         spoil(&mut reply);
-        match client.step(Last::Outcome(&Outcome::OK, &reply), &mut operation) {
+        match client.step(Last::Outcome(&Outcome::OK, &mut reply), &mut operation) {
             Step::End(End { verified, ok, .. }) => (verified, ok),
             other => panic!("{other:?}"),
         }
@@ -189,7 +189,7 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
         let workload = open(&text, &facts).unwrap();
         assert_eq!(workload.units(), Some(250));
         let (mut keys, mut operation) = (Vec::new(), Operation::new("t"));
-        let reply = Reply::new();
+        let mut reply = Reply::new();
         let shares = [84u64, 83, 83];
         let mut clients: Vec<_> = shares
             .into_iter()
@@ -218,7 +218,7 @@ fn a_load_inserts_every_record_once_between_its_clients_and_in_batches() {
                 } else {
                     keys.extend(operation.batch().iter().map(|(key, _)| key.clone()));
                 }
-                let step = client.step(Last::Outcome(&Outcome::OK, &reply), &mut operation);
+                let step = client.step(Last::Outcome(&Outcome::OK, &mut reply), &mut operation);
                 assert!(matches!(step, Step::End(End { ok: true, stop: false, .. })));
             }
         }
@@ -269,19 +269,19 @@ fn failed_inserts_are_tried_again_as_often_as_allowed() {
         let workload = open(&text, &LOAD).unwrap();
         let mut client = workload.client(PLACE, Rng::new(1));
         let mut operation = Operation::new("t");
-        let (failed, reply) = (Outcome::error("full"), Reply::new());
+        let (failed, mut reply) = (Outcome::error("full"), Reply::new());
         let mut step = client.step(Last::Begin, &mut operation);
         let key = operation.key.clone();
         for _ in 0..2 {
             assert_eq!(step, Step::Issue { more: true });
-            let Step::Wait(pause) = client.step(Last::Outcome(&failed, &reply), &mut operation) else {
+            let Step::Wait(pause) = client.step(Last::Outcome(&failed, &mut reply), &mut operation) else {
                 panic!()
             };
             assert!((Duration::from_millis(800)..Duration::from_millis(1200)).contains(&pause), "{pause:?}");
             step = client.step(Last::Waited, &mut operation);
             assert_eq!(operation.key, key, "the same record again");
         }
-        let end = client.step(Last::Outcome(&failed, &reply), &mut operation);
+        let end = client.step(Last::Outcome(&failed, &mut reply), &mut operation);
         assert!(matches!(end, Step::End(End { ok: false, stop, .. }) if stop != keep_going));
     }
 }
@@ -294,7 +294,7 @@ fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
         let workload = open(&text, &facts).unwrap();
         assert_eq!(workload.units(), Some(10));
         let mut client = workload.client(Place { units: Some(10), ..PLACE }, Rng::new(1));
-        let (mut operation, reply) = (Operation::new("t"), Reply::new());
+        let (mut operation, mut reply) = (Operation::new("t"), Reply::new());
         let (mut inserted, mut looked, mut units) = (Vec::new(), 0, 0);
         // The first records are there, one far ahead of the others, and one
         // in the middle is not.
@@ -317,7 +317,7 @@ fn a_resumed_load_looks_at_every_record_and_inserts_what_is_missing() {
                         batch => inserted.extend(batch.iter().map(|(key, _)| key.clone())),
                     }
                 }
-                step = client.step(Last::Outcome(&outcome, &reply), &mut operation);
+                step = client.step(Last::Outcome(&outcome, &mut reply), &mut operation);
             }
             assert!(matches!(step, Step::End(End { ok: true, .. })));
             units += operation.units();

@@ -67,7 +67,7 @@ fn asked(
         assert!(operation.fields.is_all());
         all.push((operation.kind, operation.key.clone(), data));
         if more {
-            match client.step(Last::Outcome(outcome, &Reply::new()), &mut operation) {
+            match client.step(Last::Outcome(outcome, &mut Reply::new()), &mut operation) {
                 Step::End(end) if end.stop => break,
                 Step::End(end) => assert_eq!(end.ok, outcome.is_ok()),
                 other => panic!("{other:?}"),

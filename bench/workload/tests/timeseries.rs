@@ -61,12 +61,12 @@ fn drive(
 ) {
     let mut client = workload.client(Place { index, count, units: None, seed: 1 }, Rng::new(seed));
     let mut operation = Operation::new("usertable");
-    let reply = Reply::new();
+    let mut reply = Reply::new();
     for _ in 0..units {
         let step = client.step(Last::Begin, &mut operation);
         each(&operation);
         if step == (Step::Issue { more: true }) {
-            let step = client.step(Last::Outcome(&Outcome::OK, &reply), &mut operation);
+            let step = client.step(Last::Outcome(&Outcome::OK, &mut reply), &mut operation);
             assert!(matches!(step, Step::End(End { stop: false, .. })), "{step:?}");
         } else {
             assert_eq!(step, Step::Issue { more: false });
@@ -185,7 +185,7 @@ fn queries_are_spelled_as_ycsb_spells_them() {
 }
 
 /// Verification of a record as a run does it: `None` when there is none.
-fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, reply: &Reply) -> End {
+fn verdict(workload: &TimeSeriesWorkload, outcome: &Outcome, key: Option<&str>, reply: &mut Reply) -> End {
     let mut client = workload.client(Place { index: 0, count: 1, units: None, seed: 1 }, Rng::new(1));
     let mut operation = Operation::new("usertable");
     assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: true });
@@ -215,18 +215,18 @@ fn verification_comes_to_what_ycsbs_does() {
                 reply.push(name, value.as_bytes());
             }
         }
-        let end = verdict(&workload, &Outcome::OK, None, &reply);
+        let end = verdict(&workload, &Outcome::OK, None, &mut reply);
         assert_eq!(end.verified.unwrap().name(), status, "{record}");
         assert_eq!(end.ok, status == "OK");
     }
     // A read that fails is not verified.
-    let end = verdict(&workload, &Outcome::NOT_FOUND, None, &Reply::new());
+    let end = verdict(&workload, &Outcome::NOT_FOUND, None, &mut Reply::new());
     assert_eq!((end.verified, end.ok), (None, false));
     // A number of another length is wrong, and so is a tag that is no text.
     for (name, value) in [("YCSBV", &b"425112257"[..]), ("AA", &[0xff])] {
         let mut reply = Reply::new();
         reply.push(name, value);
-        let end = verdict(&workload, &Outcome::OK, None, &reply);
+        let end = verdict(&workload, &Outcome::OK, None, &mut reply);
         assert_eq!(end.verified, Some(Status::UnexpectedState), "{name}");
     }
 }
@@ -244,7 +244,7 @@ fn exact_values_follow_from_key_and_stored_timestamp() {
         for (name, value) in operation.record.iter() {
             reply.push(name, value);
         }
-        let status = |key: &str| verdict(&reading, &Outcome::OK, Some(key), &reply).verified.unwrap();
+        let mut status = |key: &str| verdict(&reading, &Outcome::OK, Some(key), &mut reply).verified.unwrap();
         assert_eq!(status(&operation.key), Status::Ok, "{}", line(operation, None));
         assert_eq!(status("another"), Status::UnexpectedState);
         let timestamp = decode_long(operation.record.get("YCSBTS").unwrap()).unwrap();
@@ -252,7 +252,7 @@ fn exact_values_follow_from_key_and_stored_timestamp() {
         delayed += u32::from(operation.kind == OperationKind::Insert && timestamp < 1000);
     });
     assert!(delayed > 0);
-    assert_eq!(verdict(&reading, &Outcome::OK, None, &Reply::new()).verified, Some(Status::Error));
+    assert_eq!(verdict(&reading, &Outcome::OK, None, &mut Reply::new()).verified, Some(Status::Error));
 }
 
 #[test]
@@ -264,7 +264,8 @@ fn ycsbs_delayed_values_fail_verification() {
     drive(&writing, (0, 1), 1, 640, |operation| {
         let mut reply = Reply::new();
         operation.record.iter().for_each(|(name, value)| reply.push(name, value));
-        *verdicts.entry(verdict(&reading, &Outcome::OK, None, &reply).verified.unwrap()).or_insert(0) += 1;
+        *verdicts.entry(verdict(&reading, &Outcome::OK, None, &mut reply).verified.unwrap()).or_insert(0) +=
+            1;
     });
     // One series in five has a delay of 0.
     assert_eq!(verdicts, BTreeMap::from([(Status::Ok, 128), (Status::UnexpectedState, 512)]));
@@ -510,7 +511,7 @@ fn a_load_stops_at_a_failure_and_not_at_a_batch() {
     let batched = Outcome { status: Status::BatchedOk, message: None };
     for (outcome, stop) in [(batched, false), (Outcome::error("no"), true)] {
         client.step(Last::Begin, &mut operation);
-        let step = client.step(Last::Outcome(&outcome, &Reply::new()), &mut operation);
+        let step = client.step(Last::Outcome(&outcome, &mut Reply::new()), &mut operation);
         assert_eq!(step, Step::End(End { stop, ..End::of(&outcome) }));
     }
     // A run goes on.

@@ -16,6 +16,7 @@ mod bindings;
 pub(crate) mod driver;
 mod figures;
 mod measure;
+mod script;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -81,6 +82,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "bindings",
         measures: "client CPU of built-in bindings, against bare loops over their driver crates",
         run: bindings::bindings,
+    },
+    Benchmark {
+        name: "script",
+        measures: "workload C in Lua on the no-op store, against the core's own",
+        run: script::script,
     },
 ];
 

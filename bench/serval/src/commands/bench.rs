@@ -17,6 +17,7 @@ use serval_experiment::{
 };
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_runner::EndedBy;
+use serval_scripts::is_script;
 use serval_workload::core::properties as core;
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -24,7 +25,10 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
     let mut faults = Vec::new();
     // The workload file comes before other files, so that these win.
     let mut all = Properties::new();
-    if let Err(more) = all.load_file(&args.workload) {
+    if is_script(&args.workload.to_string_lossy()) {
+        let origin = Origin::CommandLine("WORKLOAD".into());
+        all.set(p::WORKLOAD.name, args.workload.to_string_lossy(), origin);
+    } else if let Err(more) = all.load_file(&args.workload) {
         faults.extend(more.0);
     }
     match properties(&args.properties) {

@@ -8,6 +8,7 @@ use serval_experiment::{
     workloads::{WORKLOADS, WorkloadInfo},
 };
 use serval_model::properties::{Property, Table};
+use serval_scripts::{Script, is_script};
 use serval_stores::{STORES, StoreInfo};
 
 const HEADING: Style = AnsiColor::Green.on_default().bold();
@@ -136,6 +137,52 @@ pub(crate) fn stores(args: &NameArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What stands in the place of a script's class.
+const SCRIPT_PATH: &str = "path/to/file.lua";
+
+fn classes(info: &WorkloadInfo) -> String {
+    if info.classes.is_empty() { SCRIPT_PATH.to_owned() } else { info.classes.join(" or ") }
+}
+
+/// `serval workloads FILE.lua`.
+fn script(path: &str, as_json: bool) -> Result<(), Failure> {
+    let script = Script::read(path.as_ref(), &catalog())?;
+    // The core's hold too, and are explained under their own name.
+    let tables = [script.table, serval_scripts::PROPERTIES];
+    if as_json {
+        print_json(&serde_json::json!({
+            "name": path,
+            "summary": script.summary,
+            "operations": script.operations(),
+            "transactions": script.transactions,
+            "defaults": script.defaults.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "properties": tables.iter().flat_map(table_json).collect::<Vec<_>>(),
+        }));
+        return Ok(());
+    }
+    heading(path);
+    paragraph(&script.summary, 2);
+    paragraph(&format!("Operations: {}", script.operations().join(", ")), 2);
+    if !script.transactions.is_empty() {
+        paragraph(&format!("Timed together: {}", script.transactions.join(", ")), 2);
+    }
+    if !script.defaults.is_empty() {
+        let defaults: Vec<String> =
+            script.defaults.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        paragraph(&format!("Unless set: {}", defaults.join(", ")), 2);
+    }
+    paragraph(
+        if script.loads { "It loads its records itself." } else { "The core workload loads its records." },
+        2,
+    );
+    paragraph(&format!("workload={path}; the properties of 'serval workloads core' hold too"), 2);
+    for table in tables.iter().filter(|table| !table.properties.is_empty()) {
+        anstream::println!();
+        explain_table(table);
+    }
+    Ok(())
+}
+
 /// `serval workloads [NAME]`.
 pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
     let json = |info: &WorkloadInfo| {
@@ -148,6 +195,9 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         })
     };
     if let Some(name) = &args.name {
+        if is_script(name) {
+            return script(name, args.json);
+        }
         let Some(info) = serval_experiment::workloads::find(name) else {
             let known: Vec<&str> = WORKLOADS.iter().map(|info| info.name).collect();
             return Err(Failure::usage(format!(
@@ -162,7 +212,7 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         heading(info.name);
         paragraph(info.summary, 2);
         paragraph(info.details, 2);
-        paragraph(&format!("workload={}", info.classes.join(" or ")), 2);
+        paragraph(&format!("workload={}", classes(info)), 2);
         for table in info.tables {
             anstream::println!();
             explain_table(table);
@@ -176,7 +226,7 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
     heading("Workloads (property 'workload')");
     for info in WORKLOADS {
         anstream::println!("  {NAME}{:<18}{NAME:#} {}", info.name, info.summary);
-        anstream::println!("  {:<18} {}", "", info.classes[0]);
+        anstream::println!("  {:<18} {}", "", info.classes.first().unwrap_or(&SCRIPT_PATH));
     }
     anstream::println!();
     heading("Ready-made files (folder 'workloads')");
@@ -188,10 +238,13 @@ pub(crate) fn workloads(args: &NameArgs) -> Result<(), Failure> {
         ("workloade", "short ranges: 95 % scans, 5 % inserts, zipfian"),
         ("workloadf", "read-modify-write: half reads, half read-modify-writes, zipfian"),
         ("tsworkloada", "time series: 90 % inserts, 10 % reads"),
+        ("scripts/", "scripts: sessions.lua, transfer.lua (a transaction of its own), workloadc.lua"),
     ] {
         anstream::println!("  {NAME}{file:<18}{NAME:#} {text}");
     }
-    anstream::println!("\n'serval workloads NAME' explains a workload and its properties.");
+    anstream::println!(
+        "\n'serval workloads NAME' explains a workload and its properties, NAME.lua a script."
+    );
     Ok(())
 }
 

@@ -208,7 +208,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
     let mut properties = properties(&args.properties)?;
     let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
-    let (faults, warnings) = names(&properties, info, false);
+    let (faults, warnings) = names(&properties, info, None, false);
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }

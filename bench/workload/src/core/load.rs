@@ -4,13 +4,12 @@
 //! inserts it. Which ones are missing cannot be told from the first that is:
 //! clients run ahead of each other, by as much as one of them was held up.
 
-use super::{Shared, around};
+use super::{Shared, Tools, around};
 use crate::{
-    core::Values,
     random::Rng,
     workload::{ClientWorkload, End, Last, Place, Step},
 };
-use serval_model::{Operation, OperationKind, Outcome, Status};
+use serval_model::{Operation, OperationKind, Outcome, Record, Status};
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -18,6 +17,35 @@ use std::{
 
 /// Sets the random numbers of records apart from those of clients.
 const RECORDS: u64 = 0x5245_434f_5244_5321;
+
+/// Makes the records of a load.
+pub trait LoadRecords {
+    /// Writes a record and its key, with what chance there is in it from `rng`.
+    /// False when it cannot: [`failure`](Self::failure) tells why.
+    fn write(&mut self, number: u64, key: &mut String, record: &mut Record, rng: Rng) -> bool;
+
+    /// Writes the key only.
+    fn write_key(&mut self, number: u64, key: &mut String, rng: Rng) -> bool;
+
+    /// Why a record could not be made.
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// The core's own records.
+impl LoadRecords for Tools {
+    fn write(&mut self, number: u64, key: &mut String, record: &mut Record, mut rng: Rng) -> bool {
+        Tools::write_key(self, key, number);
+        self.push_all(record, key, &mut rng);
+        true
+    }
+
+    fn write_key(&mut self, number: u64, key: &mut String, _: Rng) -> bool {
+        Tools::write_key(self, key, number);
+        true
+    }
+}
 
 enum State {
     Idle,
@@ -28,9 +56,10 @@ enum State {
     Pausing,
 }
 
-pub(super) struct Loader {
+/// A client of a load.
+pub struct Loader<R> {
     shared: Arc<Shared>,
-    values: Values,
+    records: R,
     /// For what is the client's own.
     rng: Rng,
     /// A record's values follow from the run's seed and its number: which of
@@ -46,10 +75,10 @@ pub(super) struct Loader {
     attempts: u64,
 }
 
-impl Loader {
-    pub(super) fn new(shared: Arc<Shared>, place: Place, rng: Rng) -> Self {
+impl<R: LoadRecords> Loader<R> {
+    pub(super) fn new(shared: Arc<Shared>, records: R, place: Place, rng: Rng) -> Self {
         Loader {
-            values: shared.values.clone(),
+            records,
             shared,
             rng,
             seed: place.seed,
@@ -77,12 +106,19 @@ impl Loader {
         self.insert(operation)
     }
 
+    /// The random numbers of a record.
+    fn of_record(&self, number: u64) -> Rng {
+        Rng::stream(self.seed ^ RECORDS, number)
+    }
+
     /// Looks for the next record in hand, or inserts those that are missing.
     fn look(&mut self, operation: &mut Operation) -> Step {
         if let Some(number) = self.unseen.clone().next() {
             operation.kind = OperationKind::Read;
             operation.key.clear();
-            self.shared.keys.write(&mut operation.key, number);
+            if !self.records.write_key(number, &mut operation.key, self.of_record(number)) {
+                return Step::Stop;
+            }
             // One field is enough to see that it is there.
             operation.fields.all();
             if let Some(field) = self.shared.fields.first() {
@@ -122,9 +158,10 @@ impl Loader {
                 operation.record.clear();
                 (&mut operation.key, &mut operation.record)
             };
-            shared.keys.write(key, number);
-            let mut rng = Rng::stream(self.seed ^ RECORDS, number);
-            self.values.push_all(record, key, &shared.fields, &mut rng);
+            let rng = Rng::stream(self.seed ^ RECORDS, number);
+            if !self.records.write(number, key, record, rng) {
+                return Step::Stop;
+            }
         }
         self.state = State::Inserting;
         Step::Issue { more: true }
@@ -144,7 +181,7 @@ impl Loader {
     }
 }
 
-impl ClientWorkload for Loader {
+impl<R: LoadRecords> ClientWorkload for Loader<R> {
     fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
         match (last, &self.state) {
             (Last::Outcome(outcome, _), State::Looking) => self.seen(outcome, operation),
@@ -160,5 +197,9 @@ impl ClientWorkload for Loader {
             }
             _ => self.begin(operation),
         }
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.records.failure()
     }
 }

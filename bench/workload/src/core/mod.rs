@@ -4,12 +4,17 @@
 
 mod load;
 pub mod properties;
+mod range;
 mod run;
+mod tools;
+
+pub use load::{LoadRecords, Loader};
+pub use tools::Tools;
 
 use crate::{
     distribution::{
-        AcknowledgedCounter, Discrete, DistributionError, Exponential, Histogram, Hotspot, KeyChooser,
-        LengthChooser, ScatteredZipf, ScrambledZipfian, Sequential, SkewedLatest, Uniform, Zipfian,
+        AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
+        Zipfian,
     },
     keys::KeyFormat,
     random::{Random, Rng},
@@ -17,8 +22,9 @@ use crate::{
     workload::{ClientWorkload, Demand, Place, Workload},
 };
 use properties as p;
+use range::KeyRange;
 use serval_model::{
-    OperationKind, Record, Schema,
+    OperationKind, Record, Reply, Schema, Status,
     properties::{Properties, Property, Reader},
 };
 use std::{
@@ -41,10 +47,6 @@ const HISTOGRAM_FILE_MAX: u64 = 16 << 20;
 
 /// Records looked for to see whether a store was loaded.
 const SAMPLE_KEYS: u64 = 16;
-
-/// Which keys are hot under the exact Zipfian. The same for all runs, whatever
-/// their seed, so that clients side by side and runs one after another agree.
-const SCATTER_SEED: u64 = 0;
 
 /// Operations/s a client that are expected when nothing else is known: a
 /// store that takes a millisecond.
@@ -113,6 +115,30 @@ impl Values {
             self.push(record, key, field, rng);
         }
     }
+
+    /// Compares what was read with what must have been written.
+    fn verify(&self, key: &str, reply: &Reply, scratch: &mut Vec<u8>) -> Option<Status> {
+        if !self.integrity {
+            return None;
+        }
+        let mut cells = reply.records().iter().flat_map(|record| record.iter()).peekable();
+        if cells.peek().is_none() {
+            return Some(Status::Error);
+        }
+        let length = match self.lengths {
+            LengthChooser::Constant(length) => length as usize,
+            // Integrity needs constant lengths; opening has refused others.
+            _ => return None,
+        };
+        for (field, value) in cells {
+            scratch.clear();
+            values::write_integrity(scratch, key, field, length);
+            if *scratch != value {
+                return Some(Status::UnexpectedState);
+            }
+        }
+        Some(Status::Ok)
+    }
 }
 
 /// How often and when a failed insert of a load is tried again.
@@ -139,11 +165,7 @@ struct Shared {
     read_by_name: bool,
     write_all: bool,
     inserts: AcknowledgedCounter,
-    first_key: u64,
-    /// Records that are there when a run begins: the number of its first insert.
-    records: u64,
-    /// One past the last key that may be chosen.
-    range_end: u64,
+    range: KeyRange,
     // A load's own.
     next_load: AtomicU64,
     load_count: u64,
@@ -300,8 +322,10 @@ impl CoreWorkload {
         let (actions, weights, demands) = mix(reader);
         let count = count.max(1);
         let new = if facts.phase == Phase::Run { expected_inserts(reader, facts, records) } else { 0 };
+        let last_key = first_key.saturating_add(count - 1);
         let range_end = first_key.saturating_add(count).saturating_add(new);
-        let chooser = Self::chooser(reader, records, first_key, count, range_end);
+        let range = KeyRange::read(reader, records, first_key, last_key, range_end);
+        let chooser = Self::chooser(reader, &range);
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let digits = reader.count(&p::ZERO_PADDING) as usize;
@@ -321,9 +345,7 @@ impl CoreWorkload {
             read_by_name: reader.flag(&p::READ_ALL_FIELDS_BY_NAME),
             write_all: reader.flag(&p::WRITE_ALL_FIELDS),
             inserts: AcknowledgedCounter::new(records, facts.clients),
-            first_key,
-            records,
-            range_end,
+            range,
             next_load: AtomicU64::new(first_key),
             load_count,
             batch: reader.count(&p::BATCH_SIZE).max(1),
@@ -337,16 +359,8 @@ impl CoreWorkload {
         Some(CoreWorkload(Arc::new(shared)))
     }
 
-    fn chooser(
-        reader: &mut Reader<'_>,
-        records: u64,
-        first: u64,
-        count: u64,
-        range_end: u64,
-    ) -> Option<KeyChooser> {
-        let last = first.saturating_add(count - 1);
+    fn chooser(reader: &mut Reader<'_>, range: &KeyRange) -> Option<KeyChooser> {
         let kind = reader.choice(&p::REQUEST_DISTRIBUTION);
-        let exponent = reader.number(&p::ZIPFIAN_EXPONENT);
         if reader.given(&p::ZIPFIAN_EXPONENT) && kind != "exactzipfian" {
             reader.fault(
                 &p::ZIPFIAN_EXPONENT,
@@ -355,26 +369,7 @@ impl CoreWorkload {
                 ),
             );
         }
-        let result = match kind {
-            // YCSB's range is closed, and so one key longer than it should be.
-            "zipfian" => ScrambledZipfian::new(first, range_end, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),
-            "exactzipfian" => ScatteredZipf::new(first, range_end - 1, exponent, SCATTER_SEED)
-                .map(KeyChooser::ScatteredZipf),
-            "latest" => SkewedLatest::new(records - 1, YCSB_ZIPFIAN).map(KeyChooser::Latest),
-            "hotspot" => {
-                let hot = reader.number(&p::HOTSPOT_DATA_FRACTION);
-                let share = reader.number(&p::HOTSPOT_OPERATION_FRACTION);
-                Hotspot::new(first, last, hot, share).map(KeyChooser::Hotspot)
-            }
-            "sequential" => Sequential::new(first, last).map(KeyChooser::Sequential),
-            "exponential" => {
-                let percentile = reader.number(&p::EXPONENTIAL_PERCENTILE);
-                let fraction = reader.number(&p::EXPONENTIAL_FRACTION);
-                Exponential::new(percentile, records as f64 * fraction).map(KeyChooser::Exponential)
-            }
-            _ => Uniform::new(first, last).map(KeyChooser::Uniform),
-        };
-        noted(reader, &p::REQUEST_DISTRIBUTION, result)
+        noted(reader, &p::REQUEST_DISTRIBUTION, range.chooser(kind))
     }
 
     fn scan_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
@@ -391,10 +386,33 @@ impl CoreWorkload {
         self.0.keys.key(number)
     }
 
+    /// What one client's operations are made of.
+    pub fn tools(&self, place: Place) -> Tools {
+        Tools::new(Arc::clone(&self.0), place.index)
+    }
+
+    /// A client of a load of the records that `records` makes.
+    pub fn loader<R: LoadRecords>(&self, records: R, place: Place, rng: Rng) -> Loader<R> {
+        Loader::new(Arc::clone(&self.0), records, place, rng)
+    }
+
+    /// Numbers of records all over the range.
+    pub fn sample_numbers(&self) -> Vec<u64> {
+        let KeyRange { first, records, .. } = self.0.range;
+        let count = records.saturating_sub(first).max(1);
+        (0..SAMPLE_KEYS.min(count)).map(|i| first + (count - 1) / SAMPLE_KEYS * i).collect()
+    }
+
+    /// Whether records are loaded or used.
+    pub fn phase(&self) -> Phase {
+        self.0.phase
+    }
+
     /// Numbers of the records that a load inserts: the first, and one past
     /// the last.
     pub fn load_range(&self) -> (u64, u64) {
-        (self.0.first_key, self.0.first_key.saturating_add(self.0.load_count))
+        let first = self.0.range.first;
+        (first, first.saturating_add(self.0.load_count))
     }
 }
 
@@ -426,27 +444,26 @@ impl Workload for CoreWorkload {
         if self.0.phase == Phase::Load || !self.0.demands.iter().any(needs) {
             return Vec::new();
         }
-        let (first, count) = (self.0.first_key, self.0.records.saturating_sub(self.0.first_key).max(1));
-        (0..SAMPLE_KEYS.min(count)).map(|i| self.key(first + (count - 1) / SAMPLE_KEYS * i)).collect()
+        self.sample_numbers().into_iter().map(|number| self.key(number)).collect()
     }
 
     fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
         match self.0.phase {
-            Phase::Load => Box::new(load::Loader::new(Arc::clone(&self.0), place, rng)),
-            Phase::Run => Box::new(run::Mixer::new(Arc::clone(&self.0), place, rng)),
+            Phase::Load => Box::new(self.loader(self.tools(place), place, rng)),
+            Phase::Run => Box::new(run::Mixer::new(self.tools(place), rng)),
         }
     }
 
     fn warnings(&self) -> Vec<String> {
         let ranged = matches!(self.0.chooser, KeyChooser::Zipfian(_) | KeyChooser::ScatteredZipf(_));
-        let end = self.0.inserts.end();
-        if self.0.phase == Phase::Run && ranged && end > self.0.range_end {
+        let (end, range) = (self.0.inserts.end(), &self.0.range);
+        if self.0.phase == Phase::Run && ranged && end > range.end {
             return vec![format!(
                 "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
                  never chosen. Set operationcount or expectedoperations",
-                self.0.range_end.saturating_sub(self.0.records),
-                end - self.0.records,
-                end - self.0.range_end,
+                range.end.saturating_sub(range.records),
+                end - range.records,
+                end - range.end,
             )];
         }
         Vec::new()

@@ -1,0 +1,672 @@
+//! What a script can call: one client's state, and the functions over it.
+//!
+//! A function that asks for an operation fills in the client's operation
+//! buffer; the workload hands it to the runner when the script has returned
+//! (or, in a sequence, waits). Nothing here allocates for an operation whose
+//! key is a record's number and whose fields are the core's; looking at a text
+//! of Lua's costs one small allocation in mlua.
+
+use crate::script::Value as PropertyValue;
+use mlua::{AnyUserData, Function, Lua, LuaString, Value, Variadic};
+use serval_model::{Metric, Operation, OperationKind, OperationKinds, Record, Reply, Status};
+use serval_workload::{
+    Random, Rng,
+    core::{Tools, YCSB_ZIPFIAN},
+    distribution::{
+        Discrete, DistributionError, Hotspot, KeyChooser, LengthChooser, ScatteredZipf, ScrambledZipfian,
+        Sequential, Uniform, Zipfian,
+    },
+    values::write_random,
+};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    io::Write,
+    rc::Rc,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// Longest value that [`text`](Text) makes.
+const TEXT_LENGTH_MAX: u64 = 1 << 30;
+
+/// Which keys are hot under `exactzipfian(min, max)`: the same for all runs,
+/// as in the core.
+const SCATTER_SEED: u64 = 0;
+
+/// What may be called when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The file is read for what it declares.
+    Declaring,
+    /// `start()` of a client.
+    Starting,
+    /// `step()`.
+    Going,
+    /// `load(number)`.
+    Loading(u64),
+}
+
+/// A sequence of operations that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sequence {
+    /// Times it as a whole, if it has a name.
+    pub(crate) metric: Option<Metric>,
+    /// Whether all went as it should.
+    pub(crate) ok: bool,
+    pub(crate) finished: bool,
+    pub(crate) verified: Option<Status>,
+}
+
+/// What the clients of a script have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    pub(crate) transactions: Vec<String>,
+    pub(crate) properties: BTreeMap<String, PropertyValue>,
+    /// The sequences that clients draw from together, in the order in which
+    /// each of them makes them.
+    pub(crate) sequences: Mutex<Vec<Sequential>>,
+}
+
+/// One client's side of the functions.
+pub(crate) struct Host {
+    pub(crate) rng: Rng,
+    /// There once the properties are known.
+    pub(crate) tools: Option<Tools>,
+    pub(crate) operation: Operation,
+    pub(crate) reply: Reply,
+    pub(crate) status: Status,
+    pub(crate) message: Option<Box<str>>,
+    pub(crate) allowed: OperationKinds,
+    pub(crate) stage: Stage,
+    /// Whether an operation is filled in.
+    pub(crate) asked: bool,
+    pub(crate) sequence: Option<Sequence>,
+    /// The number of an insert that is not acknowledged.
+    pub(crate) inserting: Option<u64>,
+    pub(crate) stop: bool,
+    common: Arc<Common>,
+    sequences_made: usize,
+}
+
+fn wrong<T>(problem: impl Into<String>) -> mlua::Result<T> {
+    Err(mlua::Error::RuntimeError(problem.into()))
+}
+
+fn too_early(function: &str) -> mlua::Error {
+    mlua::Error::RuntimeError(format!(
+        "{function} is there from start() on: properties are not known while the file is read"
+    ))
+}
+
+impl Host {
+    pub(crate) fn new(table: &str, rng: Rng, tools: Option<Tools>, common: Arc<Common>) -> Self {
+        Host {
+            rng,
+            stage: if tools.is_some() { Stage::Starting } else { Stage::Declaring },
+            tools,
+            operation: Operation::new(table),
+            reply: Reply::new(),
+            status: Status::Ok,
+            message: None,
+            allowed: OperationKinds::NONE,
+            asked: false,
+            sequence: None,
+            inserting: None,
+            stop: false,
+            common,
+            sequences_made: 0,
+        }
+    }
+
+    fn tools(&mut self, function: &str) -> mlua::Result<&mut Tools> {
+        self.tools.as_mut().ok_or_else(|| too_early(function))
+    }
+
+    /// Begins to fill in an operation.
+    #[inline]
+    fn ask(&mut self, kind: OperationKind) -> mlua::Result<()> {
+        let fits = match self.stage {
+            Stage::Going => self.allowed.contains(kind),
+            Stage::Loading(_) => kind == OperationKind::Insert,
+            Stage::Declaring | Stage::Starting => false,
+        };
+        if !fits || self.asked {
+            return wrong(self.refusal(kind));
+        }
+        self.operation.begin(kind);
+        self.asked = true;
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self, kind: OperationKind) -> String {
+        let verb = kind.name().to_lowercase();
+        match self.stage {
+            Stage::Loading(_) if kind != OperationKind::Insert => "load() inserts, and nothing else".into(),
+            Stage::Loading(_) => "load() inserts one record, and here is a second".into(),
+            Stage::Declaring | Stage::Starting => {
+                format!("{verb}: operations are asked for in step() and load() only")
+            }
+            Stage::Going if !self.allowed.contains(kind) => {
+                format!("asks for a {verb}, which 'operations' does not name")
+            }
+            Stage::Going => "a second operation before the first has ended: several in turn are a \
+                             sequence(function(op) op.read(...) ... end)"
+                .into(),
+        }
+    }
+
+    fn write_key(&mut self, key: &Value) -> mlua::Result<()> {
+        let Host { tools, operation, .. } = self;
+        let Some(tools) = tools else { return Err(too_early("a key")) };
+        write_key(tools, &mut operation.key, key)
+    }
+
+    fn push_fields(&mut self, first: &Value, rest: &[Value]) -> mlua::Result<()> {
+        for name in std::iter::once(first).chain(rest) {
+            self.operation.fields.push(&field_name(name)?);
+        }
+        Ok(())
+    }
+
+    /// Adds a field with a value: as it is, made by a generator, or by the
+    /// core's rules.
+    fn push_value(&mut self, name: &Value, value: &Value) -> mlua::Result<()> {
+        let Host { tools, operation, rng, .. } = self;
+        let Operation { key, record, .. } = operation;
+        let name = field_name(name)?;
+        match value {
+            Value::Nil => match tools {
+                Some(tools) => tools.push_field(record, key, &name, rng),
+                None => return Err(too_early("a value")),
+            },
+            Value::String(text) => record.push(&name, &text.as_bytes()),
+            Value::Integer(number) => {
+                let mut buffer = itoa::Buffer::new();
+                record.push(&name, buffer.format(*number).as_bytes());
+            }
+            Value::Number(number) => push_display(record, &name, number),
+            Value::Boolean(flag) => push_display(record, &name, flag),
+            Value::UserData(text) => {
+                let mut text = text.borrow_mut::<Text>()?;
+                let length = text.lengths.draw(rng) as usize;
+                record.push_with(&name, |out| write_random(out, length, text.compressibility, rng));
+            }
+            other => return wrong(format!("a {} is no value of a field", other.type_name())),
+        }
+        Ok(())
+    }
+
+    /// Adds the fields of a write: names and values in turn.
+    fn push_values(&mut self, name: &Value, value: &Value, rest: &[Value]) -> mlua::Result<()> {
+        self.push_value(name, value)?;
+        for pair in rest.chunks(2) {
+            self.push_value(&pair[0], pair.get(1).unwrap_or(&Value::Nil))?;
+        }
+        Ok(())
+    }
+
+    /// The client's next sequence, which it shares with the others.
+    fn shared_sequence(&mut self, made: Sequential) -> Sequential {
+        let mut all = self.common.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.sequences_made;
+        self.sequences_made += 1;
+        if index == all.len() {
+            all.push(made);
+        }
+        all[index].clone()
+    }
+}
+
+fn push_display(record: &mut Record, name: &str, value: &impl std::fmt::Display) {
+    // Writing to memory does not fail.
+    record.push_with(name, |out| drop(write!(out, "{value}")));
+}
+
+#[inline]
+fn write_key(tools: &Tools, out: &mut String, key: &Value) -> mlua::Result<()> {
+    match key {
+        Value::Integer(number) if *number >= 0 => tools.write_key(out, *number as u64),
+        Value::Number(number) if *number >= 0.0 && number.fract() == 0.0 => {
+            tools.write_key(out, *number as u64);
+        }
+        Value::String(text) => out.push_str(&text.to_str()?),
+        other => {
+            return wrong(format!(
+                "a key is a record's number, 0 or more, or a text; this is a {}",
+                match other {
+                    Value::Integer(_) => "number below 0",
+                    Value::Number(_) => "number below 0 or not whole",
+                    other => other.type_name(),
+                }
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn field_name(name: &Value) -> mlua::Result<mlua::BorrowedStr> {
+    match name {
+        Value::String(text) => text.to_str(),
+        other => wrong(format!("a field's name is a text; this is a {}", other.type_name())),
+    }
+}
+
+/// Values of random text.
+struct Text {
+    lengths: LengthChooser,
+    compressibility: f64,
+}
+
+impl mlua::UserData for Text {}
+
+/// What a chooser draws from.
+enum Draw {
+    /// Records that are there.
+    Records(KeyChooser),
+    /// Numbers of a range.
+    Numbers(KeyChooser),
+    /// Small numbers often.
+    Ranks(Zipfian),
+    /// Alternatives, from 1.
+    Discrete(Discrete),
+}
+
+impl Draw {
+    #[inline]
+    fn draw(&mut self, rng: &mut Rng, tools: Option<&Tools>) -> u64 {
+        match self {
+            Draw::Records(chooser) => chooser.draw(rng, tools.map_or(0, Tools::newest)),
+            Draw::Numbers(chooser) => chooser.draw(rng, u64::MAX),
+            Draw::Ranks(zipfian) => zipfian.next(rng),
+            Draw::Discrete(discrete) => discrete.draw(rng) as u64 + 1,
+        }
+    }
+}
+
+fn number(function: &str, args: &[Value], at: usize) -> mlua::Result<Option<f64>> {
+    match args.get(at) {
+        None | Some(Value::Nil) => Ok(None),
+        Some(Value::Integer(number)) => Ok(Some(*number as f64)),
+        Some(Value::Number(number)) => Ok(Some(*number)),
+        Some(other) => {
+            wrong(format!("{function}: argument {} must be a number and is a {}", at + 1, other.type_name()))
+        }
+    }
+}
+
+fn whole(function: &str, args: &[Value], at: usize) -> mlua::Result<u64> {
+    match args.get(at) {
+        Some(Value::Integer(number)) if *number >= 0 => Ok(*number as u64),
+        Some(Value::Number(number)) if *number >= 0.0 && number.fract() == 0.0 => Ok(*number as u64),
+        _ => wrong(format!("{function}: argument {} must be a whole number, 0 or more", at + 1)),
+    }
+}
+
+fn described<T>(function: &str, result: Result<T, DistributionError>) -> mlua::Result<T> {
+    result.or_else(|error| wrong(format!("{function}: {error}")))
+}
+
+/// A chooser of a name and its arguments.
+fn chooser(host: &mut Host, name: &'static str, args: &[Value]) -> mlua::Result<Draw> {
+    let tools = host.tools(name)?;
+    if args.is_empty() {
+        let chooser = match name {
+            "keys" => tools.request_chooser(),
+            "ranks" | "discrete" => return wrong(format!("{name} needs arguments")),
+            _ => described(name, tools.chooser(name))?,
+        };
+        // The one of requestdistribution is shared as it is.
+        return Ok(Draw::Records(match chooser {
+            KeyChooser::Sequential(made) if name != "keys" => {
+                KeyChooser::Sequential(host.shared_sequence(made))
+            }
+            chooser => chooser,
+        }));
+    }
+    if name == "discrete" {
+        let weights: mlua::Result<Vec<f64>> =
+            (0..args.len()).map(|at| Ok(number(name, args, at)?.unwrap_or(f64::NAN))).collect();
+        return Ok(Draw::Discrete(described(name, Discrete::new(&weights?))?));
+    }
+    let (min, max) = (whole(name, args, 0)?, whole(name, args, 1)?);
+    let third = number(name, args, 2)?;
+    let made = match name {
+        "uniform" => Uniform::new(min, max).map(KeyChooser::Uniform),
+        "zipfian" => ScrambledZipfian::new(min, max, YCSB_ZIPFIAN).map(KeyChooser::Zipfian),
+        "exactzipfian" => ScatteredZipf::new(min, max, third.unwrap_or(YCSB_ZIPFIAN), SCATTER_SEED)
+            .map(KeyChooser::ScatteredZipf),
+        "hotspot" => {
+            let share = number(name, args, 3)?;
+            Hotspot::new(min, max, third.unwrap_or(0.2), share.unwrap_or(0.8)).map(KeyChooser::Hotspot)
+        }
+        "sequential" => {
+            Sequential::new(min, max).map(|made| KeyChooser::Sequential(host.shared_sequence(made)))
+        }
+        "ranks" => {
+            let zipfian = Zipfian::new(min, max, third.unwrap_or(YCSB_ZIPFIAN));
+            return described(name, zipfian).map(Draw::Ranks);
+        }
+        _ => return wrong(format!("{name} is over the records there are, and takes no range")),
+    };
+    described(name, made).map(Draw::Numbers)
+}
+
+/// The choosers' names: those of `requestdistribution`, and more.
+const CHOOSERS: [&str; 10] = [
+    "keys",
+    "uniform",
+    "zipfian",
+    "exactzipfian",
+    "latest",
+    "hotspot",
+    "sequential",
+    "exponential",
+    "ranks",
+    "discrete",
+];
+
+type Shared = Rc<RefCell<Host>>;
+
+fn install_choosers(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+    for name in CHOOSERS {
+        let host = Rc::clone(host);
+        let make = lua.create_function(move |lua, args: Variadic<Value>| {
+            let draw = RefCell::new(chooser(&mut host.borrow_mut(), name, &args)?);
+            let host = Rc::clone(&host);
+            lua.create_function(move |_, ()| {
+                let Host { rng, tools, .. } = &mut *host.borrow_mut();
+                Ok(draw.borrow_mut().draw(rng, tools.as_ref()) as i64)
+            })
+        })?;
+        lua.globals().set(name, make)?;
+    }
+    Ok(())
+}
+
+fn install_operations(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+    let globals = lua.globals();
+    let own = Rc::clone(host);
+    let read = lua.create_function(move |_, (key, first, rest): (Value, Value, Variadic<Value>)| {
+        let mut host = own.borrow_mut();
+        host.ask(OperationKind::Read)?;
+        host.write_key(&key)?;
+        if !first.is_nil() {
+            return host.push_fields(&first, &rest);
+        }
+        let Host { tools, operation, rng, .. } = &mut *host;
+        if let Some(tools) = tools {
+            tools.choose_fields(&mut operation.fields, tools.reads_by_name(), rng);
+        }
+        Ok(())
+    })?;
+    globals.set("read", read)?;
+    let own = Rc::clone(host);
+    let scan =
+        lua.create_function(move |_, (key, count, first, rest): (Value, Value, Value, Variadic<Value>)| {
+            let mut host = own.borrow_mut();
+            host.ask(OperationKind::Scan)?;
+            host.write_key(&key)?;
+            let Host { tools, operation, rng, .. } = &mut *host;
+            let Some(tools) = tools else { return Err(too_early("scan")) };
+            operation.scan_length = match count {
+                Value::Nil => tools.scan_length(rng),
+                count => whole("scan", &[Value::Nil, count], 1)?,
+            };
+            if first.is_nil() {
+                tools.choose_fields(&mut operation.fields, false, rng);
+                return Ok(());
+            }
+            host.push_fields(&first, &rest)
+        })?;
+    globals.set("scan", scan)?;
+    let own = Rc::clone(host);
+    let update =
+        lua.create_function(move |_, (key, name, value, rest): (Value, Value, Value, Variadic<Value>)| {
+            let mut host = own.borrow_mut();
+            host.ask(OperationKind::Update)?;
+            host.write_key(&key)?;
+            if !name.is_nil() {
+                return host.push_values(&name, &value, &rest);
+            }
+            let Host { tools, operation, rng, .. } = &mut *host;
+            if let Some(tools) = tools {
+                tools.push_some(&mut operation.record, &operation.key, rng);
+            }
+            Ok(())
+        })?;
+    globals.set("update", update)?;
+    let own = Rc::clone(host);
+    let insert =
+        lua.create_function(move |_, (key, name, value, rest): (Value, Value, Value, Variadic<Value>)| {
+            let mut host = own.borrow_mut();
+            host.ask(OperationKind::Insert)?;
+            if !key.is_nil() {
+                host.write_key(&key)?;
+            } else {
+                let number = match host.stage {
+                    Stage::Loading(number) => number,
+                    _ => next_record(&mut host)?,
+                };
+                let Host { tools, operation, .. } = &mut *host;
+                if let Some(tools) = tools {
+                    tools.write_key(&mut operation.key, number);
+                }
+            }
+            if !name.is_nil() {
+                return host.push_values(&name, &value, &rest);
+            }
+            let Host { tools, operation, rng, .. } = &mut *host;
+            if let Some(tools) = tools {
+                tools.push_all(&mut operation.record, &operation.key, rng);
+            }
+            Ok(())
+        })?;
+    globals.set("insert", insert)?;
+    let own = Rc::clone(host);
+    let delete = lua.create_function(move |_, key: Value| {
+        let mut host = own.borrow_mut();
+        host.ask(OperationKind::Delete)?;
+        host.write_key(&key)
+    })?;
+    globals.set("delete", delete)
+}
+
+/// The number of the next record to insert: one at a time.
+fn next_record(host: &mut Host) -> mlua::Result<u64> {
+    if let Some(number) = host.inserting {
+        return Ok(number);
+    }
+    if host.stage != Stage::Going {
+        return wrong("next_record: new records are made in step() only");
+    }
+    let number = host.tools("next_record")?.begin_insert();
+    host.inserting = Some(number);
+    Ok(number)
+}
+
+fn install_records(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+    let globals = lua.globals();
+    let own = Rc::clone(host);
+    let key = lua.create_function(move |lua, (number, prefix): (Value, Option<LuaString>)| {
+        let mut host = own.borrow_mut();
+        let tools = host.tools("key")?;
+        let (mut text, number) = (String::new(), whole("key", &[number], 0)?);
+        match prefix {
+            Some(prefix) => tools.write_key_with(&mut text, &prefix.to_str()?, number),
+            None => tools.write_key(&mut text, number),
+        }
+        lua.create_string(&text)
+    })?;
+    globals.set("key", key)?;
+    let own = Rc::clone(host);
+    let next = lua.create_function(move |_, ()| Ok(next_record(&mut own.borrow_mut())? as i64))?;
+    globals.set("next_record", next)?;
+    let own = Rc::clone(host);
+    let newest = lua.create_function(move |_, ()| Ok(own.borrow_mut().tools("newest")?.newest() as i64))?;
+    globals.set("newest", newest)?;
+    let own = Rc::clone(host);
+    let field = lua.create_function(move |lua, (name, at): (LuaString, Option<usize>)| {
+        let host = own.borrow();
+        let record = host.reply.records().get(at.unwrap_or(1).wrapping_sub(1));
+        record.and_then(|record| record.get(&name.to_str().ok()?)).map(|v| lua.create_string(v)).transpose()
+    })?;
+    globals.set("field", field)?;
+    let own = Rc::clone(host);
+    globals.set("count", lua.create_function(move |_, ()| Ok(own.borrow().reply.records().len()))?)?;
+    let own = Rc::clone(host);
+    globals.set("status", lua.create_function(move |_, ()| Ok(own.borrow().status.name()))?)?;
+    let own = Rc::clone(host);
+    globals.set(
+        "message",
+        lua.create_function(move |_, ()| Ok(own.borrow().message.as_deref().map(str::to_owned)))?,
+    )?;
+    let own = Rc::clone(host);
+    let verify = lua.create_function(move |_, key: Value| {
+        let mut host = own.borrow_mut();
+        let Host { tools, sequence, reply, .. } = &mut *host;
+        let Some(tools) = tools else { return Err(too_early("verify")) };
+        let Some(sequence) = sequence else { return wrong("verify is for what a sequence has read") };
+        let mut text = String::new();
+        write_key(tools, &mut text, &key)?;
+        let verified = tools.verify(&text, reply);
+        // Of several the worst is told.
+        if sequence.verified.is_none_or(Status::is_ok) {
+            sequence.verified = verified;
+        }
+        Ok(verified.is_none_or(Status::is_ok))
+    })?;
+    globals.set("verify", verify)
+}
+
+fn install_rest(lua: &Lua, host: &Shared) -> mlua::Result<()> {
+    let globals = lua.globals();
+    let own = Rc::clone(host);
+    let random = lua.create_function(move |_, (a, b): (Option<i64>, Option<i64>)| {
+        let rng = &mut own.borrow_mut().rng;
+        let Some(a) = a else { return Ok(Value::Number(rng.next_f64())) };
+        let (min, max) = b.map_or((1, a), |b| (a, b));
+        if max < min {
+            return wrong(format!("random: the range from {min} to {max} is empty"));
+        }
+        // All 2^64 numbers are a range that cannot be counted.
+        let drawn = match (max.wrapping_sub(min) as u64).checked_add(1) {
+            Some(n) => rng.below(n),
+            None => rng.next_u64(),
+        };
+        Ok(Value::Integer(min.wrapping_add(drawn as i64)))
+    })?;
+    globals.set("random", random)?;
+    let own = Rc::clone(host);
+    let property = lua.create_function(move |lua, name: String| {
+        let host = own.borrow();
+        if host.stage == Stage::Declaring {
+            return Err(too_early("property"));
+        }
+        match host.common.properties.get(&name) {
+            None => wrong(format!("no property '{name}': it is neither among 'properties' nor of the core")),
+            Some(PropertyValue::Flag(flag)) => Ok(Value::Boolean(*flag)),
+            Some(PropertyValue::Count(count)) => Ok(Value::Integer(*count as i64)),
+            Some(PropertyValue::Number(number)) => Ok(Value::Number(*number)),
+            Some(PropertyValue::Text(text)) => Ok(Value::String(lua.create_string(text)?)),
+        }
+    })?;
+    globals.set("property", property)?;
+    let own = Rc::clone(host);
+    let text = lua.create_function(move |lua, args: Variadic<Value>| {
+        let mut host = own.borrow_mut();
+        let compressibility = host.tools("text")?.compressibility();
+        let least = whole("text", &args, 0)?;
+        let most = if args.len() > 1 { whole("text", &args, 1)? } else { least };
+        if most > TEXT_LENGTH_MAX {
+            return wrong(format!("text: at most {TEXT_LENGTH_MAX} bytes"));
+        }
+        let kind =
+            args.get(2).map(|kind| kind.as_string().map(LuaString::to_string_lossy).unwrap_or_default());
+        let lengths = match kind.as_deref() {
+            _ if args.len() == 1 => LengthChooser::Constant(least),
+            None | Some("uniform") => LengthChooser::Uniform(described("text", Uniform::new(least, most))?),
+            Some("zipfian") => {
+                LengthChooser::Zipfian(described("text", Zipfian::new(least, most, YCSB_ZIPFIAN))?)
+            }
+            Some(other) => return wrong(format!("text: lengths are uniform or zipfian, not '{other}'")),
+        };
+        let text: AnyUserData = lua.create_userdata(Text { lengths, compressibility })?;
+        Ok(text)
+    })?;
+    globals.set("text", text)?;
+    let own = Rc::clone(host);
+    let stop = lua.create_function(move |_, ()| {
+        own.borrow_mut().stop = true;
+        Ok(())
+    })?;
+    globals.set("stop", stop)?;
+    // For looking at a script while it is written; results are on standard output.
+    let print = lua.create_function(|_, values: Variadic<Value>| {
+        let words: mlua::Result<Vec<String>> = values.iter().map(Value::to_string).collect();
+        eprintln!("{}", words?.join("\t"));
+        Ok(())
+    })?;
+    globals.set("print", print)
+}
+
+/// What the prelude's sequences tell.
+fn sequence_table(lua: &Lua, host: &Shared) -> mlua::Result<mlua::Table> {
+    let table = lua.create_table()?;
+    let own = Rc::clone(host);
+    let begin = lua.create_function(move |_, (name, work): (Option<LuaString>, Value)| {
+        let mut host = own.borrow_mut();
+        if host.stage != Stage::Going {
+            return wrong("sequences of operations are begun in step() only");
+        }
+        if host.sequence.is_some() || host.asked {
+            return wrong("a sequence begins while another or an operation is under way");
+        }
+        if !work.is_function() {
+            return wrong(format!("a sequence is a function, not a {}", work.type_name()));
+        }
+        let metric = match name {
+            None => None,
+            Some(name) => {
+                let all = &host.common.transactions;
+                match all.iter().position(|known| *name.as_bytes() == *known.as_bytes()) {
+                    Some(index) => Some(Metric::custom(index)),
+                    None => {
+                        let name = name.to_string_lossy();
+                        return wrong(format!("'transactions' does not name '{name}'"));
+                    }
+                }
+            }
+        };
+        host.sequence = Some(Sequence { metric, ok: true, finished: false, verified: None });
+        Ok(())
+    })?;
+    table.set("begin", begin)?;
+    let own = Rc::clone(host);
+    let finish = lua.create_function(move |_, result: Value| {
+        let mut host = own.borrow_mut();
+        if host.asked {
+            return wrong("in a sequence an operation is asked for by its own functions: op.read(...)");
+        }
+        if let Some(sequence) = &mut host.sequence {
+            sequence.finished = true;
+            sequence.ok &= !matches!(result, Value::Boolean(false));
+        }
+        Ok(())
+    })?;
+    table.set("finish", finish)?;
+    Ok(table)
+}
+
+/// Puts all functions into a state. Returns the one that goes on with a
+/// sequence.
+pub(crate) fn install(lua: &Lua, host: &Shared) -> mlua::Result<Function> {
+    install_choosers(lua, host)?;
+    install_operations(lua, host)?;
+    install_records(lua, host)?;
+    install_rest(lua, host)?;
+    let table = sequence_table(lua, host)?;
+    lua.load(PRELUDE).set_name("@prelude").call(table)
+}

@@ -1,0 +1,119 @@
+//! Errors of a script with their place: `file:line:column: what`.
+//!
+//! Lua remembers the line of an instruction and no column. Its messages often
+//! quote the word that they are about; when that word stands in the line
+//! just once, its column is the error's. Otherwise the place is the line.
+
+use std::path::PathBuf;
+
+/// The name under which Lua knows the script: its messages cut long names.
+pub(crate) const CHUNK: &str = "script";
+
+/// A script's file.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+impl Source {
+    /// What went wrong, and where.
+    pub(crate) fn explain(&self, error: &mlua::Error) -> String {
+        let (text, trace) = innermost(error);
+        // Lua puts the place before its own messages; those of the host's
+        // functions have a trace whose first line of the script asked for it.
+        let own = text.find(&format!("{CHUNK}:")).filter(|at| *at == 0).and_then(|_| place(&text));
+        let (line, message) = match own {
+            Some((line, rest)) => (Some(line), rest.to_owned()),
+            None => (first_line(trace.as_deref().unwrap_or(&text)), text.clone()),
+        };
+        // What follows is the trace, which names the inside of Serval.
+        let message = message.split("\nstack traceback:").next().unwrap_or_default().trim();
+        let path = self.path.display();
+        match line {
+            None => format!("{path}: {message}"),
+            Some(line) => match self.column(line, message) {
+                Some(column) => format!("{path}:{line}:{column}: {message}"),
+                None => format!("{path}:{line}: {message}"),
+            },
+        }
+    }
+
+    /// The column, from 1, of the word that a message quotes last.
+    fn column(&self, line: usize, message: &str) -> Option<usize> {
+        let line = self.text.lines().nth(line.checked_sub(1)?)?;
+        let mut quoted = message.split('\'');
+        let word = quoted.by_ref().skip(1).step_by(2).last().filter(|word| !word.is_empty())?;
+        let boundary = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let bare = word.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let mut places = line.match_indices(word).filter(|(at, _)| {
+            !bare
+                || (boundary(line[..*at].chars().next_back())
+                    && boundary(line[at + word.len()..].chars().next()))
+        });
+        let (at, _) = places.next()?;
+        places.next().is_none().then(|| line[..at].chars().count() + 1)
+    }
+}
+
+/// The words of the error at the root, and the trace of the last function of
+/// the host on the way.
+fn innermost(error: &mlua::Error) -> (String, Option<String>) {
+    match error {
+        mlua::Error::CallbackError { traceback, cause } => {
+            let (text, inner) = innermost(cause);
+            (text, inner.or_else(|| Some(traceback.clone())))
+        }
+        mlua::Error::SyntaxError { message, .. } => (message.clone(), None),
+        mlua::Error::RuntimeError(message) => (message.clone(), None),
+        mlua::Error::MemoryError(_) => ("needs more memory than a script may have".into(), None),
+        mlua::Error::BadArgument { cause, .. } => innermost(cause),
+        mlua::Error::FromLuaConversionError { from, to, message } => {
+            let why = message.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+            (format!("a {from} is given where {to} is wanted{why}"), None)
+        }
+        other => (other.to_string(), None),
+    }
+}
+
+/// The line of a message that begins with its place, and what follows.
+fn place(text: &str) -> Option<(usize, &str)> {
+    let (line, rest) = text.strip_prefix(CHUNK)?.strip_prefix(':')?.split_once(':')?;
+    Some((line.parse().ok()?, rest.trim_start()))
+}
+
+/// The first line of the script that a trace names.
+fn first_line(trace: &str) -> Option<usize> {
+    trace.lines().find_map(|line| place(line.trim_start()).map(|(line, _)| line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(text: &str, error: mlua::Error) -> String {
+        Source { path: "a.lua".into(), text: text.into() }.explain(&error)
+    }
+
+    #[test]
+    fn a_word_that_stands_once_gives_the_column() {
+        let error = |text: &str| mlua::Error::RuntimeError(text.into());
+        let message = "script:2: attempt to call a nil value (global 'raed')\nstack traceback:\n\t[C]: in ?";
+        assert_eq!(
+            explained("x\n  raed(key)\n", error(message)),
+            "a.lua:2:3: attempt to call a nil value (global 'raed')"
+        );
+        assert_eq!(explained("\nb + b", error("script:2: bad (global 'b')")), "a.lua:2: bad (global 'b')");
+        assert_eq!(explained("\nab + b", error("script:2: bad (global 'b')")), "a.lua:2:6: bad (global 'b')");
+        assert_eq!(explained("", error("no place")), "a.lua: no place");
+    }
+
+    #[test]
+    #[allow(clippy::arc_with_non_send_sync, reason = "it is what the crate's errors hold")]
+    fn the_hosts_errors_are_where_it_was_called() {
+        let cause = std::sync::Arc::new(mlua::Error::RuntimeError("no such thing".into()));
+        let traceback =
+            "stack traceback:\n\t[C]: in ?\n\tscript:7: in function 'step'\n\tscript:9: in x".into();
+        assert_eq!(explained("", mlua::Error::CallbackError { traceback, cause }), "a.lua:7: no such thing");
+    }
+}

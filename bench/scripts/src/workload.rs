@@ -1,0 +1,364 @@
+//! Scripts as workloads: the law of `docs/scripts.md`.
+
+use crate::{
+    engine::Engine,
+    host::{Common, Host, Sequence, Stage},
+    script::{BUDGET, Script, value},
+};
+use mlua::Function;
+use serval_model::{
+    Operation, OperationKind, Outcome, Record, Reply, Schema,
+    properties::{Faults, Reader},
+};
+use serval_workload::{
+    ClientWorkload, Demand, End, Last, Place, Rng, Step, Workload,
+    core::{Circumstances, CoreWorkload, LoadRecords, Phase, properties as core},
+};
+use std::{mem, sync::Arc};
+
+/// A script, over the core workload's records.
+#[derive(Debug)]
+pub struct ScriptWorkload {
+    core: CoreWorkload,
+    script: Arc<Script>,
+    common: Arc<Common>,
+    budget: u64,
+    /// Keys all over the records, if a run needs them to be there.
+    samples: Vec<String>,
+}
+
+impl ScriptWorkload {
+    /// From its properties. The script's `start` is called once to see that it
+    /// works. Faults go to the reader; `None` when there were some.
+    pub fn open(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        script: Arc<Script>,
+    ) -> Option<ScriptWorkload> {
+        let properties = core::PROPERTIES.properties.iter().chain(script.table.properties);
+        let properties =
+            properties.map(|property| (property.name.to_owned(), value(reader, property))).collect();
+        let budget = reader.count(&BUDGET);
+        let core = CoreWorkload::open(reader, facts)?;
+        let common = Common { transactions: script.transactions.clone(), properties, ..Common::default() };
+        let mut workload =
+            ScriptWorkload { core, script, common: Arc::new(common), budget, samples: Vec::new() };
+        match workload.check() {
+            Ok(samples) => workload.samples = samples,
+            Err(error) => {
+                reader.absorb::<()>(Err(Faults::one(workload.script.source.explain(&error))));
+                return None;
+            }
+        }
+        // What the check has drawn from shared sequences is drawn again.
+        let Common { transactions, properties, .. } = Arc::try_unwrap(workload.common).ok()?;
+        workload.common = Arc::new(Common { transactions, properties, ..Common::default() });
+        Some(workload)
+    }
+
+    /// The core workload over whose records the script goes.
+    pub fn core(&self) -> &CoreWorkload {
+        &self.core
+    }
+
+    fn table(&self) -> String {
+        self.core.schema().table
+    }
+
+    /// A client's Lua, its `start` called.
+    fn engine(&self, place: Place, rng: Rng) -> mlua::Result<Engine> {
+        let host = Host::new(&self.table(), rng, Some(self.core.tools(place)), Arc::clone(&self.common));
+        let of = Some((place.index, place.count));
+        let engine = Engine::new(&self.script.source, host, self.budget, of)?;
+        engine.host.borrow_mut().allowed = self.script.kinds();
+        if let Some(start) = engine.function("start")? {
+            engine.refill();
+            start.call::<()>(())?;
+        }
+        Ok(engine)
+    }
+
+    /// Tries out what can be tried out before there is a store, and makes the
+    /// keys that a run looks for.
+    fn check(&self) -> mlua::Result<Vec<String>> {
+        let place = Place { index: 0, count: 1, units: None, seed: 0 };
+        if self.loads() {
+            let mut records = Records::new(self.engine(place, Rng::new(0))?)?;
+            let first = self.core.load_range().0;
+            records.make(first, Rng::new(0))?;
+            return Ok(Vec::new());
+        }
+        let engine = self.engine(place, Rng::new(0))?;
+        let needs = |kind: &OperationKind| {
+            matches!(kind, OperationKind::Read | OperationKind::Update | OperationKind::Scan)
+        };
+        let needed = self.script.checks && self.script.operations.iter().any(needs);
+        if self.core.phase() == Phase::Load || !needed {
+            return Ok(Vec::new());
+        }
+        let numbers = self.core.sample_numbers();
+        if !self.script.loads {
+            return Ok(numbers.into_iter().map(|number| self.core.key(number)).collect());
+        }
+        let mut records = Records::new(engine)?;
+        let keys = numbers.into_iter().map(|number| {
+            records.make(number, Rng::new(number))?;
+            Ok(mem::take(&mut records.engine.host.borrow_mut().operation.key))
+        });
+        keys.collect()
+    }
+
+    /// Whether this is a load that the script does itself.
+    fn loads(&self) -> bool {
+        self.core.phase() == Phase::Load && self.script.loads
+    }
+}
+
+impl Workload for ScriptWorkload {
+    fn schema(&self) -> Schema {
+        let schema = self.core.schema();
+        Schema { fields: self.script.fields.clone().unwrap_or(schema.fields), ..schema }
+    }
+
+    fn demands(&self) -> Vec<Demand> {
+        if self.core.phase() == Phase::Load {
+            return self.core.demands();
+        }
+        let path = self.script.path().display();
+        let demand =
+            |&kind: &OperationKind| Demand { kind, because: format!("{path} asks for {}", kind.name()) };
+        self.script.operations.iter().map(demand).collect()
+    }
+
+    fn units(&self) -> Option<u64> {
+        self.core.units()
+    }
+
+    fn metrics(&self) -> Vec<String> {
+        self.script.transactions.clone()
+    }
+
+    fn verifies(&self) -> bool {
+        self.core.verifies()
+    }
+
+    fn sample_keys(&self) -> Vec<String> {
+        self.samples.clone()
+    }
+
+    fn client(&self, place: Place, rng: Rng) -> Box<dyn ClientWorkload> {
+        if self.core.phase() == Phase::Load && !self.script.loads {
+            return self.core.client(place, rng);
+        }
+        let failed = |error: mlua::Error| -> Box<dyn ClientWorkload> {
+            Box::new(Failed(Some(self.script.source.explain(&error))))
+        };
+        let engine = match self.engine(place, rng.clone()) {
+            Ok(engine) => engine,
+            Err(error) => return failed(error),
+        };
+        if self.loads() {
+            return match Records::new(engine) {
+                Ok(records) => {
+                    let records = Loading { records, script: Arc::clone(&self.script), failure: None };
+                    Box::new(self.core.loader(records, place, rng))
+                }
+                Err(error) => failed(error),
+            };
+        }
+        match Client::new(engine, Arc::clone(&self.script)) {
+            Ok(client) => Box::new(client),
+            Err(error) => failed(error),
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.core.warnings()
+    }
+}
+
+/// A client whose script does not even start.
+struct Failed(Option<String>);
+
+impl ClientWorkload for Failed {
+    fn step(&mut self, _: Last<'_>, _: &mut Operation) -> Step {
+        Step::Stop
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.0.take()
+    }
+}
+
+fn defined(engine: &Engine, name: &str) -> mlua::Result<Function> {
+    let function = engine.function(name)?;
+    function.ok_or_else(|| mlua::Error::RuntimeError(format!("there is no function {name}() any more")))
+}
+
+/// A client of a run.
+struct Client {
+    engine: Engine,
+    step: Function,
+    script: Arc<Script>,
+    failure: Option<String>,
+}
+
+impl Client {
+    fn new(engine: Engine, script: Arc<Script>) -> mlua::Result<Self> {
+        let step = defined(&engine, "step")?;
+        engine.host.borrow_mut().stage = Stage::Going;
+        Ok(Client { engine, step, script, failure: None })
+    }
+
+    /// Calls the script. True when it had to begin a unit.
+    fn call(&mut self, last: Last<'_>, operation: &mut Operation) -> mlua::Result<Option<Step>> {
+        let Engine { host, go, .. } = &self.engine;
+        self.engine.refill();
+        let Last::Outcome(outcome, reply) = last else {
+            if host.borrow().stop {
+                return Ok(Some(Step::Stop));
+            }
+            self.step.call::<()>(())?;
+            if host.borrow().sequence.is_some_and(|sequence| sequence.finished) {
+                return Err(mlua::Error::RuntimeError("a sequence asks for no operation".into()));
+            }
+            return Ok(None);
+        };
+        if let Some(end) = take(&mut host.borrow_mut(), outcome, reply, operation) {
+            return Ok(Some(end));
+        }
+        go.call::<()>(outcome.is_ok())?;
+        Ok(None)
+    }
+
+    fn next(&mut self, last: Last<'_>, operation: &mut Operation) -> mlua::Result<Step> {
+        if let Some(step) = self.call(last, operation)? {
+            return Ok(step);
+        }
+        let mut host = self.engine.host.borrow_mut();
+        if mem::take(&mut host.asked) {
+            mem::swap(operation, &mut host.operation);
+            return Ok(Step::Issue { more: host.sequence.is_some() || host.inserting.is_some() });
+        }
+        acknowledge(&mut host);
+        match host.sequence.take() {
+            Some(Sequence { metric, ok, verified, .. }) => {
+                let ok = ok && verified.is_none_or(|status| status.is_ok());
+                Ok(Step::End(End { composite: metric, verified, ok, stop: host.stop }))
+            }
+            None if host.stop => Ok(Step::Stop),
+            None => Err(mlua::Error::RuntimeError(
+                "step() asks for no operation: call read, scan, update, insert, delete, a sequence or stop"
+                    .into(),
+            )),
+        }
+    }
+}
+
+/// The number of an insert, whatever became of it, is done with.
+fn acknowledge(host: &mut Host) {
+    if let (Some(number), Some(tools)) = (host.inserting.take(), &host.tools) {
+        tools.acknowledge(number);
+    }
+}
+
+/// Takes an outcome in. The end of the unit, unless a sequence goes on.
+fn take(host: &mut Host, outcome: &Outcome, reply: &mut Reply, operation: &Operation) -> Option<Step> {
+    if operation.kind == OperationKind::Insert {
+        acknowledge(host);
+    }
+    let Some(sequence) = &mut host.sequence else {
+        return Some(Step::End(End { stop: host.stop, ..End::of(outcome) }));
+    };
+    sequence.ok &= outcome.is_ok();
+    host.status = outcome.status;
+    host.message.clone_from(&outcome.message);
+    if matches!(operation.kind, OperationKind::Read | OperationKind::Scan) {
+        mem::swap(&mut host.reply, reply);
+    }
+    None
+}
+
+impl ClientWorkload for Client {
+    fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
+        match self.next(last, operation) {
+            Ok(step) => step,
+            Err(error) => {
+                self.failure = Some(self.script.source.explain(&error));
+                Step::End(End { composite: None, verified: None, ok: false, stop: true })
+            }
+        }
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+}
+
+/// The script's `load`.
+struct Records {
+    engine: Engine,
+    load: Function,
+}
+
+impl Records {
+    fn new(engine: Engine) -> mlua::Result<Self> {
+        let load = defined(&engine, "load")?;
+        Ok(Records { engine, load })
+    }
+
+    /// Leaves a record in the host's operation.
+    fn make(&mut self, number: u64, rng: Rng) -> mlua::Result<()> {
+        {
+            let mut host = self.engine.host.borrow_mut();
+            host.rng = rng;
+            host.stage = Stage::Loading(number);
+            host.asked = false;
+        }
+        self.engine.refill();
+        self.load.call::<()>(number)?;
+        if !self.engine.host.borrow().asked {
+            return Err(mlua::Error::RuntimeError(format!("load({number}) inserts nothing")));
+        }
+        Ok(())
+    }
+}
+
+/// A client of a load.
+struct Loading {
+    records: Records,
+    script: Arc<Script>,
+    failure: Option<String>,
+}
+
+impl Loading {
+    fn made(&mut self, number: u64, rng: Rng) -> bool {
+        match self.records.make(number, rng) {
+            Ok(()) => true,
+            Err(error) => {
+                self.failure = Some(self.script.source.explain(&error));
+                false
+            }
+        }
+    }
+}
+
+impl LoadRecords for Loading {
+    fn write(&mut self, number: u64, key: &mut String, record: &mut Record, rng: Rng) -> bool {
+        let made = self.made(number, rng);
+        let Host { operation, .. } = &mut *self.records.engine.host.borrow_mut();
+        mem::swap(key, &mut operation.key);
+        mem::swap(record, &mut operation.record);
+        made
+    }
+
+    fn write_key(&mut self, number: u64, key: &mut String, rng: Rng) -> bool {
+        let made = self.made(number, rng);
+        mem::swap(key, &mut self.records.engine.host.borrow_mut().operation.key);
+        made
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.failure.take()
+    }
+}

@@ -1,0 +1,42 @@
+//! What a script costs: workload C in Lua against the core's own.
+
+use std::process::Command;
+
+use super::Bench;
+use super::figures::{line_value, workload_c};
+use super::measure::{self, Spread, Table, alternate};
+use crate::Result;
+
+/// Operations of a run against the no-op store: some seconds, also in Lua.
+const OPERATIONS: &str = "5000000";
+
+/// Workload C as a script over the core's own on the no-op store, one client:
+/// what an operation costs the client, all of it.
+pub(super) fn script(bench: &Bench) -> Result<()> {
+    let serval = bench.serval()?;
+    let script = crate::root().join("workloads/scripts/workloadc.lua");
+    let per_operation = |more: &[String]| {
+        let mut command = Command::new(&serval);
+        command.args(["run", "noop", "-p", "recordcount=1000"]).args(more);
+        command.args(["-p", &format!("operationcount={OPERATIONS}")]);
+        let measured = measure::run(bench.children, &mut command)?;
+        Ok(1e9 / line_value(&measured.stdout, "[OVERALL], Throughput(ops/sec),")?)
+    };
+    let lua = |more: &[&str]| {
+        let mut arguments = vec!["-p".to_owned(), format!("workload={}", script.display())];
+        arguments.extend(more.iter().map(|&word| word.to_owned()));
+        per_operation(&arguments)
+    };
+    let bounded = alternate(bench.pairs, || lua(&[]), || per_operation(&workload_c()))?;
+    let unbounded =
+        alternate(bench.pairs, || lua(&["-p", "script.budget=0"]), || per_operation(&workload_c()))?;
+    let mut table = Table::new(["workload C, noop, 1 client", "ns an operation", "over the core"]);
+    let mut row = |name: &str, time: Spread, ratio: String| {
+        table.row([name.to_owned(), format!("{time:.0}"), ratio]);
+    };
+    row("core workload", bounded.b(), "1".into());
+    row("Lua", bounded.a(), format!("{:.2}", bounded.ratio()));
+    row("Lua, script.budget=0", unbounded.a(), format!("{:.2}", unbounded.ratio()));
+    print!("{table}");
+    Ok(())
+}
