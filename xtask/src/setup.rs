@@ -24,6 +24,8 @@ pub(crate) enum Purpose {
     Rest,
     /// What stands in for a MongoDB in the store's tests.
     Mongodb,
+    /// An HBase for the store's tests.
+    Hbase,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -59,6 +61,10 @@ const PROGRAMS: &[Program] = &[
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Mongodb },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mongodb },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Hbase },
+    // The server is started by a Java source of ours.
+    Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Hbase },
+    Program { name: "mvn", packages: &["maven"], purpose: Purpose::Hbase },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },

@@ -4,7 +4,6 @@
 //! there is to mend. What could not run is listed as skipped, with the reason.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -38,7 +37,7 @@ pub(crate) struct Arguments {
 enum Step {
     /// Set-up: the servers that stores are tested against, installed when missing
     Servers,
-    /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java driver
+    /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java drivers
     Java,
     /// cargo fmt --check
     Fmt,
@@ -67,7 +66,7 @@ impl Step {
         match self {
             Step::Servers => "; tests against servers are not run",
             Step::Java => {
-                "; the committed goldens are used without being regenerated, and the Java driver is not tested"
+                "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
@@ -101,7 +100,7 @@ struct Row {
 struct Found {
     servers: Vec<&'static Kind>,
     ycsb_class_path: Option<String>,
-    java_driver: Option<PathBuf>,
+    java_drivers: Option<ycsb::JavaDrivers>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -189,10 +188,10 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             match class_path {
                 Ok(class_path) => {
                     found.ycsb_class_path = Some(class_path);
-                    // With all it takes at hand, a failure is one of the driver's.
-                    match ycsb::java_driver(children) {
-                        Ok(folder) => {
-                            found.java_driver = Some(folder);
+                    // With all it takes at hand, a failure is one of the drivers'.
+                    match ycsb::java_drivers(children) {
+                        Ok(drivers) => {
+                            found.java_drivers = Some(drivers);
                             Outcome::Passed(String::new())
                         }
                         Err(reason) => Outcome::Failed(reason),
@@ -241,15 +240,18 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     command.args(["test", "--workspace", "--no-fail-fast", "--features", FULL]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
-    command.env_remove("SERVAL_YCSB_CLASSPATH").env_remove("SERVAL_TEST_JAVA_DRIVER");
+    for variable in ["SERVAL_YCSB_CLASSPATH", "SERVAL_TEST_JAVA_DRIVER", "SERVAL_TEST_HBASE_DRIVER"] {
+        command.env_remove(variable);
+    }
     servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
         command.env_remove(variable);
     });
     if let Some(class_path) = &found.ycsb_class_path {
         command.env("SERVAL_YCSB_CLASSPATH", class_path);
     }
-    if let Some(folder) = &found.java_driver {
-        command.env("SERVAL_TEST_JAVA_DRIVER", folder);
+    if let Some(drivers) = &found.java_drivers {
+        command.env("SERVAL_TEST_JAVA_DRIVER", &drivers.plain);
+        command.env("SERVAL_TEST_HBASE_DRIVER", &drivers.hbase);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

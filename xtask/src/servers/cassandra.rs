@@ -121,7 +121,7 @@ impl Server for CassandraServer {
 impl CassandraServer {
     /// Starts a node and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        let class_path = maven::class_path(children, &CASSANDRA)?;
+        let class_path = maven::class_path(children, &[CASSANDRA])?;
         process::on_a_port(options.port, children, |port| {
             Self::start_on(port, children, options, &class_path)
         })

@@ -67,7 +67,7 @@ impl Server for MongoStandIn {
 impl MongoStandIn {
     /// Starts one and returns once it answers.
     fn start(children: &Children, port: Option<u16>, tls: bool) -> Result<Self> {
-        let class_path = maven::class_path(children, &STAND_IN)?;
+        let class_path = maven::class_path(children, &[STAND_IN])?;
         process::on_a_port(port, children, |port| Self::start_on(port, children, tls, &class_path))
     }
 

@@ -1,0 +1,52 @@
+//! The store hbase from the command line, against a real HBase.
+//!
+//! `cargo xtask test` starts the server, builds the driver and says by
+//! environment variables where they are; without them this is skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{Ran, folder, program, workload};
+use serval_conformance::variable;
+
+#[test]
+fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
+    let (Some(address), Some(driver)) = (variable("SERVAL_TEST_HBASE"), variable("SERVAL_TEST_HBASE_DRIVER"))
+    else {
+        return;
+    };
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let place = folder();
+    let hbase = |words: &str, port: &str| {
+        let mut ran = program();
+        ran.current_dir(place.path()).args(words.split_whitespace());
+        ran.args(["-P", &workload("workloadf"), "-threads", "4"]);
+        for (name, value) in [
+            ("hbase.zookeeper.quorum", host),
+            ("hbase.zookeeper.property.clientPort", port),
+            ("hbase.driver", &driver),
+            ("hbase.namespace", &format!("serval_{}", std::process::id())),
+            ("recordcount", "1000"),
+            ("operationcount", "1000"),
+            ("dataintegrity", "true"),
+            ("clientbuffering", "true"),
+        ] {
+            ran.args(["-p", &format!("{name}={value}")]);
+        }
+        Ran::of(ran.output().unwrap())
+    };
+    // A run makes no table.
+    let ran = hbase("run hbase", port).expect(3);
+    assert!(ran.stderr.contains("there is no table"), "{}", ran.stderr);
+    // YCSB's names.
+    let load = hbase("load hbase2", port).expect(0);
+    assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
+    // All of it is written in the closing of clients.
+    assert_eq!(load.value("[CLEANUP], Operations,"), 4.0);
+    let run = hbase("run site.ycsb.db.hbase2.HBaseClient2", port).expect(0);
+    assert_eq!(run.value("[VERIFY], Return=OK,"), 1000.0);
+    assert_eq!(run.value("[READ], Return=OK,"), 1000.0);
+    let ran = hbase("run hbase", "1").expect(3);
+    assert!(ran.stderr.contains("hbase.zookeeper.property.clientPort"), "{}", ran.stderr);
+}
