@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     Postgres,
     /// Two MariaDBs for the tests of the store mysql.
     Mysql,
+    /// memcacheds for the store's tests.
+    Memcached,
     /// A Cassandra for the store's tests.
     Cassandra,
     /// An nginx for the tests of the store rest.
@@ -49,6 +51,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "mariadbd", packages: &["mariadb-server"], purpose: Purpose::Mysql },
     Program { name: "mariadb-install-db", packages: &["mariadb-server"], purpose: Purpose::Mysql },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Mysql },
+    Program { name: "memcached", packages: &["memcached"], purpose: Purpose::Memcached },
     // Cassandra 5 runs on Java 11 and 17; Debian 12's default is 17.
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
     // It makes the certificate of the server's TLS.

@@ -66,10 +66,6 @@ impl Values {
         let text = self == Values::Bytes || std::str::from_utf8(value).is_ok();
         text && (self != Values::TextWithoutNul || !value.contains(&0))
     }
-
-    fn takes_all(self, fields: &Fields) -> bool {
-        fields.values().all(|value| self.takes(value))
-    }
 }
 
 /// What stores may do differently, each a fact of the store's own that its
@@ -98,9 +94,22 @@ pub struct Differences {
     pub atomic_batch: bool,
     /// What bytes a value may be.
     pub values: Values,
+    /// Bytes of a record's values that fit in any case, and those of which
+    /// there are twice as many surely do not: inserts of these are BAD_REQUEST.
+    /// `None` for stores that take records of 2 MiB.
+    pub record_bytes_max: Option<usize>,
+    /// The keys that it takes; writes under others are BAD_REQUEST.
+    pub keys: fn(&str) -> bool,
 }
 
 impl Differences {
+    /// Whether the store takes a record with these values.
+    fn takes(&self, fields: &Fields) -> bool {
+        let size: usize = fields.values().map(Vec::len).sum();
+        fields.values().all(|value| self.values.takes(value))
+            && self.record_bytes_max.is_none_or(|max| size <= max)
+    }
+
     /// Whether this is what a delete of a key that is not there answers.
     fn deletes_nothing(self, outcome: &Outcome) -> bool {
         outcome.status == Status::NotFound || !self.delete_missing_is_not_found && *outcome == Outcome::OK
@@ -117,6 +126,8 @@ impl Default for Differences {
             empty_records: true,
             atomic_batch: false,
             values: Values::Bytes,
+            record_bytes_max: None,
+            keys: |_| true,
         }
     }
 }

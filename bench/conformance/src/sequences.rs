@@ -104,7 +104,7 @@ async fn refuse<S: Store>(
             let outcome = client.insert_batch(&batch).await;
             prop_assert!(!outcome.is_ok(), "{:?}", step);
             for (key, fields) in records {
-                if differences.atomic_batch || !differences.values.takes_all(fields) {
+                if differences.atomic_batch || !differences.takes(fields) {
                     break;
                 }
                 let (status, after) = after_insert(differences.insert_existing, model.get(key), fields);
@@ -128,8 +128,8 @@ async fn agree<S: Store>(
     differences: Differences,
 ) -> Result<(), TestCaseError> {
     let refused = match step {
-        Step::Update(_, fields) | Step::Insert(_, fields) => !differences.values.takes_all(fields),
-        Step::Batch(records) => records.iter().any(|(_, fields)| !differences.values.takes_all(fields)),
+        Step::Update(_, fields) | Step::Insert(_, fields) => !differences.takes(fields),
+        Step::Batch(records) => records.iter().any(|(_, fields)| !differences.takes(fields)),
         Step::Read(..) | Step::Scan(..) | Step::Delete(_) => false,
     };
     if refused {

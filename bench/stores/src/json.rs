@@ -38,6 +38,19 @@ pub(crate) fn read(document: &[u8], record: &mut Record) -> Result<(), serde_jso
     reader.end()
 }
 
+/// What becomes of a record by an update: its fields in their order, changed
+/// or not, then those that it had not.
+#[cfg(feature = "memcached")]
+pub(crate) fn merge(old: &Record, changes: &Record, new: &mut Record) {
+    new.clear();
+    for (name, value) in old.iter() {
+        new.push(name, changes.get(name).unwrap_or(value));
+    }
+    for (name, value) in changes.iter().filter(|(name, _)| old.get(name).is_none()) {
+        new.push(name, value);
+    }
+}
+
 struct Fields<'a>(&'a mut Record);
 
 impl<'de> Visitor<'de> for Fields<'_> {

@@ -17,6 +17,8 @@ pub mod java;
 mod jdbc;
 #[cfg(feature = "json")]
 mod json;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
@@ -115,6 +117,8 @@ stores! {
     cassandra::Cassandra,
     #[cfg(feature = "fjall")]
     fjall::Fjall,
+    #[cfg(feature = "memcached")]
+    memcached::Memcached,
     #[cfg(feature = "mongodb")]
     mongodb::Mongodb,
     #[cfg(feature = "mysql")]

@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MONGODB, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -33,6 +33,12 @@ pub(crate) const FJALL: Optional = Optional {
     name: "fjall",
     aliases: &[],
     summary: "fjall, linked in: an embedded log-structured merge tree in one folder",
+};
+
+pub(crate) const MEMCACHED: Optional = Optional {
+    name: "memcached",
+    aliases: &["site.ycsb.db.MemcachedClient", "com.yahoo.ycsb.db.MemcachedClient"],
+    summary: "memcached: a JSON object a record, on one server or several by hash",
 };
 
 pub(crate) const MONGODB: Optional = Optional {

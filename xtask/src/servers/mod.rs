@@ -3,6 +3,7 @@
 
 pub(crate) mod cassandra;
 pub(crate) mod hbase;
+pub(crate) mod memcached;
 pub(crate) mod mongodb;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
@@ -58,8 +59,16 @@ pub(crate) struct Kind {
 }
 
 /// Every kind, in the order in which they are started.
-pub(crate) const KINDS: &[Kind] =
-    &[redis::KIND, cassandra::KIND, hbase::KIND, mongodb::KIND, mysql::KIND, postgres::KIND, rest::KIND];
+pub(crate) const KINDS: &[Kind] = &[
+    redis::KIND,
+    cassandra::KIND,
+    hbase::KIND,
+    memcached::KIND,
+    mongodb::KIND,
+    mysql::KIND,
+    postgres::KIND,
+    rest::KIND,
+];
 
 impl Kind {
     /// What is run in the place of the store's own server, for those who read

@@ -1,0 +1,576 @@
+//! memcached, with records laid out as YCSB lays them out: a JSON object of
+//! strings under the key `TABLE-KEY`.
+//!
+//! | verb | meta commands of the text protocol |
+//! |---|---|
+//! | read | mg; the fields wanted are picked here |
+//! | update, `merge` | mg with the item's version, then ms that holds for this version only; again if somebody came between |
+//! | update, `replace` | ms of the fields given, if the item is there |
+//! | insert | ms, if the item is not there |
+//! | scan | cannot: memcached has no order and no list of keys |
+//! | delete | md |
+//!
+//! Of several servers the one of a key is that which the Java client of
+//! YCSB's binding (spymemcached) takes: Java's hash code of `TABLE-KEY`, as an
+//! unsigned number, modulo their number. Nothing goes to another server when
+//! one is down.
+
+use crate::{StoreInfo, json, optional};
+use async_memcached::{
+    AsciiProtocol, Client as Driver, Error, ErrorKind, MetaProtocol, MetaValue, Status as Said,
+};
+use serval_model::{
+    Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
+    Schema, Status, Store, StoreError,
+    java::string_hash,
+    properties::{Faults, Kind, Properties, Property, Reader, Table},
+};
+use std::{
+    fmt::Write as _,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::time;
+
+/// The port of a server whose address has none.
+const PORT: u16 = 11211;
+
+/// Time between attempts to connect again, so that a server that is down is
+/// not asked by every operation.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often an update is tried whose record another client changes in
+/// between. Each time somebody else has made progress; so many in a row mean
+/// that too many clients write one record.
+const UPDATE_ATTEMPTS_MAX: usize = 1000;
+
+const HOSTS: Property = Property::ycsb(
+    "memcached.hosts",
+    Kind::Names,
+    "The servers, host or host:port, with commas between; port 11211 where none is given. A key is on server |hash|: \
+     the Java hash code of TABLE-KEY, as an unsigned number, modulo their number, counted from 0 in this order.",
+)
+.default("localhost");
+const EXPIRATION: Property = Property::ycsb(
+    "memcached.objectExpirationTime",
+    Kind::Count { min: 0, max: i32::MAX as u64 },
+    "When items go by themselves: seconds from now, or above 30 days a time of Unix. 0: never. YCSB's default, \
+     2147483647, is a day in 2038.",
+)
+.default("0")
+.unit("s");
+const UPDATE: Property = Property::serval(
+    "memcached.update",
+    Kind::Choice(&["merge", "replace"]),
+    "merge: an update reads the record and writes it back with the fields given changed, if nobody else has changed \
+     it since. replace: it writes the fields given and drops all others, as YCSB's binding does, in one round trip.",
+)
+.default("merge");
+const USERNAME: Property = Property::serval(
+    "memcached.username",
+    Kind::Text,
+    "User name, for servers that ask for one on the text protocol (memcached -Y); needs memcached.password.",
+);
+const PASSWORD: Property =
+    Property::serval("memcached.password", Kind::Text, "Password of memcached.username.");
+const TIMEOUT: Property = Property::serval(
+    "memcached.timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for a connection and its first answer. Operations have a limit of their own, \
+     memcached.opTimeoutMillis.",
+)
+.default("2000")
+.unit("ms");
+const OPERATION_TIMEOUT: Property = Property::ycsb(
+    "memcached.opTimeoutMillis",
+    Kind::MILLISECONDS,
+    "Longest wait for an operation; then it has failed and its connection is opened again. Without it there is no \
+     limit (with YCSB: 60 s): a slow server shall show as slow.",
+)
+.unit("ms");
+const PROTOCOL: Property =
+    Property::ignored("memcached.protocol", "the text protocol's meta commands are spoken in any case.");
+const FAILURE_MODE: Property =
+    Property::ignored("memcached.failureMode", "operations on a server that is down fail.");
+const CHECK_STATUS: Property =
+    Property::ignored("memcached.checkOperationStatus", "what a server answers is always looked at.");
+const READ_BUFFER: Property = Property::ignored("memcached.readBufferSize", "buffers grow as they must.");
+const SHUTDOWN: Property =
+    Property::ignored("memcached.shutdownTimeoutMillis", "a client has nothing under way when it ends.");
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::MEMCACHED.name,
+    aliases: optional::MEMCACHED.aliases,
+    summary: optional::MEMCACHED.summary,
+    details: "A record is a JSON object of strings under the key TABLE-KEY, as YCSB's binding writes it; either tool \
+              reads what the other loaded, but for what YCSB's Java client compresses: records above 16 KiB. An \
+              insert of a record that is there is an ERROR. An update reads, changes and writes back \
+              (memcached.update), and is NOT_FOUND if there is no record. There are no scans. Values must be UTF-8. \
+              A key has 250 bytes with its table and no spaces or control characters; a record has 1 MiB unless the \
+              server was started with more (-I); others are BAD_REQUEST, and an update to a record too large loses \
+              the old one, for so does the server. A server that runs out of memory forgets records unless it was \
+              started with -M. Asynchronous: clients run on event loops, each with a connection of its own to every \
+              server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user names and \
+              passwords are those of the text protocol (-Y).",
+    time_series: false,
+    properties: Table {
+        heading: "memcached",
+        properties: &[
+            &HOSTS,
+            &UPDATE,
+            &EXPIRATION,
+            &USERNAME,
+            &PASSWORD,
+            &TIMEOUT,
+            &OPERATION_TIMEOUT,
+            &PROTOCOL,
+            &FAILURE_MODE,
+            &CHECK_STATUS,
+            &READ_BUFFER,
+            &SHUTDOWN,
+        ],
+    },
+};
+
+/// One memcached or several.
+#[derive(Debug)]
+pub struct Memcached {
+    settings: Arc<Settings>,
+    /// What the first server said of itself when the store was prepared.
+    facts: Mutex<Vec<(String, String)>>,
+}
+
+#[derive(Debug)]
+struct Settings {
+    addresses: Vec<String>,
+    merge: bool,
+    /// The flag of a write that says when the item goes; empty for never.
+    expiration: String,
+    /// What a server that asks for it is told: user name and password.
+    login: Option<String>,
+    timeout: Duration,
+    operation_timeout: Option<Duration>,
+}
+
+impl Memcached {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Memcached, Faults> {
+        let mut reader = Reader::new(properties);
+        let addresses = addresses(&mut reader);
+        let merge = reader.choice(&UPDATE) == "merge";
+        let expiration = match reader.count(&EXPIRATION) {
+            0 => String::new(),
+            seconds => format!("T{seconds}"),
+        };
+        let login = login(&mut reader);
+        let timeout = above_zero(&mut reader, &TIMEOUT);
+        let operation_timeout =
+            reader.given(&OPERATION_TIMEOUT).then(|| above_zero(&mut reader, &OPERATION_TIMEOUT));
+        reader.finish()?;
+        let settings = Settings { addresses, merge, expiration, login, timeout, operation_timeout };
+        Ok(Memcached { settings: Arc::new(settings), facts: Mutex::default() })
+    }
+}
+
+fn above_zero(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
+    let duration = reader.duration(property);
+    if duration.is_zero() && reader.given(property) {
+        reader.fault(property, "must be above zero");
+    }
+    duration
+}
+
+fn addresses(reader: &mut Reader<'_>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in reader.names(&HOSTS) {
+        let (host, port) = match name.rsplit_once(':') {
+            Some((host, digits)) => (host, digits.parse().unwrap_or(0)),
+            None => (&*name, PORT),
+        };
+        let address = format!("{host}:{port}");
+        if host.is_empty() || host.contains([':', '/', '@', ' ']) || port == 0 {
+            reader.fault(&HOSTS, format!("'{name}' is no host or host:port (the driver speaks IPv4 only)"));
+        } else if found.contains(&address) {
+            reader.fault(&HOSTS, format!("names '{name}' twice"));
+        } else {
+            found.push(address);
+        }
+    }
+    if found.is_empty() {
+        reader.fault(&HOSTS, "names no server");
+    }
+    found
+}
+
+fn login(reader: &mut Reader<'_>) -> Option<String> {
+    let (username, password) = (reader.optional_text(&USERNAME), reader.optional_text(&PASSWORD));
+    if username.is_some() != password.is_some() {
+        reader.fault(&USERNAME, "and memcached.password need each other");
+    }
+    let (username, password) = (username?, password?);
+    if username.contains(|c: char| c.is_whitespace() || c == ':') {
+        reader.fault(&USERNAME, "cannot have spaces or colons");
+    }
+    if password.contains(char::is_control) {
+        reader.fault(&PASSWORD, "cannot have control characters");
+    }
+    Some(format!("{username} {password}"))
+}
+
+impl Settings {
+    fn error(&self, server: usize, problem: impl Into<String>) -> StoreError {
+        StoreError::new(format!("memcached at {}", self.addresses[server]), problem)
+    }
+
+    /// Opens a connection and sees that the server answers on it.
+    async fn connect(&self, server: usize) -> Result<Driver, StoreError> {
+        let connecting = async {
+            let mut driver = Driver::new(format!("tcp://{}", self.addresses[server])).await?;
+            if let Some(login) = &self.login {
+                // An item that is gone at once, for servers that do not ask.
+                driver.set("serval", login, Some(-1), None).await?;
+            }
+            driver.meta_get("serval", false, None, Some(&["v"])).await?;
+            Ok::<Driver, Error>(driver)
+        };
+        match time::timeout(self.timeout, connecting).await {
+            Ok(result) => result.map_err(|error| self.failed(server, &error)),
+            Err(_) => Err(self.error(
+                server,
+                format!(
+                    "cannot connect: no answer within {:?} (memcached.timeout). Does memcached.hosts name a memcached?",
+                    self.timeout
+                ),
+            )),
+        }
+    }
+
+    /// What went wrong before the first operation, and what to do.
+    fn failed(&self, server: usize, error: &Error) -> StoreError {
+        let words = words(error);
+        let advice = if words.contains("unauthenticated") {
+            "The server wants a user name and a password: set memcached.username and memcached.password"
+        } else if words.contains("authentication") {
+            "Check memcached.username and memcached.password"
+        } else if matches!(error, Error::Connect(_)) {
+            "Is the server running, and does memcached.hosts name it?"
+        } else {
+            "Is this a memcached of version 1.6 or later, without TLS?"
+        };
+        self.error(server, format!("cannot connect: {words}. {advice}"))
+    }
+}
+
+/// The server's own words, or the cause that the driver knows.
+fn words(error: &Error) -> String {
+    match error {
+        Error::Protocol(Said::Error(ErrorKind::Client(said) | ErrorKind::Server(said))) => said.clone(),
+        Error::Protocol(said) => said.to_string(),
+        Error::Connect(error) | Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
+impl Store for Memcached {
+    type Local = ();
+    type Client = MemcachedClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        OperationKinds::ALL.without(OperationKind::Scan)
+    }
+
+    fn prepare(&self, _: &Schema, _: Purpose) -> Result<(), StoreError> {
+        let settings = &self.settings;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| settings.error(0, format!("no event loop: {error}")))?;
+        let mut facts = Vec::new();
+        for server in 0..settings.addresses.len() {
+            runtime.block_on(async {
+                let mut driver = settings.connect(server).await?;
+                if server == 0 {
+                    let stats = time::timeout(settings.timeout, driver.stats()).await;
+                    // A proxy may have none; nothing depends on them.
+                    let stats = stats.ok().and_then(Result::ok).unwrap_or_default();
+                    for name in ["version", "threads", "limit_maxbytes"] {
+                        facts.extend(stats.get(name).map(|value| (name.to_owned(), value.trim().to_owned())));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let update = if self.settings.merge { "merge" } else { "replace" };
+        let mut facts = vec![
+            ("address".to_owned(), self.settings.addresses.join(",")),
+            ("connections".to_owned(), "one a client and server".to_owned()),
+            ("update".to_owned(), update.to_owned()),
+        ];
+        facts.extend(self.facts.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        facts
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<MemcachedClient, StoreError> {
+        let settings = &self.settings;
+        let mut links = Vec::with_capacity(settings.addresses.len());
+        for server in 0..settings.addresses.len() {
+            links.push(Link { driver: Some(settings.connect(server).await?), retry_at: None });
+        }
+        Ok(MemcachedClient {
+            settings: Arc::clone(settings),
+            links,
+            key: String::new(),
+            document: Vec::new(),
+            old: Record::new(),
+            new: Record::new(),
+        })
+    }
+}
+
+/// Which of so many servers has a key: what spymemcached's ArrayModNodeLocator
+/// says with its native hash.
+fn server_of(key: &str, servers: usize) -> usize {
+    // Without a hash and a division for the one server that most have.
+    if servers == 1 { 0 } else { string_hash(key) as u32 as usize % servers }
+}
+
+/// A connection to one server, which may have to be opened again.
+struct Link {
+    driver: Option<Driver>,
+    /// Not before this.
+    retry_at: Option<Instant>,
+}
+
+/// One client with its connections.
+pub struct MemcachedClient {
+    settings: Arc<Settings>,
+    links: Vec<Link>,
+    /// The table and key of the operation, as the server knows them.
+    key: String,
+    document: Vec<u8>,
+    /// A record as it is, and as it is to be.
+    old: Record,
+    new: Record,
+}
+
+/// Takes one step on a connection: waits at most so long, and tells a failure
+/// as an outcome.
+async fn step<T>(
+    timeout: Option<Duration>,
+    future: impl Future<Output = Result<T, Error>>,
+) -> Result<Result<T, Said>, Outcome> {
+    let result = match timeout {
+        None => future.await,
+        Some(limit) => time::timeout(limit, future).await.map_err(|_| {
+            let words = format!("connection lost: no answer within {limit:?} (memcached.opTimeoutMillis)");
+            Outcome::failed(Status::ServiceUnavailable, words)
+        })?,
+    };
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Error::Protocol(said @ (Said::NotStored | Said::Exists | Said::NotFound))) => Ok(Err(said)),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The outcome of an error.
+fn failure(error: &Error) -> Outcome {
+    let status = match error {
+        Error::Protocol(Said::Error(kind)) => match kind {
+            ErrorKind::KeyTooLong => Status::BadRequest,
+            ErrorKind::Client(said) if said.contains("authenticat") => Status::Forbidden,
+            ErrorKind::Client(_) => Status::BadRequest,
+            ErrorKind::Server(said) if said.contains("too large") => Status::BadRequest,
+            ErrorKind::Server(said) if said.contains("memory") => Status::ServiceUnavailable,
+            ErrorKind::Server(_) | ErrorKind::Generic(_) | ErrorKind::NonexistentCommand => Status::Error,
+            ErrorKind::Protocol(_) | ErrorKind::OpaqueTooLong => return lost(error),
+        },
+        Error::Protocol(_) => Status::UnexpectedState,
+        _ => return lost(error),
+    };
+    Outcome::failed(status, words(error))
+}
+
+fn lost(error: &Error) -> Outcome {
+    Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {}", words(error)))
+}
+
+/// Moves a record's document into a record.
+fn take(item: MetaValue, record: &mut Record) -> Result<(), Outcome> {
+    let document = item.data.unwrap_or_default();
+    json::read(&document, record).map_err(|error| {
+        let words = if document.starts_with(b"\x1f\x8b") {
+            "the record is compressed, as YCSB's Java client does above 16 KiB".to_owned()
+        } else {
+            format!("the item is no JSON object: {error}")
+        };
+        Outcome::failed(Status::UnexpectedState, words)
+    })
+}
+
+impl MemcachedClient {
+    /// Sets the key and finds its connection, opened again if it must be.
+    async fn link(&mut self, table: &str, key: &str) -> Result<(&str, &mut Driver), Outcome> {
+        self.key.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(self.key, "{table}-{key}");
+        let server = server_of(&self.key, self.links.len());
+        let link = &mut self.links[server];
+        if link.driver.as_ref().is_none_or(Driver::is_closed) {
+            link.driver = None;
+            if let Some(at) = link.retry_at {
+                time::sleep_until(at.into()).await;
+            }
+            link.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
+            let opened = self.settings.connect(server).await;
+            link.driver =
+                Some(opened.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))?);
+        }
+        let driver = link.driver.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
+        Ok((&self.key, driver))
+    }
+
+    /// Gets the item of a key.
+    async fn get(&mut self, table: &str, key: &str, flags: &[&str]) -> Result<MetaValue, Outcome> {
+        let timeout = self.settings.operation_timeout;
+        let (key, driver) = self.link(table, key).await?;
+        let found = step(timeout, driver.meta_get(key, false, None, Some(flags))).await?;
+        found.ok().flatten().ok_or(Outcome::NOT_FOUND)
+    }
+
+    /// Writes the document under a key, in a mode or for a version.
+    async fn set(&mut self, table: &str, key: &str, how: &str) -> Result<Result<(), Said>, Outcome> {
+        let settings = Arc::clone(&self.settings);
+        let document = std::mem::take(&mut self.document);
+        let flags = [how, &settings.expiration];
+        let flags = if settings.expiration.is_empty() { &flags[..1] } else { &flags[..] };
+        let said = async {
+            let (key, driver) = self.link(table, key).await?;
+            let writing = driver.meta_set(key, &document[..], false, None, Some(flags));
+            Ok(step(settings.operation_timeout, writing).await?.map(drop))
+        }
+        .await;
+        self.document = document;
+        said
+    }
+
+    async fn merge(&mut self, table: &str, key: &str, fields: &Record) -> Result<Outcome, Outcome> {
+        for _ in 0..UPDATE_ATTEMPTS_MAX {
+            let item = self.get(table, key, &["v", "c"]).await?;
+            let version = item.cas.ok_or_else(|| Outcome::error("the server told no version (flag c)"))?;
+            self.old.clear();
+            take(item, &mut self.old)?;
+            json::merge(&self.old, fields, &mut self.new);
+            self.document.clear();
+            json::write(&self.new, &mut self.document)?;
+            match self.set(table, key, &format!("C{version}")).await? {
+                Ok(()) => return Ok(Outcome::OK),
+                // Somebody else has changed it.
+                Err(Said::Exists) => {}
+                Err(_) => return Ok(Outcome::NOT_FOUND),
+            }
+        }
+        let words = format!("{UPDATE_ATTEMPTS_MAX} times in a row somebody else has changed the record");
+        Err(Outcome::failed(Status::ServiceUnavailable, words))
+    }
+}
+
+impl Client for MemcachedClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        let item = match self.get(table, key, &["v"]).await {
+            Ok(item) => item,
+            Err(outcome) => return outcome,
+        };
+        let record = reply.begin_record();
+        let taken = if fields.is_all() {
+            take(item, record)
+        } else {
+            self.old.clear();
+            take(item, &mut self.old).map(|()| {
+                for (name, value) in self.old.iter().filter(|(name, _)| fields.wants(name)) {
+                    record.push(name, value);
+                }
+            })
+        };
+        match taken {
+            Ok(()) => Outcome::OK,
+            Err(outcome) => {
+                reply.clear();
+                outcome
+            }
+        }
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        if self.settings.merge {
+            return self.merge(table, key, fields).await.unwrap_or_else(|outcome| outcome);
+        }
+        self.document.clear();
+        if let Err(outcome) = json::write(fields, &mut self.document) {
+            return outcome;
+        }
+        match self.set(table, key, "MR").await {
+            Ok(Ok(())) => Outcome::OK,
+            Ok(Err(_)) => Outcome::NOT_FOUND,
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        self.document.clear();
+        if let Err(outcome) = json::write(record, &mut self.document) {
+            return outcome;
+        }
+        match self.set(table, key, "ME").await {
+            Ok(Ok(())) => Outcome::OK,
+            Ok(Err(_)) => Outcome::error("there is a record under this key already"),
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn scan(&mut self, _: &str, _: &str, _: u64, _: &FieldSelection, _: &mut Reply) -> Outcome {
+        Outcome::failed(Status::NotImplemented, "memcached cannot scan")
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        let timeout = self.settings.operation_timeout;
+        let done = async {
+            let (key, driver) = self.link(table, key).await?;
+            step(timeout, driver.meta_delete(key, false, None, None)).await
+        };
+        match done.await {
+            Ok(Ok(_)) => Outcome::OK,
+            Ok(Err(_)) => Outcome::NOT_FOUND,
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_on_the_server_where_spymemcached_has_it() {
+        // "dustin" hashes to -1323526104, "y" to 121.
+        for (key, server) in [("dustin", 1), ("x", 0), ("y", 1)] {
+            assert_eq!(server_of(key, 4), server, "{key}");
+        }
+        assert_eq!(string_hash("polygenelubricants"), i32::MIN);
+        assert_eq!(server_of("polygenelubricants", 3), (1 << 31) % 3);
+        assert_eq!(server_of("anything", 1), 0);
+    }
+}
