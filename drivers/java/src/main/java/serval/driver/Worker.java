@@ -183,7 +183,9 @@ final class Worker extends Thread {
         return () -> client.read(table, key, fields, frame);
       }
       case SCAN -> {
-        long count = body.u64();
+        // Unsigned, and more than Java counts: all.
+        long given = body.u64();
+        long count = given < 0 ? Long.MAX_VALUE : given;
         List<String> fields = body.fields();
         return () -> client.scan(table, key, count, fields, frame);
       }
