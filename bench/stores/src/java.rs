@@ -32,7 +32,7 @@ pub const ARGUMENTS: Property = Property::serval(
     Kind::Text,
     "Arguments of the virtual machine, separated by spaces, for example -Xmx4g (YCSB's -jvm-args).",
 );
-const PROGRAM: Property = Property::serval(
+pub(crate) const PROGRAM: Property = Property::serval(
     "java.program",
     Kind::Path,
     "The java program, version 17 or later. Without it, that of JAVA_HOME, or the one on PATH.",
@@ -60,10 +60,13 @@ pub const INFO: StoreInfo = StoreInfo {
     },
 };
 
-/// The jar of the driver.
-const JAR: &str = "serval-java-driver.jar";
-/// Where Maven puts it, from the folder of the sources.
-const BUILT: &str = "drivers/java/target";
+/// What `drivers/java` is built to.
+const JARS: Jars = Jars {
+    property: &FOLDER,
+    jar: "serval-java-driver.jar",
+    built: "drivers/java/target",
+    build: "mvn -f drivers/java package",
+};
 
 /// Opens the store.
 #[derive(Debug)]
@@ -80,6 +83,36 @@ impl Java {
                  its jars",
             );
         }
+        let machine = Machine::of(&mut reader, &JARS);
+        let shown = format!("java {}", class.unwrap_or_default());
+        let command = move || machine.command(&[], &["serval.driver.Main", "ycsb"]);
+        Driver::program(command, shown, properties, reader)
+    }
+}
+
+/// A Java driver's jars, as Maven builds them.
+pub(crate) struct Jars {
+    /// The property that says where they are.
+    pub(crate) property: &'static Property,
+    /// The driver's own; what it needs is in `lib` beside it.
+    pub(crate) jar: &'static str,
+    /// Where Maven puts it, from the folder of the sources.
+    pub(crate) built: &'static str,
+    /// The command that builds it.
+    pub(crate) build: &'static str,
+}
+
+/// A Java virtual machine to be started with a driver.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    program: PathBuf,
+    arguments: Vec<String>,
+    class_path: OsString,
+}
+
+impl Machine {
+    /// From the properties of Java; what is missing is a fault.
+    pub(crate) fn of(reader: &mut Reader<'_>, jars: &Jars) -> Self {
         let class_path = reader.optional_text(&CLASS_PATH).unwrap_or_default();
         let missing: Vec<&str> = class_path
             .split(':')
@@ -88,8 +121,8 @@ impl Java {
         if !missing.is_empty() {
             reader.fault(&CLASS_PATH, format!("there is no {}", missing.join(", ")));
         }
-        let (program, driver) = (program(&mut reader), driver_class_path(&mut reader));
-        let arguments: Vec<String> = reader
+        let (program, driver) = (program(reader), driver_class_path(reader, jars));
+        let arguments = reader
             .optional_text(&ARGUMENTS)
             .unwrap_or_default()
             .split_whitespace()
@@ -100,13 +133,15 @@ impl Java {
             all.push(":");
         }
         all.push(driver);
-        let shown = format!("java {}", class.unwrap_or_default());
-        let command = move || {
-            let mut command = Command::new(&program);
-            command.args(&arguments).arg("-cp").arg(&all).args(["serval.driver.Main", "ycsb"]);
-            command
-        };
-        Driver::program(command, shown, properties, reader)
+        Machine { program, arguments, class_path: all }
+    }
+
+    /// The command that starts a driver. The user's arguments come after ours,
+    /// so that they hold.
+    pub(crate) fn command(&self, arguments: &[&str], main: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).args(&self.arguments).arg("-cp").arg(&self.class_path).args(main);
+        command
     }
 }
 
@@ -134,37 +169,40 @@ fn program(reader: &mut Reader<'_>) -> PathBuf {
 }
 
 /// The class path of the driver itself; a fault if it was not built.
-fn driver_class_path(reader: &mut Reader<'_>) -> OsString {
-    let found = match reader.path(&FOLDER) {
+fn driver_class_path(reader: &mut Reader<'_>, jars: &Jars) -> OsString {
+    let Jars { property, jar, build, .. } = jars;
+    let found = match reader.path(property) {
         Some(folder) => {
-            let there = folder.join(JAR).is_file();
+            let there = folder.join(jar).is_file();
             if !there {
-                reader.fault(&FOLDER, format!("there is no {JAR}"));
+                reader.fault(property, format!("there is no {jar}"));
             }
             there.then_some(folder)
         }
         None => {
-            let found = search();
+            let found = search(jars);
             if found.is_none() {
-                reader.fault_overall(
-                    "the Java driver is not there: build it with 'mvn -f drivers/java package' (Java 17 and Maven), or set \
-                     java.driver to its folder",
-                );
+                reader.fault_overall(format!(
+                    "the Java driver is not there: build it with '{build}' (Java 17 and Maven), or set {} to its folder",
+                    property.name
+                ));
             }
             found
         }
     };
     let folder = found.unwrap_or_default();
-    let mut class_path = OsString::from(folder.join(JAR));
+    let mut class_path = OsString::from(folder.join(jar));
     class_path.push(":");
     class_path.push(folder.join("lib/*"));
     class_path
 }
 
 /// The driver's folder, beside or above the program or the working directory.
-fn search() -> Option<PathBuf> {
+fn search(jars: &Jars) -> Option<PathBuf> {
     let starts = [env::current_exe().ok(), env::current_dir().ok()];
     starts.iter().flatten().flat_map(|start| start.ancestors()).find_map(|folder| {
-        [folder.join(BUILT), folder.to_owned()].into_iter().find(|folder| folder.join(JAR).is_file())
+        [folder.join(jars.built), folder.to_owned()]
+            .into_iter()
+            .find(|folder| folder.join(jars.jar).is_file())
     })
 }

@@ -10,6 +10,7 @@ pub mod cassandra;
 mod columns;
 mod delay;
 pub mod driver;
+pub mod hbase;
 pub mod java;
 mod jdbc;
 pub mod memory;
@@ -101,6 +102,7 @@ stores! {
     redis::Redis,
     driver::Driver,
     java::Java,
+    hbase::Hbase,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
     #[cfg(feature = "mysql")]
@@ -190,10 +192,14 @@ mod tests {
         let mut properties = Properties::new();
         let settings: &[(&str, &str)] = match info.name {
             "driver" => &[("driver.command", "true")],
-            "java" => {
+            "java" | "hbase" => {
                 let folder = JAVA_DRIVER.path();
-                std::fs::write(folder.join("serval-java-driver.jar"), "").unwrap();
-                properties.set("java.driver", folder.to_string_lossy(), Origin::Program("test"));
+                std::fs::write(folder.join(format!("serval-{}-driver.jar", info.name)), "").unwrap();
+                properties.set(
+                    format!("{}.driver", info.name),
+                    folder.to_string_lossy(),
+                    Origin::Program("test"),
+                );
                 &[("java.class", "X"), ("java.program", "/bin/sh")]
             }
             _ => &[],
@@ -229,7 +235,8 @@ mod tests {
             let mut properties = wanted(info);
             for property in info.properties.properties {
                 let named = property.name.starts_with(&format!("{}.", info.name))
-                    || (info.passes_on() && property.name.starts_with("driver."));
+                    || (info.passes_on()
+                        && ["driver.", "java."].iter().any(|start| property.name.starts_with(start)));
                 assert!(named || property.source != Source::Serval, "{}", property.name);
                 assert!(!property.meaning.is_empty());
                 if let Some(text) = property.default {

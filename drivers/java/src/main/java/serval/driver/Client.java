@@ -4,13 +4,16 @@ import java.util.List;
 import java.util.Map;
 
 /** One client's handle on a store. An exception is an ERROR with its words. */
-interface Client {
+public interface Client {
   /** How an operation ended: a status of the protocol and, for a failure, the store's words. */
   record Outcome(int status, String message) {
-    static final Outcome OK = new Outcome(0, "");
-    static final Outcome NOT_FOUND = new Outcome(3, "");
+    /** The operation was done. */
+    public static final Outcome OK = new Outcome(0, "");
+    /** There is no such record. */
+    public static final Outcome NOT_FOUND = new Outcome(3, "");
 
-    static Outcome of(Status status, String message) {
+    /** A failure and the store's words for it. */
+    public static Outcome of(Status status, String message) {
       return new Outcome(status.ordinal(), message);
     }
   }

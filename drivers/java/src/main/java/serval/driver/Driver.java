@@ -13,7 +13,7 @@ import java.util.Map;
 import java.util.Properties;
 
 /** The driver protocol (docs/driver-protocol.md) on standard input and output, for any {@link Store}. */
-final class Driver {
+public final class Driver {
   private static final int MAGIC = 0x4c565253;
   private static final int VERSION = 1;
   private static final int HELLO = 1;
@@ -23,7 +23,7 @@ final class Driver {
   private static final int REFUSED = 2;
 
   /** Makes a store from the properties of the greeting. Throws with words for the user. */
-  interface Opener {
+  public interface Opener {
     Store open(Properties properties) throws Exception;
   }
 
@@ -37,8 +37,20 @@ final class Driver {
     this.out = out;
   }
 
+  /** Serves until the input ends, and ends the process. */
+  public static void main(Opener opener) throws Exception {
+    try {
+      serve(opener);
+    } catch (IOException gone) {
+      System.err.println(Worker.words(gone));
+      System.exit(1);
+    }
+    // Threads that a client library has left must not keep the driver.
+    System.exit(0);
+  }
+
   /** Serves until the input ends. What anybody prints goes to standard error, for standard output is the protocol's. */
-  static void serve(Opener opener) throws Exception {
+  private static void serve(Opener opener) throws Exception {
     FileInputStream input = new FileInputStream(FileDescriptor.in);
     FileOutputStream output = new FileOutputStream(FileDescriptor.out);
     System.setOut(System.err);

@@ -17,13 +17,6 @@ public final class Main {
       };
       default -> throw new IllegalArgumentException("usage: serval.driver.Main ycsb");
     };
-    try {
-      Driver.serve(opener);
-    } catch (java.io.IOException gone) {
-      System.err.println(Worker.words(gone));
-      System.exit(1);
-    }
-    // Threads that a binding has left must not keep the driver.
-    System.exit(0);
+    Driver.main(opener);
   }
 }

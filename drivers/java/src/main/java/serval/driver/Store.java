@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Map;
 
 /** A store under test: what a driver drives. */
-interface Store {
+public interface Store {
   /** The store's name, for messages. */
   String name();
 

@@ -76,7 +76,10 @@ final class Worker extends Thread {
       return;
     }
     try {
-      client.close();
+      Client.Outcome outcome = client.close();
+      if (outcome.status() > Client.Status.BATCHED_OK.ordinal()) {
+        System.err.println("client " + number + " cannot be closed: " + outcome.message());
+      }
     } catch (Exception | LinkageError error) {
       System.err.println("client " + number + " cannot be closed: " + words(error));
     }

@@ -1,0 +1,280 @@
+//! HBase by its own Java client, in the driver process of `drivers/java/hbase`.
+//!
+//! Laid out as YCSB does it: the key is the row, a field a qualifier of one
+//! column family.
+//!
+//! | verb | HBase |
+//! |---|---|
+//! | read | Get of the family, or of the columns asked for |
+//! | insert, update | Put; with `clientbuffering` into the client's BufferedMutator |
+//! | scan | Scan from the row on, a limit and a PageFilter |
+//! | delete | Delete of the row, buffered as puts are |
+//!
+//! This module checks the properties and fills in their defaults; what they
+//! do is done in Java.
+
+use crate::{
+    StoreInfo,
+    driver::{Driver, GRACE, TIMEOUT},
+    java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
+};
+use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
+
+const QUORUM: Property = Property::serval(
+    "hbase.zookeeper.quorum",
+    Kind::Names,
+    "Hosts of HBase's ZooKeeper, by which its client finds it. Without it, what hbase.site or an hbase-site.xml on the \
+     class path says, or 127.0.0.1. Any other property that begins with hbase., zookeeper. or hadoop. is a setting of \
+     HBase's client too.",
+);
+const QUORUM_PORT: Property = Property::serval(
+    "hbase.zookeeper.property.clientPort",
+    Kind::Count { min: 1, max: 65535 },
+    "Port of HBase's ZooKeeper. Without it, as the quorum, or 2181.",
+);
+const SITE: Property = Property::serval(
+    "hbase.site",
+    Kind::Path,
+    "An hbase-site.xml with settings of HBase's client. YCSB takes it from the class path (-cp CONF), which works too.",
+);
+const NAMESPACE: Property =
+    Property::serval("hbase.namespace", Kind::Text, "Namespace of a table whose name (table) has none.");
+const FAMILY: Property =
+    Property::ycsb("columnfamily", Kind::Text, "Column family of the fields. YCSB has no default.")
+        .default("family");
+const BUFFERING: Property = Property::ycsb(
+    "clientbuffering",
+    Kind::Flag,
+    "Whether inserts, updates and deletes are buffered in the client. They are OK once buffered; what is left is sent \
+     when the client closes.",
+)
+.default("false");
+const BUFFER_SIZE: Property =
+    Property::ycsb("writebuffersize", Kind::Size, "Bytes that a client buffers before it sends them.")
+        .default("12582912")
+        .unit("bytes");
+const BUFFER_LATENCY: Property = Property::serval(
+    "hbase.writebufferlatency",
+    Kind::MILLISECONDS,
+    "How long a write stays in the buffer at most; 0 until the buffer is full or closed. HBase looks every 100 ms.",
+)
+.default("0")
+.unit("ms");
+const DURABILITY: Property = Property::ycsb(
+    "durability",
+    Kind::Choice(&["USE_DEFAULT", "SKIP_WAL", "ASYNC_WAL", "SYNC_WAL", "FSYNC_WAL"]),
+    "What a write does with the write-ahead log; by default what the table says.",
+)
+.default("USE_DEFAULT");
+const CREATE: Property = Property::serval(
+    "hbase.create",
+    Kind::Flag,
+    "Whether a load makes the table and its namespace if missing.",
+)
+.default("true");
+const REGIONS: Property = Property::serval(
+    "hbase.regions",
+    Kind::Count { min: 1, max: 9000 },
+    "Regions of a table that a load makes, split between user1000 and user9999 as YCSB's documentation has it. HBase \
+     recommends ten a region server; with one, all writes of a load first meet on one server.",
+)
+.default("1");
+const ORDERED: Property = Property::serval(
+    "hbase.newversionbehavior",
+    Kind::Flag,
+    "Whether a table that a load makes keeps writes in their order within a millisecond too (HBase's \
+     NEW_VERSION_BEHAVIOR, which YCSB's tables have not).",
+)
+.default("false");
+const PAGE_FILTER: Property = Property::ycsb(
+    "hbase.usepagefilter",
+    Kind::Flag,
+    "Whether a PageFilter too keeps a scan to its number of records.",
+)
+.default("true");
+const VALUE_FILTER: Property = Property::ycsb(
+    "hbase.usescanvaluefiltering",
+    Kind::Flag,
+    "Whether scans bring back only fields whose value compares so (hbase.scanfilteroperator, hbase.scanfiltervalue).",
+)
+.default("false");
+const FILTER_OPERATOR: Property = Property::ycsb(
+    "hbase.scanfilteroperator",
+    Kind::Choice(&["less_or_equal", "greater_or_equal", "greater", "less", "not_equal", "equal"]),
+    "How values are compared with hbase.scanfiltervalue.",
+)
+.default("less_or_equal");
+const FILTER_VALUE: Property =
+    Property::ycsb("hbase.scanfiltervalue", Kind::Text, "What values are compared with, as hexadecimal digits.")
+        .default(
+            "7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF\
+             FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF",
+        );
+const OPERATION_TIMEOUT: Property = Property::serval(
+    "hbase.timeout",
+    Kind::MILLISECONDS,
+    "How long an operation may take, with all that HBase's client tries again; then it is SERVICE_UNAVAILABLE. Holds \
+     for hbase.rpc.timeout, hbase.client.operation.timeout, hbase.client.meta.operation.timeout and \
+     hbase.client.scanner.timeout.period where they are not set themselves. hbase.client.retries.number=0 turns trying \
+     again off.",
+)
+.default("30000")
+.unit("ms");
+const CONNECT_TIMEOUT: Property = Property::serval(
+    "hbase.connecttimeout",
+    Kind::MILLISECONDS,
+    "How long HBase is waited for at the start.",
+)
+.default("20000")
+.unit("ms");
+const PRINCIPAL: Property =
+    Property::ycsb("principal", Kind::Text, "Kerberos principal to log in as, with keytab.");
+const KEYTAB: Property = Property::ycsb("keytab", Kind::Path, "File of the principal's keys.");
+const DEBUG: Property = Property::ignored("debug", "Prints every operation in YCSB's binding.");
+const FOLDER: Property = Property::serval(
+    "hbase.driver",
+    Kind::Path,
+    "Folder of serval-hbase-driver.jar and its lib. Without it, drivers/java/hbase/target is looked for beside and \
+     above the program and the working directory.",
+);
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "hbase",
+    aliases: &[
+        "hbase1",
+        "hbase2",
+        "hbase094",
+        "hbase098",
+        "hbase10",
+        "hbase12",
+        "hbase14",
+        "hbase20",
+        "site.ycsb.db.hbase1.HBaseClient1",
+        "site.ycsb.db.hbase2.HBaseClient2",
+        "site.ycsb.db.hbase12.HBaseClient12",
+        "site.ycsb.db.hbase14.HBaseClient14",
+        "site.ycsb.db.hbase20.HBaseClient20",
+        "com.yahoo.ycsb.db.HBaseClient",
+        "com.yahoo.ycsb.db.HBaseClient10",
+        "com.yahoo.ycsb.db.hbase12.HBaseClient12",
+    ],
+    summary: "HBase, by its own Java client in a driver process",
+    details: "The key is the row, a field a qualifier of one column family, as YCSB has it. An insert of a key that is there \
+              adds to it, an update of one that is not makes it, and a delete does not look whether it is there; a record \
+              without fields cannot be. HBase orders writes of one millisecond by kind: a write right after a delete of \
+              the same key may be hidden by it, unless hbase.newversionbehavior made the table. Clients are threads of one Java process and share HBase's connection. With \
+              clientbuffering each client has a buffer, which its reads do not look into; writes that HBase refuses later \
+              are errors of the operation, or CLEANUP, that learns of them, and the message says how many. HBase's client \
+              tries again by itself, for hbase.timeout. Service time is measured in the Java process around the call; \
+              DRIVER-HOP is the way there and back. TLS and Kerberos are settings of HBase's client \
+              (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and keytab. Needs Java 17 and \
+              the driver, built once by 'mvn -f drivers package'.",
+    time_series: false,
+    properties: Table {
+        heading: "hbase",
+        properties: &[
+            &QUORUM,
+            &QUORUM_PORT,
+            &SITE,
+            &NAMESPACE,
+            &FAMILY,
+            &BUFFERING,
+            &BUFFER_SIZE,
+            &BUFFER_LATENCY,
+            &DURABILITY,
+            &CREATE,
+            &REGIONS,
+            &ORDERED,
+            &PAGE_FILTER,
+            &VALUE_FILTER,
+            &FILTER_OPERATOR,
+            &FILTER_VALUE,
+            &OPERATION_TIMEOUT,
+            &CONNECT_TIMEOUT,
+            &PRINCIPAL,
+            &KEYTAB,
+            &DEBUG,
+            &FOLDER,
+            &CLASS_PATH,
+            &ARGUMENTS,
+            &PROGRAM,
+            &TIMEOUT,
+            &GRACE,
+        ],
+    },
+};
+
+const JARS: Jars = Jars {
+    property: &FOLDER,
+    jar: "serval-hbase-driver.jar",
+    built: "drivers/java/hbase/target",
+    build: "mvn -f drivers package",
+};
+
+/// What HBase's client logs is for its own people; its errors come as
+/// messages.
+const QUIET: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
+
+/// Opens the store.
+#[derive(Debug)]
+pub struct Hbase;
+
+impl Hbase {
+    /// From its properties; starts nothing.
+    pub fn open(properties: &Properties) -> Result<Driver, Faults> {
+        let mut reader = Reader::new(properties);
+        // The driver is given every setting as it holds, in its plainest form.
+        let mut settled = properties.clone();
+        let mut settle = |property: &Property, value: String| {
+            settled.set(property.name, value, Origin::Program("the store's properties"));
+        };
+        for property in [&BUFFERING, &CREATE, &ORDERED, &PAGE_FILTER, &VALUE_FILTER] {
+            settle(property, reader.flag(property).to_string());
+        }
+        for property in [&BUFFER_LATENCY, &OPERATION_TIMEOUT, &CONNECT_TIMEOUT] {
+            let time = reader.duration(property);
+            if time.subsec_nanos() % 1_000_000 != 0 {
+                reader.fault(property, "must be whole milliseconds");
+            }
+            settle(property, time.as_millis().to_string());
+        }
+        let driver = reader.duration(&TIMEOUT);
+        for property in [&OPERATION_TIMEOUT, &CONNECT_TIMEOUT] {
+            let time = reader.duration(property);
+            if time.is_zero() || time >= driver || time.as_millis() > i32::MAX as u128 {
+                reader
+                    .fault(property, "must be above 0 and less than driver.timeout, which would end the run");
+            }
+        }
+        for property in [&DURABILITY, &FILTER_OPERATOR] {
+            settle(property, reader.choice(property).to_owned());
+        }
+        settle(&BUFFER_SIZE, reader.size(&BUFFER_SIZE).to_string());
+        settle(&REGIONS, reader.count(&REGIONS).to_string());
+        if let Some(port) = reader.optional_count(&QUORUM_PORT) {
+            settle(&QUORUM_PORT, port.to_string());
+        }
+        let family = reader.text(&FAMILY);
+        if family.is_empty() || family.contains(':') {
+            reader.fault(&FAMILY, "must be a name without a colon");
+        }
+        settle(&FAMILY, family);
+        let value = reader.text(&FILTER_VALUE);
+        if value.len() % 2 != 0 || !value.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            reader.fault(&FILTER_VALUE, "must be hexadecimal digits, two a byte");
+        }
+        settle(&FILTER_VALUE, value);
+        for property in [&SITE, &KEYTAB] {
+            if reader.path(property).is_some_and(|path| !path.is_file()) {
+                reader.fault(property, "there is no such file");
+            }
+        }
+        if reader.given(&PRINCIPAL) != reader.given(&KEYTAB) {
+            reader.fault_overall("principal and keytab go together: set both or neither");
+        }
+        let machine = Machine::of(&mut reader, &JARS);
+        let command = move || machine.command(&[QUIET], &["serval.driver.hbase.Main"]);
+        Driver::program(command, "hbase".to_owned(), &settled, reader)
+    }
+}

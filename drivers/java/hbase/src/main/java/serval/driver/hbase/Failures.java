@@ -1,0 +1,61 @@
+package serval.driver.hbase;
+
+import java.io.IOException;
+import org.apache.hadoop.hbase.DoNotRetryIOException;
+import org.apache.hadoop.hbase.TableNotFoundException;
+import org.apache.hadoop.hbase.client.RetriesExhaustedException;
+import org.apache.hadoop.hbase.client.RetriesExhaustedWithDetailsException;
+import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
+import org.apache.hadoop.hbase.security.AccessDeniedException;
+import serval.driver.Client.Outcome;
+import serval.driver.Client.Status;
+
+/** What HBase's exceptions mean to a run. */
+final class Failures {
+  /** Its messages may hold stack traces. */
+  private static final int WORDS_MAX = 300;
+
+  private Failures() {}
+
+  static Outcome outcome(Throwable error) {
+    Throwable cause = cause(error);
+    return Outcome.of(status(cause), words(cause));
+  }
+
+  /** What made the tries fail that HBase's client has given up. */
+  private static Throwable cause(Throwable error) {
+    Throwable cause = error;
+    while (true) {
+      Throwable deeper = cause instanceof RetriesExhaustedWithDetailsException details && details.getNumExceptions() > 0
+          ? details.getCause(0)
+          : cause.getCause();
+      boolean says = cause instanceof DoNotRetryIOException || cause instanceof IllegalArgumentException;
+      if (says || deeper == null || deeper == cause) {
+        return cause;
+      }
+      cause = deeper;
+    }
+  }
+
+  private static Status status(Throwable error) {
+    if (error instanceof AccessDeniedException) {
+      return Status.FORBIDDEN;
+    }
+    // Keys and values too long, records without fields.
+    if (error instanceof IllegalArgumentException || error instanceof NoSuchColumnFamilyException
+        || error instanceof TableNotFoundException) {
+      return Status.BAD_REQUEST;
+    }
+    if (error instanceof DoNotRetryIOException && !(error instanceof RetriesExhaustedException)) {
+      return Status.ERROR;
+    }
+    // Servers that are gone, do not answer, or are too busy.
+    return error instanceof IOException ? Status.SERVICE_UNAVAILABLE : Status.ERROR;
+  }
+
+  private static String words(Throwable error) {
+    String message = error.getMessage() == null ? "" : error.getMessage().lines().findFirst().orElse("");
+    String words = message.isEmpty() ? error.getClass().getSimpleName() : error.getClass().getSimpleName() + ": " + message;
+    return words.length() > WORDS_MAX ? words.substring(0, WORDS_MAX) + "..." : words;
+  }
+}
