@@ -18,10 +18,15 @@ pub(crate) struct Artifact {
 
 /// Fetches an artifact and what it needs to run, and returns their class path.
 pub(crate) fn class_path(children: &Children, artifact: &Artifact) -> Result<String> {
+    class_path_of(children, std::slice::from_ref(artifact))
+}
+
+/// The same, of several: one whose own list of what it needs has gaps.
+pub(crate) fn class_path_of(children: &Children, artifacts: &[Artifact]) -> Result<String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let pom = folder.path().join("pom.xml");
     let output = folder.path().join("classpath");
-    fs::write(&pom, pom_text(artifact)).map_err(|error| format!("{}: {error}", pom.display()))?;
+    fs::write(&pom, pom_text(artifacts)).map_err(|error| format!("{}: {error}", pom.display()))?;
     let mut command = Command::new("mvn");
     command
         .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])
@@ -34,7 +39,17 @@ pub(crate) fn class_path(children: &Children, artifact: &Artifact) -> Result<Str
     Ok(text.trim().to_owned())
 }
 
-fn pom_text(Artifact { group, name, version }: &Artifact) -> String {
+fn pom_text(artifacts: &[Artifact]) -> String {
+    let dependency = |Artifact { group, name, version }: &Artifact| {
+        format!(
+            "<dependency>\n\
+               <groupId>{group}</groupId>\n\
+               <artifactId>{name}</artifactId>\n\
+               <version>{version}</version>\n\
+             </dependency>\n"
+        )
+    };
+    let dependencies: String = artifacts.iter().map(dependency).collect();
     format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">\n\
            <modelVersion>4.0.0</modelVersion>\n\
@@ -43,11 +58,7 @@ fn pom_text(Artifact { group, name, version }: &Artifact) -> String {
            <version>1</version>\n\
            <packaging>pom</packaging>\n\
            <dependencies>\n\
-             <dependency>\n\
-               <groupId>{group}</groupId>\n\
-               <artifactId>{name}</artifactId>\n\
-               <version>{version}</version>\n\
-             </dependency>\n\
+             {dependencies}\
            </dependencies>\n\
          </project>\n"
     )

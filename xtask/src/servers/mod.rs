@@ -1,6 +1,7 @@
 //! Real servers on loopback, one module a system. A server is a guard: it
 //! answers once it exists, and is gone with its files once dropped.
 
+pub(crate) mod accumulo;
 pub(crate) mod cassandra;
 pub(crate) mod mysql;
 pub(crate) mod postgres;
@@ -55,7 +56,8 @@ pub(crate) struct Kind {
 }
 
 /// Every kind, in the order in which they are started.
-pub(crate) const KINDS: &[Kind] = &[redis::KIND, cassandra::KIND, mysql::KIND, postgres::KIND];
+pub(crate) const KINDS: &[Kind] =
+    &[redis::KIND, accumulo::KIND, cassandra::KIND, mysql::KIND, postgres::KIND];
 
 /// The kind of a name.
 pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
