@@ -8,7 +8,7 @@
 //! |---|---|
 //! | read | Scanner over the row, of the family or the columns asked for |
 //! | insert, update | a Mutation into the client's BatchWriter; flushed at once without `accumulo.clientbuffering` |
-//! | scan | Scanner from the row on, rows gathered by the server (WholeRowIterator) |
+//! | scan | Scanner from the row on, rows gathered by the server (WholeRowIterator), fields chosen here |
 //! | delete | flush, Scanner over the row, then a Mutation that deletes each of its columns |
 //!
 //! This module checks the properties and fills in their defaults; what they
@@ -56,7 +56,7 @@ const BUFFER_SIZE: Property = Property::ycsb(
 const BUFFER_LATENCY: Property = Property::ycsb(
     "accumulo.batchWriterMaxLatency",
     Kind::MILLISECONDS,
-    "How long a write stays in the buffer at most; 0 until the buffer is full or closed.",
+    "How long a write stays in the buffer at most: 4 ms or more, or 0 until the buffer is full or closed.",
 )
 .default("30000")
 .unit("ms");
@@ -122,8 +122,11 @@ pub const INFO: StoreInfo = StoreInfo {
               one Java process and share Accumulo's connection; each has a BatchWriter of its own. With \
               accumulo.clientbuffering, the default as in YCSB, BATCHED_OK means buffered: reads do not look into the \
               buffer, and writes that Accumulo refuses later are an error of the operation, or CLEANUP, that learns of \
-              them, and its message says of how many. A delete sends the buffer first, for it must know the row's fields. \
-              Accumulo's client tries again by itself, for accumulo.timeout. Service time is measured in the Java process \
+              them, and its message says of how many. A delete sends the buffer first, for it must know the row's fields. A \
+              scan brings all fields over, also where some are asked for. \
+              A \
+              load makes the table with logical time: in one that goes by the clock, Accumulo's own default, a write may be \
+              hidden by a delete of the same millisecond. Accumulo's client tries again by itself, for accumulo.timeout. Service time is measured in the Java process \
               around the call; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f \
               drivers package'.",
     time_series: false,
@@ -189,6 +192,11 @@ impl Accumulo {
                 reader.fault(property, "must be whole milliseconds");
             }
             settle(property, time.as_millis().to_string());
+        }
+        // Accumulo's client looks four times in this time, by a timer of whole
+        // milliseconds.
+        if matches!(reader.duration(&BUFFER_LATENCY).as_millis(), 1..4) {
+            reader.fault(&BUFFER_LATENCY, "must be 0, or 4 ms or more");
         }
         let driver = reader.duration(&TIMEOUT);
         for property in [&OPERATION_TIMEOUT, &CONNECT_TIMEOUT] {

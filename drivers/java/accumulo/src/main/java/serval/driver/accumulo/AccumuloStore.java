@@ -15,6 +15,7 @@ import org.apache.accumulo.core.client.AccumuloClient;
 import org.apache.accumulo.core.client.AccumuloSecurityException;
 import org.apache.accumulo.core.client.TableExistsException;
 import org.apache.accumulo.core.client.admin.NewTableConfiguration;
+import org.apache.accumulo.core.client.admin.TimeType;
 import org.apache.accumulo.core.security.SystemPermission;
 import org.apache.hadoop.io.Text;
 import serval.driver.Client;
@@ -106,7 +107,8 @@ final class AccumuloStore implements Store {
       throw new IllegalArgumentException("there is no table '" + table + "' in " + where()
           + ": load makes it (unless accumulo.create=false), or in Accumulo's shell: createtable " + table);
     }
-    NewTableConfiguration made = new NewTableConfiguration();
+    // By the clock, a delete hides what is written after it in the same millisecond.
+    NewTableConfiguration made = new NewTableConfiguration().setTimeType(TimeType.LOGICAL);
     SortedSet<Text> splits = splits(settings.tablets);
     if (!splits.isEmpty()) {
       made.withSplits(splits);

@@ -87,15 +87,28 @@ final class RowClient implements Client {
           }
           put(entry.getKey(), entry.getValue(), reply);
         }
+        if (!found && fields != null && isThere(table, key)) {
+          reply.begin();
+          found = true;
+        }
         return found ? Outcome.OK : Outcome.NOT_FOUND;
       }
     });
   }
 
+  /** Whether a record of which the fields asked for were not found has others. */
+  private boolean isThere(String table, String key) throws Exception {
+    try (Scanner scanner = scanner(table, null)) {
+      scanner.setRange(new Range(new Text(key)));
+      return scanner.iterator().hasNext();
+    }
+  }
+
   @Override
   public Outcome scan(String table, String start, long count, List<String> fields, Reply reply) {
     return of(() -> {
-      try (Scanner scanner = scanner(table, fields)) {
+      // All fields, since a row of which none is asked for is a record too.
+      try (Scanner scanner = scanner(table, null)) {
         scanner.setRange(new Range(new Text(start), null));
         scanner.setBatchSize((int) Math.max(1, Math.min(count, BATCH)));
         scanner.addScanIterator(new IteratorSetting(AFTER_ALL, WholeRowIterator.class));
@@ -105,7 +118,11 @@ final class RowClient implements Client {
             break;
           }
           reply.begin();
-          WholeRowIterator.decodeRow(row.getKey(), row.getValue()).forEach((key, value) -> put(key, value, reply));
+          WholeRowIterator.decodeRow(row.getKey(), row.getValue()).forEach((key, value) -> {
+            if (fields == null || fields.contains(key.getColumnQualifier().toString())) {
+              put(key, value, reply);
+            }
+          });
           if (left == 0) {
             break;
           }
