@@ -15,14 +15,14 @@ pub(crate) fn class_path(children: &Children) -> Result<String> {
     maven::class_path(children, &YCSB)
 }
 
-/// Builds the Java driver, and returns the folder of its jar.
+/// Builds the Java drivers, and returns the folder of the plain one's jar.
 pub(crate) fn java_driver(children: &Children) -> Result<PathBuf> {
-    let folder = crate::root().join("drivers/java");
+    let folder = crate::root().join("drivers");
     let mut command = Command::new("mvn");
     command
         .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])
         .arg(folder.join("pom.xml"))
         .arg("package");
     children.check(&mut command)?;
-    Ok(folder.join("target"))
+    Ok(folder.join("java/target"))
 }

@@ -188,7 +188,7 @@ impl Accumulo {
         }
         for property in [&BUFFER_LATENCY, &OPERATION_TIMEOUT, &CONNECT_TIMEOUT] {
             let time = reader.duration(property);
-            if time.subsec_nanos() % 1_000_000 != 0 {
+            if !time.subsec_nanos().is_multiple_of(1_000_000) {
                 reader.fault(property, "must be whole milliseconds");
             }
             settle(property, time.as_millis().to_string());
