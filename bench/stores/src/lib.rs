@@ -4,6 +4,7 @@
 //! to a [`Visitor`], which is compiled once a store, so that nothing is
 //! dispatched dynamically on the measured path.
 
+pub mod accumulo;
 pub mod basic;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
@@ -113,6 +114,7 @@ stores! {
     driver::Driver,
     java::Java,
     hbase::Hbase,
+    accumulo::Accumulo,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
     #[cfg(feature = "fjall")]
@@ -219,7 +221,7 @@ mod tests {
         let mut properties = Properties::new();
         let settings: &[(&str, &str)] = match info.name {
             "driver" => &[("driver.command", "true")],
-            "java" | "hbase" => {
+            "java" | "hbase" | "accumulo" => {
                 let folder = JAVA_DRIVER.path();
                 std::fs::write(folder.join(format!("serval-{}-driver.jar", info.name)), "").unwrap();
                 properties.set(
@@ -227,7 +229,14 @@ mod tests {
                     folder.to_string_lossy(),
                     Origin::Program("test"),
                 );
-                &[("java.class", "X"), ("java.program", "/bin/sh")]
+                &[
+                    ("java.class", "X"),
+                    ("java.program", "/bin/sh"),
+                    ("accumulo.instanceName", "X"),
+                    ("accumulo.zooKeepers", "X"),
+                    ("accumulo.username", "X"),
+                    ("accumulo.password", "X"),
+                ]
             }
             _ => &[],
         };

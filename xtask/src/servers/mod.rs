@@ -1,6 +1,7 @@
 //! Real servers on loopback, one module a system. A server is a guard: it
 //! answers once it exists, and is gone with its files once dropped.
 
+pub(crate) mod accumulo;
 pub(crate) mod cassandra;
 pub(crate) mod hbase;
 pub(crate) mod memcached;
@@ -61,6 +62,7 @@ pub(crate) struct Kind {
 /// Every kind, in the order in which they are started.
 pub(crate) const KINDS: &[Kind] = &[
     redis::KIND,
+    accumulo::KIND,
     cassandra::KIND,
     hbase::KIND,
     memcached::KIND,

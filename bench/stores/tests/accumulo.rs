@@ -1,0 +1,161 @@
+//! Accumulo against a real server, through the Java driver: the suite, YCSB's
+//! layout, buffered writes, and what is wrong being told.
+//!
+//! `cargo xtask test` builds the driver and starts the server; without them
+//! these tests say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_conformance::{
+    Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
+};
+use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
+use serval_stores::{accumulo::Accumulo, driver::Driver};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// Settings that reach the server.
+fn settings() -> Option<Vec<(&'static str, String)>> {
+    let folder = PathBuf::from(variable("SERVAL_TEST_JAVA_DRIVER")?).join("../accumulo/target");
+    Some(vec![
+        ("accumulo.zooKeepers", variable("SERVAL_TEST_ACCUMULO")?),
+        ("accumulo.password", variable("SERVAL_TEST_ACCUMULO_PASSWORD")?),
+        ("accumulo.username", "root".to_owned()),
+        ("accumulo.instanceName", "serval".to_owned()),
+        ("accumulo.driver", folder.display().to_string()),
+        ("java.args", "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1".to_owned()),
+    ])
+}
+
+/// The store, with some settings changed.
+fn accumulo(changes: &[(&str, &str)]) -> Option<Driver> {
+    let all = settings()?;
+    let all: Vec<(&str, &str)> = all.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    Some(Accumulo::open(&properties(&[&all[..], changes].concat())).unwrap())
+}
+
+/// A table that no other test has.
+fn own_table() -> Schema {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Schema { table: format!("t{}x{number}", std::process::id()), ..schema() }
+}
+
+fn record() -> Record {
+    Record::from_iter([("field0", &b"a"[..]), ("field1", b"b")])
+}
+
+async fn read<C: Client>(client: &mut C, table: &str, key: &str) -> Status {
+    client.read(table, key, &FieldSelection::default(), &mut Reply::new()).await.status
+}
+
+#[test]
+fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
+    // One buffer for ever, and one that is sent at once: what is said of
+    // either would be false of the other.
+    for (latency, seen) in [("0", Status::NotFound), ("4", Status::Ok)] {
+        let changes = [("accumulo.batchWriterMaxLatency", latency), ("accumulo.batchWriterSize", "10MB")];
+        let Some(store) = accumulo(&changes) else { return };
+        let shape = own_table();
+        store.prepare(&shape, Purpose::Load).unwrap();
+        Loop.run(async {
+            let local = store.local().unwrap();
+            let (mut one, mut other) =
+                (store.connect(&local, 0).await.unwrap(), store.connect(&local, 1).await.unwrap());
+            let written = one.insert(&shape.table, "user1", &record()).await;
+            assert_eq!(written.status, Status::BatchedOk);
+            // Reads until it is there; a buffer that is not sent never shows,
+            // in many times the time that sending takes.
+            let mut status = Status::NotFound;
+            for _ in 0..500 {
+                status = read(&mut other, &shape.table, "user1").await;
+                if status == Status::Ok {
+                    break;
+                }
+            }
+            assert_eq!(status, seen, "latency {latency}");
+            assert_eq!(one.close().await, Outcome::OK);
+            assert_eq!(read(&mut other, &shape.table, "user1").await, Status::Ok);
+            other.close().await;
+        });
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_before_the_run() {
+    let Some(store) = accumulo(&[]) else { return };
+    let missing = store.prepare(&own_table(), Purpose::Run).unwrap_err().to_string();
+    assert!(missing.contains("there is no table") && missing.contains("createtable"), "{missing}");
+    let store = accumulo(&[("accumulo.create", "false")]).unwrap();
+    assert!(
+        store.prepare(&own_table(), Purpose::Load).unwrap_err().to_string().contains("there is no table")
+    );
+    let store = accumulo(&[("accumulo.password", "wrong")]).unwrap();
+    let refused = store.prepare(&own_table(), Purpose::Load).unwrap_err().to_string();
+    assert!(refused.contains("accumulo.password") && !refused.contains("wrong"), "{refused}");
+    let (_listener, silent) = silent();
+    let changes = [("accumulo.zooKeepers", silent.as_str()), ("accumulo.connecttimeout", "1s")];
+    let lost = accumulo(&changes).unwrap().prepare(&own_table(), Purpose::Load).unwrap_err().to_string();
+    assert!(lost.contains(&silent) && lost.contains("accumulo.connecttimeout"), "{lost}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_together() {
+    let faults = Accumulo::open(&properties(&[
+        ("accumulo.batchWriterSize", "0"),
+        ("accumulo.batchWriterMaxLatency", "3"),
+        ("accumulo.durability", "some"),
+        ("accumulo.timeout", "2m"),
+        ("java.program", "/nowhere/java"),
+    ]));
+    let words = faults.unwrap_err().to_string();
+    for name in [
+        "accumulo.batchWriterSize",
+        "accumulo.batchWriterMaxLatency",
+        "accumulo.durability",
+        "accumulo.timeout",
+        "java.program",
+        "accumulo.zooKeepers",
+    ] {
+        assert!(words.contains(name), "{name} is not in: {words}");
+    }
+}
+
+/// The suite, each write sent and waited for. Cases name the same table, and
+/// each finds its own column family empty.
+mod unbuffered {
+    use super::*;
+
+    fn subject() -> Option<Subject<Driver, Loop>> {
+        let family = own_table().table;
+        let store = accumulo(&[("accumulo.clientbuffering", "false"), ("accumulo.columnFamily", &family)])?;
+        let differences = Differences {
+            update_missing_is_not_found: false,
+            insert_existing: InsertExisting::Merged,
+            empty_records: false,
+            ..Differences::default()
+        };
+        Some(Subject::new(store, Loop, differences))
+    }
+    // Not that of several event loops: a driver that Serval starts has one.
+    serval_conformance::suite! { subject:
+        values_come_back_byte_for_byte,
+        keys_may_be_any_text,
+        a_read_brings_back_the_fields_asked_for,
+        a_record_may_have_some_fields_only,
+        an_update_leaves_the_other_fields,
+        what_is_missing_is_not_found,
+        an_update_of_a_missing_record,
+        an_insert_of_a_key_that_is_there,
+        a_deleted_record_is_gone,
+        a_record_without_fields,
+        a_scan_begins_at_its_key_and_stops_at_its_limit,
+        a_scan_brings_back_the_fields_asked_for,
+        a_batch_is_written,
+        a_batch_that_fails_stops_there,
+        what_one_client_wrote_the_next_reads,
+        any_sequence_of_operations_agrees_with_a_map,
+    }
+}
