@@ -64,23 +64,21 @@ fn run_cql(statements: &[&str]) {
     });
 }
 
-const DIFFERENCES: Differences = Differences {
-    ordered_scan: false,
-    update_missing_is_not_found: false,
-    delete_missing_is_not_found: false,
-    insert_existing: InsertExisting::Merged,
-    empty_records: true,
-    atomic_batch: false,
-    values: Values::Text,
-};
-
 fn subject(keyspace: &str, values: Values) -> Option<Subject<Cassandra, Loop>> {
     let value_type = if values == Values::Bytes { "blob" } else { "text" };
     let store = cassandra(&[("cassandra.keyspace", keyspace), ("cassandra.value_type", value_type)])?;
     let guard = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     store.prepare(&schema(), Purpose::Load).unwrap();
     run_cql(&[&format!("TRUNCATE {keyspace}.{TABLE}")]);
-    Some(Subject::new(store, Loop, Differences { values, ..DIFFERENCES }).keeping(guard))
+    let differences = Differences {
+        ordered_scan: false,
+        update_missing_is_not_found: false,
+        delete_missing_is_not_found: false,
+        insert_existing: InsertExisting::Merged,
+        values,
+        ..Differences::default()
+    };
+    Some(Subject::new(store, Loop, differences).keeping(guard))
 }
 
 /// Columns of text, as YCSB has them.
