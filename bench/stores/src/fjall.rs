@@ -18,7 +18,7 @@
 //!
 //! fjall itself knows values only, so an update reads and writes the whole
 //! record. Two clients that update different fields of one record must not
-//! lose each other's write: whoever writes a key holds one of [`LOCKS`] locks,
+//! lose each other's write: whoever writes a key holds one of 1,024 locks,
 //! chosen by the key's hash, from before the read until the write is in the
 //! engine. Readers take none.
 //!
