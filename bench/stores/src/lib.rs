@@ -11,6 +11,8 @@ pub mod cassandra;
 mod columns;
 mod delay;
 pub mod driver;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 pub mod hbase;
@@ -117,6 +119,8 @@ stores! {
     accumulo::Accumulo,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
+    #[cfg(feature = "etcd")]
+    etcd::Etcd,
     #[cfg(feature = "fjall")]
     fjall::Fjall,
     #[cfg(feature = "memcached")]

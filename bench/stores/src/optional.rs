@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, ETCD, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -27,6 +27,12 @@ pub(crate) const CASSANDRA: Optional = Optional {
         "site.ycsb.db.scylla.ScyllaCQLClient",
     ],
     summary: "Cassandra or ScyllaDB, over CQL",
+};
+
+pub(crate) const ETCD: Optional = Optional {
+    name: "etcd",
+    aliases: &[],
+    summary: "etcd: a JSON object a record, on one server or a cluster",
 };
 
 pub(crate) const FJALL: Optional = Optional {
