@@ -63,11 +63,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Etcd },
     // For the build, not for the server: the store's driver makes its messages
     // with it, and with definitions that come in the second package.
-    Program {
-        name: "protoc",
-        packages: &["protobuf-compiler", "libprotobuf-dev"],
-        purpose: Purpose::Etcd,
-    },
+    Program { name: "protoc", packages: &["protobuf-compiler", "libprotobuf-dev"], purpose: Purpose::Etcd },
     Program { name: "nginx", packages: &["nginx-light"], purpose: Purpose::Rest },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Rest },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },

@@ -61,7 +61,8 @@ pub(crate) fn config(
     identity: Option<Identity>,
 ) -> Result<ClientConfig, String> {
     let verifier = verifier(roots, demand)?;
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&verifier.provider)).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
+        .with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     match identity {

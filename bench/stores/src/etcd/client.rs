@@ -63,7 +63,12 @@ fn take(item: &KeyValue, record: &mut Record) -> Result<(), Outcome> {
 }
 
 /// Reads those fields of a value that are wanted.
-fn pick(item: &KeyValue, fields: &FieldSelection, whole: &mut Record, out: &mut Record) -> Result<(), Outcome> {
+fn pick(
+    item: &KeyValue,
+    fields: &FieldSelection,
+    whole: &mut Record,
+    out: &mut Record,
+) -> Result<(), Outcome> {
     if fields.is_all() {
         return take(item, out);
     }
@@ -191,7 +196,11 @@ impl EtcdClient {
         if self.commit(Txn::new().when(conditions).and_then(writes)).await? {
             return Ok(());
         }
-        Err(Outcome::error(if one { THERE_IS_ONE } else { "there is a record under one of these keys already" }))
+        Err(Outcome::error(if one {
+            THERE_IS_ONE
+        } else {
+            "there is a record under one of these keys already"
+        }))
     }
 }
 

@@ -89,7 +89,9 @@ impl Connector {
         let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?;
         Ok(match &self.settings.tls {
             None => endpoint,
-            Some(tls) => endpoint.tls_config_with_verifier(tls.config.clone(), Arc::clone(&tls.verifier) as _)?,
+            Some(tls) => {
+                endpoint.tls_config_with_verifier(tls.config.clone(), Arc::clone(&tls.verifier) as _)?
+            }
         })
     }
 
@@ -295,7 +297,10 @@ impl Link {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(error)) => failure(&error),
             None => {
-                let words = format!("connection lost: no answer within {:?} (etcd.operation.timeout)", limit.unwrap_or_default());
+                let words = format!(
+                    "connection lost: no answer within {:?} (etcd.operation.timeout)",
+                    limit.unwrap_or_default()
+                );
                 (true, Outcome::failed(Status::ServiceUnavailable, words))
             }
         };

@@ -99,9 +99,12 @@ impl Etcd {
     }
 }
 
+/// What the clients of one event loop share: their connection, if they share
+/// one, opened by the first of them.
+pub struct Local(tokio::sync::Mutex<Option<Rc<Seat>>>);
+
 impl Store for Etcd {
-    /// The connection that a loop's clients share, if they do.
-    type Local = tokio::sync::Mutex<Option<Rc<Seat>>>;
+    type Local = Local;
     type Client = EtcdClient;
 
     fn execution(&self) -> Execution {
@@ -112,8 +115,7 @@ impl Store for Etcd {
         // The same in every phase of a run.
         let _ = self.connector.table.set(schema.table.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime =
-            runtime.map_err(|error| StoreError::new("etcd", format!("no event loop: {error}")))?;
+        let runtime = runtime.map_err(|error| StoreError::new("etcd", format!("no event loop: {error}")))?;
         let facts = runtime.block_on(self.ask_all())?;
         *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
         Ok(())
@@ -134,16 +136,16 @@ impl Store for Etcd {
         facts
     }
 
-    fn local(&self) -> Result<Self::Local, StoreError> {
-        Ok(tokio::sync::Mutex::default())
+    fn local(&self) -> Result<Local, StoreError> {
+        Ok(Local(tokio::sync::Mutex::default()))
     }
 
-    async fn connect(&self, local: &Self::Local, client: usize) -> Result<EtcdClient, StoreError> {
+    async fn connect(&self, local: &Local, client: usize) -> Result<EtcdClient, StoreError> {
         if !self.connector.settings.shared {
             return Ok(EtcdClient::new(Link::new(Seat::connect(&self.connector, client).await?)));
         }
         // Held while connecting, so that nobody opens another one.
-        let mut shared = local.lock().await;
+        let mut shared = local.0.lock().await;
         let seat = match &*shared {
             Some(seat) => Rc::clone(seat),
             None => Rc::clone(shared.insert(Seat::connect(&self.connector, client).await?)),

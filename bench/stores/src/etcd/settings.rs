@@ -164,7 +164,10 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<String> {
             }
             Some(endpoint) => found.push(endpoint),
             None if name.contains("://") => {
-                reader.fault(&ENDPOINTS, format!("'{name}' is a URL: leave out http://, and set etcd.tls for https"));
+                reader.fault(
+                    &ENDPOINTS,
+                    format!("'{name}' is a URL: leave out http://, and set etcd.tls for https"),
+                );
             }
             None => reader.fault(&ENDPOINTS, format!("'{name}' is no host or host:port")),
         }
@@ -216,7 +219,8 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
     if accept_any && reader.given(&TLS_ROOTS) {
         reader.fault(&TLS_ACCEPT_ANY, "makes etcd.tls.roots pointless: leave out one of them");
     }
-    let roots = tls::roots(reader.path(&TLS_ROOTS).as_deref()).map_err(|problem| reader.fault(&TLS_ROOTS, problem));
+    let roots =
+        tls::roots(reader.path(&TLS_ROOTS).as_deref()).map_err(|problem| reader.fault(&TLS_ROOTS, problem));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
     let identity = identity(reader);
     if !wanted {
@@ -277,7 +281,8 @@ mod tests {
         ] {
             assert_eq!(endpoint(text).as_deref(), Some(expected), "{text}");
         }
-        for wrong in ["", ":1", "a:0", "a:x", "a:65536", "http://a:1", "a/b", "u@a", "[a]:1", "[::1:7", "a b"] {
+        for wrong in ["", ":1", "a:0", "a:x", "a:65536", "http://a:1", "a/b", "u@a", "[a]:1", "[::1:7", "a b"]
+        {
             assert_eq!(endpoint(wrong), None, "{wrong:?}");
         }
     }
