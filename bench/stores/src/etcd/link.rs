@@ -125,7 +125,7 @@ impl Connector {
             "The server answers and says so itself; is its cluster whole?"
         } else if lower.contains("connection refused") || lower.contains("dns error") {
             "Is the server running, and does etcd.endpoints name it?"
-        } else if tls && lower.contains("invalidcontenttype") {
+        } else if tls && (lower.contains("invalidcontenttype") || lower.contains("handshake eof")) {
             "Does the server speak TLS? If not, leave out etcd.tls"
         } else if tls {
             "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does the \
