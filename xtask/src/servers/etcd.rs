@@ -26,8 +26,8 @@ const SEVERAL: usize = 3;
 /// which a longer benchmark writes.
 const QUOTA: u64 = 8 << 30;
 
-/// Who may read and write everything, where a password is asked for; who may
-/// do nothing has the same password.
+/// Who may read and write everything, where a password is asked for, and who
+/// may only with the table `guest`; both have the same password.
 const USER: &str = "serval";
 const GUEST: &str = "guest";
 
@@ -186,15 +186,18 @@ impl EtcdServer {
             return Err("an etcd password is not empty and has no control characters, quotes or backslashes"
                 .to_owned());
         }
-        // From the key of one zero byte to the end of all keys.
-        let everything = r#"{"name":"all","perm":{"permType":"READWRITE","key":"AA==","range_end":"AA=="}}"#;
         for name in ["root", USER, GUEST] {
             self.post("auth/user/add", &format!(r#"{{"name":"{name}","password":"{password}"}}"#))?;
         }
         self.post("auth/user/grant", r#"{"user":"root","role":"root"}"#)?;
-        self.post("auth/role/add", r#"{"name":"all"}"#)?;
-        self.post("auth/role/grant", everything)?;
-        self.post("auth/user/grant", &format!(r#"{{"user":"{USER}","role":"all"}}"#))?;
+        // In base64: from the key of one zero byte to the end of all keys, and
+        // from guest/ to guest0.
+        for (user, from, to) in [(USER, "AA==", "AA=="), (GUEST, "Z3Vlc3Qv", "Z3Vlc3Qw")] {
+            let keys = format!(r#"{{"permType":"READWRITE","key":"{from}","range_end":"{to}"}}"#);
+            self.post("auth/role/add", &format!(r#"{{"name":"{user}"}}"#))?;
+            self.post("auth/role/grant", &format!(r#"{{"name":"{user}","perm":{keys}}}"#))?;
+            self.post("auth/user/grant", &format!(r#"{{"user":"{user}","role":"{user}"}}"#))?;
+        }
         self.post("auth/enable", "{}")?;
         Ok(Self { password: Some(password.to_owned()), ..self })
     }
