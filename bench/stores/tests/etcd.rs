@@ -425,17 +425,17 @@ fn an_operation_without_an_answer_has_failed_in_time() {
     let between = Between::new(&address, PREFACE);
     let settings = [("etcd.endpoints", &*between.address), ("etcd.operation.timeout", "50ms")];
     let store = open(&settings).unwrap();
-    Loop.run(async {
-        let mut client = store.connect(&store.local().unwrap(), 0).await.ok().unwrap();
-        let held = between.hold();
-        let outcome = client.delete("usertable", "none").await;
-        assert_eq!(outcome.status, Status::ServiceUnavailable);
-        assert!(outcome.message.unwrap().contains("etcd.operation.timeout"));
-        drop(held);
-        // On a new connection.
-        while client.delete("usertable", "none").await != Outcome::NOT_FOUND {}
-        assert!(between.asked() >= 2);
-    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = store.local().unwrap();
+    let mut client = runtime.block_on(store.connect(&local, 0)).ok().unwrap();
+    let held = between.hold();
+    let outcome = runtime.block_on(client.delete("usertable", "none"));
+    assert_eq!(outcome.status, Status::ServiceUnavailable);
+    assert!(outcome.message.unwrap().contains("etcd.operation.timeout"));
+    drop(held);
+    // On a new connection.
+    while runtime.block_on(client.delete("usertable", "none")) != Outcome::NOT_FOUND {}
+    assert!(between.asked() >= 2);
 }
 
 #[test]
