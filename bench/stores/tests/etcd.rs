@@ -295,8 +295,7 @@ fn passwords_right_wrong_and_missing() {
 
 #[test]
 fn a_token_that_holds_no_more_is_asked_for_again() {
-    let Some(address) = variable("SERVAL_TEST_ETCD_AUTH") else { return };
-    let password = std::env::var("SERVAL_TEST_ETCD_PASSWORD").unwrap();
+    let Some((address, password, _guard)) = guarded() else { return };
     let settings = [("etcd.endpoints", &*address), ("etcd.username", "serval"), ("etcd.password", &password)];
     let store = open(&settings).unwrap();
     let login = |name: &str| json!({ "name": name, "password": password });

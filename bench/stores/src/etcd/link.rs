@@ -125,11 +125,14 @@ impl Connector {
             "The server answers and says so itself; is its cluster whole?"
         } else if lower.contains("connection refused") || lower.contains("dns error") {
             "Is the server running, and does etcd.endpoints name it?"
-        } else if tls && (lower.contains("invalidcontenttype") || lower.contains("handshake eof")) {
-            "Does the server speak TLS? If not, leave out etcd.tls"
-        } else if tls {
+        } else if tls && lower.contains("certificate") {
             "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does the \
              server want one of the client (etcd.tls.certificate)?"
+        } else if tls {
+            // With TLS 1.3 a server that misses the client's certificate
+            // closes the connection when the client deems it open.
+            "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
+             (etcd.tls.certificate)?"
         } else {
             "Is this an etcd of version 3.4 or later, and does it speak without TLS (etcd.tls)?"
         };
