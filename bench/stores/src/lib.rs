@@ -35,6 +35,8 @@ pub mod rest;
 pub mod sqlite;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use optional::{OPTIONAL, Optional};
 use serval_model::{
@@ -129,6 +131,8 @@ stores! {
     postgres::Postgres,
     #[cfg(feature = "rest")]
     rest::Rest,
+    #[cfg(feature = "zookeeper")]
+    zookeeper::Zookeeper,
 }
 
 /// The stores that this build could have and has not.

@@ -15,7 +15,7 @@ pub struct Optional {
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] = &[CASSANDRA, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST, ZOOKEEPER];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -69,4 +69,10 @@ pub(crate) const REST: Optional = Optional {
     name: "rest",
     aliases: &["http", "site.ycsb.webservice.rest.RestClient", "com.yahoo.ycsb.webservice.rest.RestClient"],
     summary: "web services: GET, POST, PUT and DELETE over HTTP/1.1, with or without TLS",
+};
+
+pub(crate) const ZOOKEEPER: Optional = Optional {
+    name: "zookeeper",
+    aliases: &["site.ycsb.db.zookeeper.ZKClient"],
+    summary: "ZooKeeper: a node a record, its data a JSON object",
 };

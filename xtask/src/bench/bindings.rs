@@ -22,7 +22,8 @@ const OPERATIONS: &str = "200000";
 const CLIENTS: &str = "32";
 
 /// The stores that have a bare loop.
-const BINDINGS: &[&str] = &["redis", "cassandra", "memcached", "mongodb", "mysql", "postgres", "rest"];
+const BINDINGS: &[&str] =
+    &["redis", "cassandra", "memcached", "mongodb", "mysql", "postgres", "rest", "zookeeper"];
 
 /// The ratio of every binding; a server that cannot be had is named and left
 /// out.
