@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Memcached,
     /// A Cassandra for the store's tests.
     Cassandra,
+    /// etcds for the store's tests.
+    Etcd,
     /// An nginx for the tests of the store rest.
     Rest,
     /// What stands in for a MongoDB in the store's tests.
@@ -59,6 +61,11 @@ const PROGRAMS: &[Program] = &[
     // It makes the certificate of the server's TLS.
     Program { name: "keytool", packages: &["default-jdk-headless"], purpose: Purpose::Cassandra },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Cassandra },
+    Program { name: "etcd", packages: &["etcd-server"], purpose: Purpose::Etcd },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Etcd },
+    // For the build, not for the server: the store's driver makes its messages
+    // with it, and with definitions that come in the second package.
+    Program { name: "protoc", packages: &["protobuf-compiler", "libprotobuf-dev"], purpose: Purpose::Etcd },
     Program { name: "nginx", packages: &["nginx-light"], purpose: Purpose::Rest },
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Rest },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Mongodb },

@@ -11,6 +11,8 @@ pub mod cassandra;
 mod columns;
 mod delay;
 pub mod driver;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 pub mod hbase;
@@ -119,6 +121,8 @@ stores! {
     accumulo::Accumulo,
     #[cfg(feature = "cassandra")]
     cassandra::Cassandra,
+    #[cfg(feature = "etcd")]
+    etcd::Etcd,
     #[cfg(feature = "fjall")]
     fjall::Fjall,
     #[cfg(feature = "memcached")]
@@ -182,7 +186,14 @@ pub fn unknown(name: &str) -> String {
     }
     if let Some(optional) = absent().find(|absent| absent.name == name || absent.aliases.contains(&name)) {
         let command = build_command(optional);
-        return format!("the store '{}' is not in this build: {command} (or --features full)", optional.name);
+        let wants = match optional.wants {
+            "" => String::new(),
+            wants => format!(". Its build wants {wants}"),
+        };
+        return format!(
+            "the store '{}' is not in this build: {command} (or --features full){wants}",
+            optional.name
+        );
     }
     if KIN_OF_FJALL.contains(&name) {
         return format!(

@@ -60,11 +60,9 @@ pub(crate) fn config(
     demand: Demand,
     identity: Option<Identity>,
 ) -> Result<ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
-    let signed = signed.map_err(|error| error.to_string())?;
-    let verifier = Arc::new(Verifier { signed, demand, provider: Arc::clone(&provider) });
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let verifier = verifier(roots, demand)?;
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
+        .with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     match identity {
@@ -73,9 +71,18 @@ pub(crate) fn config(
     }
 }
 
+/// What judges servers' certificates, for drivers that make the rest of the
+/// configuration themselves.
+pub(crate) fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let signed = signed.map_err(|error| error.to_string())?;
+    Ok(Arc::new(Verifier { signed, demand, provider }))
+}
+
 /// Asks of a certificate what is demanded.
 #[derive(Debug)]
-struct Verifier {
+pub(crate) struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
     demand: Demand,
     provider: Arc<CryptoProvider>,

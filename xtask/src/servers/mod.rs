@@ -3,6 +3,7 @@
 
 pub(crate) mod accumulo;
 pub(crate) mod cassandra;
+pub(crate) mod etcd;
 pub(crate) mod hbase;
 pub(crate) mod memcached;
 pub(crate) mod mongodb;
@@ -65,6 +66,7 @@ pub(crate) const KINDS: &[Kind] = &[
     redis::KIND,
     accumulo::KIND,
     cassandra::KIND,
+    etcd::KIND,
     hbase::KIND,
     memcached::KIND,
     mongodb::KIND,

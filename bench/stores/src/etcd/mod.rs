@@ -1,0 +1,155 @@
+//! etcd, with a record as a JSON object of strings under the key `TABLE/KEY`.
+//! YCSB has no binding for it, so there is no layout to be compatible with.
+//!
+//! | verb | requests |
+//! |---|---|
+//! | read | a range of one key; the fields wanted are picked here |
+//! | update, `merge` | the same, then a transaction that puts if the key's revision is still the one read; again if somebody came between |
+//! | update, `replace` | a transaction that puts if there is the key |
+//! | insert | a transaction that puts if there is no such key |
+//! | batch | one transaction of that kind for up to 128 records and 1 MiB |
+//! | scan | a range from the start key to the end of the table, with a limit |
+//! | delete | a delete of one key |
+//!
+//! A connection is to one member of the cluster, whichever that asks in turn.
+//! A connection that is lost fails the operations under way and is opened
+//! again, to the next member, by the next one (link.rs).
+
+mod client;
+mod link;
+mod settings;
+
+pub use client::EtcdClient;
+
+use crate::{StoreInfo, optional};
+use link::{Connector, Link, Seat};
+use serval_model::{
+    Execution, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Properties, Table},
+};
+use settings::Settings;
+use std::{
+    rc::Rc,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+use tokio::time;
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::ETCD.name,
+    aliases: optional::ETCD.aliases,
+    summary: optional::ETCD.summary,
+    details: "A record is a JSON object of strings under the key TABLE/KEY. YCSB has no binding for etcd. An insert is \
+              a transaction and an ERROR if the record is there; a batch of up to 128 records and 1 MiB is one \
+              transaction, a longer one several. An update reads, changes and writes back if nobody came between \
+              (etcd.update), and is NOT_FOUND if there is no record. Scans are in the byte order of keys. Reads are \
+              linearizable unless etcd.read says otherwise. Values must be UTF-8. A request has 1.5 MiB unless the \
+              servers were started with more (--max-request-bytes); others are BAD_REQUEST. A server whose data have \
+              grown to its quota (2 GiB unless --quota-backend-bytes says more; old revisions count until they are \
+              compacted) takes no writes: SERVICE_UNAVAILABLE. Asynchronous: clients run on event loops, each with a \
+              connection of its own to one member (etcd.connections). Servers of version 3.4 or later.",
+    time_series: false,
+    properties: Table { heading: "etcd", properties: settings::ALL },
+};
+
+/// An etcd cluster, or one server.
+#[derive(Debug)]
+pub struct Etcd {
+    connector: Arc<Connector>,
+    /// What was found when the store was prepared.
+    facts: Mutex<Vec<(String, String)>>,
+}
+
+impl Etcd {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Etcd, Faults> {
+        let connector = Connector { settings: Settings::read(properties)?, table: OnceLock::new() };
+        Ok(Etcd { connector: Arc::new(connector), facts: Mutex::default() })
+    }
+
+    /// What each member says of itself. One that answers is enough to begin
+    /// with, as it is enough for a client.
+    async fn ask_all(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let Settings { endpoints, timeout, .. } = &self.connector.settings;
+        let (mut versions, mut away, mut first) = (Vec::new(), Vec::new(), None);
+        for (member, endpoint) in endpoints.iter().enumerate() {
+            match self.connector.open(member).await {
+                Ok(mut opened) => {
+                    let status = time::timeout(*timeout, opened.maintenance.status()).await;
+                    // A user who may not ask is not refused for it.
+                    if let Ok(Ok(status)) = status {
+                        let version = status.version().to_owned();
+                        versions.extend((!versions.contains(&version)).then_some(version));
+                    }
+                }
+                Err(error) => {
+                    away.push(endpoint.clone());
+                    first = first.or(Some(error));
+                }
+            }
+        }
+        match first {
+            Some(error) if away.len() == endpoints.len() => Err(error),
+            _ => {
+                let facts = [("version", versions), ("did not answer", away)];
+                let told = facts.into_iter().filter(|(_, values)| !values.is_empty());
+                Ok(told.map(|(name, values)| (name.to_owned(), values.join(","))).collect())
+            }
+        }
+    }
+}
+
+/// What the clients of one event loop share: their connection, if they share
+/// one, opened by the first of them.
+pub struct Local(tokio::sync::Mutex<Option<Rc<Seat>>>);
+
+impl Store for Etcd {
+    type Local = Local;
+    type Client = EtcdClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn prepare(&self, schema: &Schema, _: Purpose) -> Result<(), StoreError> {
+        // The same in every phase of a run.
+        let _ = self.connector.table.set(schema.table.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| StoreError::new("etcd", format!("no event loop: {error}")))?;
+        let facts = runtime.block_on(self.ask_all())?;
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let Settings { endpoints, serializable, merge, shared, tls, .. } = &self.connector.settings;
+        let mut facts = vec![
+            ("address".to_owned(), endpoints.join(",")),
+            ("read".to_owned(), if *serializable { "serializable" } else { "linearizable" }.to_owned()),
+            ("update".to_owned(), if *merge { "merge" } else { "replace" }.to_owned()),
+            ("connections".to_owned(), if *shared { "one an event loop" } else { "one a client" }.to_owned()),
+        ];
+        if tls.is_some() {
+            facts.push(("tls".to_owned(), "true".to_owned()));
+        }
+        facts.extend(self.facts.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        facts
+    }
+
+    fn local(&self) -> Result<Local, StoreError> {
+        Ok(Local(tokio::sync::Mutex::default()))
+    }
+
+    async fn connect(&self, local: &Local, client: usize) -> Result<EtcdClient, StoreError> {
+        if !self.connector.settings.shared {
+            return Ok(EtcdClient::new(Link::new(Seat::connect(&self.connector, client).await?)));
+        }
+        // Held while connecting, so that nobody opens another one.
+        let mut shared = local.0.lock().await;
+        let seat = match &*shared {
+            Some(seat) => Rc::clone(seat),
+            None => Rc::clone(shared.insert(Seat::connect(&self.connector, client).await?)),
+        };
+        Ok(EtcdClient::new(Link::new(seat)))
+    }
+}

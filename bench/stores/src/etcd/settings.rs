@@ -1,0 +1,289 @@
+//! The properties of the etcd store.
+
+use crate::tls::{self, Demand};
+use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
+use std::{net::Ipv6Addr, sync::Arc, time::Duration};
+use tonic::transport::{ClientTlsConfig, Identity};
+
+/// The port of a server whose address has none.
+const PORT: u16 = 2379;
+
+pub(super) const ENDPOINTS: Property = Property::serval(
+    "etcd.endpoints",
+    Kind::Names,
+    "Members of the cluster, host or host:port, with commas between; port 2379 where none is given. Client number n \
+     asks member n modulo their number, and the next one when it is lost.",
+)
+.default("localhost:2379");
+pub(super) const READ: Property = Property::serval(
+    "etcd.read",
+    Kind::Choice(&["linearizable", "serializable"]),
+    "linearizable: reads and scans see all that was written before, for which the member asks the others. \
+     serializable: the member answers from what it has, which may be old. Updates read linearizably in any case.",
+)
+.default("linearizable");
+pub(super) const UPDATE: Property = Property::serval(
+    "etcd.update",
+    Kind::Choice(&["merge", "replace"]),
+    "merge: an update reads the record and writes it back with the fields given changed, if nobody else has changed \
+     it since. replace: it writes the fields given and drops all others, in one round trip.",
+)
+.default("merge");
+pub(super) const CONNECTIONS: Property = Property::serval(
+    "etcd.connections",
+    Kind::Choice(&["client", "loop"]),
+    "client: each client has a connection of its own. loop: the clients of an event loop share one, on which their \
+     requests are under way side by side (HTTP/2).",
+)
+.default("client");
+pub(super) const USERNAME: Property = Property::serval(
+    "etcd.username",
+    Kind::Text,
+    "User name, for clusters with authentication; needs etcd.password.",
+);
+pub(super) const PASSWORD: Property =
+    Property::serval("etcd.password", Kind::Text, "Password of etcd.username.");
+pub(super) const TIMEOUT: Property = Property::serval(
+    "etcd.timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for a connection and its first answer. Operations have a limit of their own, \
+     etcd.operation.timeout.",
+)
+.default("2000")
+.unit("ms");
+pub(super) const OPERATION_TIMEOUT: Property = Property::serval(
+    "etcd.operation.timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for the answer to a request; then the operation has failed and its connection is opened again. \
+     Without it there is no limit: a slow server shall show as slow.",
+)
+.unit("ms");
+pub(super) const TLS: Property =
+    Property::serval("etcd.tls", Kind::Flag, "Whether to talk TLS with the servers.").default("false");
+pub(super) const TLS_ROOTS: Property = Property::serval(
+    "etcd.tls.roots",
+    Kind::Path,
+    "File of the root certificates (PEM) that the servers' certificates must go back to; without it, those that \
+     browsers trust.",
+);
+pub(super) const TLS_CERTIFICATE: Property = Property::serval(
+    "etcd.tls.certificate",
+    Kind::Path,
+    "File of the client's own certificate (PEM), for servers that ask for one; needs etcd.tls.key.",
+);
+pub(super) const TLS_KEY: Property =
+    Property::serval("etcd.tls.key", Kind::Path, "File of the key (PEM) of etcd.tls.certificate.");
+pub(super) const TLS_SERVER_NAME: Property = Property::serval(
+    "etcd.tls.server.name",
+    Kind::Text,
+    "The name that the servers' certificates must have; without it, the host of each in etcd.endpoints.",
+);
+pub(super) const TLS_ACCEPT_ANY: Property = Property::serval(
+    "etcd.tls.insecure.accept.any.certificate",
+    Kind::Flag,
+    "Whether any certificate will do, whoever signed it and for whatever name. Anybody between Serval and the server \
+     can then read and change everything, passwords included.",
+)
+.default("false");
+
+pub(super) const ALL: &[&Property] = &[
+    &ENDPOINTS,
+    &READ,
+    &UPDATE,
+    &CONNECTIONS,
+    &USERNAME,
+    &PASSWORD,
+    &TIMEOUT,
+    &OPERATION_TIMEOUT,
+    &TLS,
+    &TLS_ROOTS,
+    &TLS_CERTIFICATE,
+    &TLS_KEY,
+    &TLS_SERVER_NAME,
+    &TLS_ACCEPT_ANY,
+];
+
+/// What the properties say.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// The members, host:port, as a URL has them.
+    pub(super) endpoints: Vec<String>,
+    pub(super) serializable: bool,
+    pub(super) merge: bool,
+    /// Whether the clients of an event loop share a connection.
+    pub(super) shared: bool,
+    /// User name and password.
+    pub(super) login: Option<(String, String)>,
+    pub(super) timeout: Duration,
+    pub(super) operation_timeout: Option<Duration>,
+    pub(super) tls: Option<Tls>,
+}
+
+/// How connections are encrypted.
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) config: ClientTlsConfig,
+    pub(super) verifier: Arc<tls::Verifier>,
+}
+
+impl Settings {
+    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+        let mut reader = Reader::new(properties);
+        let endpoints = endpoints(&mut reader);
+        let settings = Settings {
+            endpoints,
+            serializable: reader.choice(&READ) == "serializable",
+            merge: reader.choice(&UPDATE) == "merge",
+            shared: reader.choice(&CONNECTIONS) == "loop",
+            login: login(&mut reader),
+            timeout: above_zero(&mut reader, &TIMEOUT),
+            operation_timeout: reader
+                .given(&OPERATION_TIMEOUT)
+                .then(|| above_zero(&mut reader, &OPERATION_TIMEOUT)),
+            tls: encryption(&mut reader),
+        };
+        reader.finish()?;
+        Ok(settings)
+    }
+}
+
+fn above_zero(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
+    let duration = reader.duration(property);
+    if duration.is_zero() && reader.given(property) {
+        reader.fault(property, "must be above zero");
+    }
+    duration
+}
+
+fn endpoints(reader: &mut Reader<'_>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in reader.names(&ENDPOINTS) {
+        match endpoint(&name) {
+            Some(endpoint) if found.contains(&endpoint) => {
+                reader.fault(&ENDPOINTS, format!("names '{name}' twice"));
+            }
+            Some(endpoint) => found.push(endpoint),
+            None if name.contains("://") => {
+                reader.fault(
+                    &ENDPOINTS,
+                    format!("'{name}' is a URL: leave out http://, and set etcd.tls for https"),
+                );
+            }
+            None => reader.fault(&ENDPOINTS, format!("'{name}' is no host or host:port")),
+        }
+    }
+    if found.is_empty() {
+        reader.fault(&ENDPOINTS, "names no server");
+    }
+    found
+}
+
+/// A host with a port or without, as host:port; IPv6 addresses in brackets.
+fn endpoint(text: &str) -> Option<String> {
+    let text = text.trim();
+    let address = |text: &str| text.parse::<Ipv6Addr>().ok();
+    if let Some(address) = address(text) {
+        return Some(format!("[{address}]:{PORT}"));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, digits)) if !digits.ends_with(']') => (host, digits.parse().ok()?),
+        _ => (text, PORT),
+    };
+    let host = match host.strip_prefix('[') {
+        Some(rest) => format!("[{}]", address(rest.strip_suffix(']')?)?),
+        None => host.to_owned(),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let named = !host.is_empty() && (host.starts_with('[') || host.chars().all(plain));
+    (named && port > 0).then(|| format!("{host}:{port}"))
+}
+
+fn login(reader: &mut Reader<'_>) -> Option<(String, String)> {
+    let (username, password) = (reader.optional_text(&USERNAME), reader.optional_text(&PASSWORD));
+    if username.is_some() != password.is_some() {
+        reader.fault(&USERNAME, "and etcd.password need each other");
+    }
+    username.zip(password)
+}
+
+fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
+    let (wanted, accept_any) = (reader.flag(&TLS), reader.flag(&TLS_ACCEPT_ANY));
+    for property in [&TLS_ROOTS, &TLS_CERTIFICATE, &TLS_KEY, &TLS_SERVER_NAME] {
+        if reader.given(property) && !wanted {
+            reader.fault(property, "needs etcd.tls=true");
+        }
+    }
+    if accept_any && !wanted {
+        reader.fault(&TLS_ACCEPT_ANY, "needs etcd.tls=true");
+    }
+    if accept_any && reader.given(&TLS_ROOTS) {
+        reader.fault(&TLS_ACCEPT_ANY, "makes etcd.tls.roots pointless: leave out one of them");
+    }
+    let roots =
+        tls::roots(reader.path(&TLS_ROOTS).as_deref()).map_err(|problem| reader.fault(&TLS_ROOTS, problem));
+    let demand = if accept_any { Demand::Nothing } else { Demand::Full };
+    let identity = identity(reader);
+    if !wanted {
+        return None;
+    }
+    let mut config = ClientTlsConfig::new();
+    if let Some(name) = reader.optional_text(&TLS_SERVER_NAME) {
+        if rustls::pki_types::ServerName::try_from(name.as_str()).is_err() {
+            reader.fault(&TLS_SERVER_NAME, format!("'{name}' is no host name"));
+        }
+        config = config.domain_name(name);
+    }
+    if let Some(identity) = identity {
+        config = config.identity(identity);
+    }
+    match tls::verifier(roots.ok()?, demand) {
+        Ok(verifier) => Some(Tls { config, verifier }),
+        Err(problem) => {
+            reader.fault(&TLS_ROOTS, problem);
+            None
+        }
+    }
+}
+
+/// The client's certificate and key, looked at here so that a wrong file is
+/// told with its property and not by the first connection.
+fn identity(reader: &mut Reader<'_>) -> Option<Identity> {
+    let (certificate, key) = (reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
+    if certificate.is_some() != key.is_some() {
+        reader.fault(&TLS_CERTIFICATE, "and etcd.tls.key need each other");
+    }
+    let (certificate, key) = (certificate?, key?);
+    let chain = tls::certificates(&certificate).map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem));
+    let secret = tls::key(&key).map_err(|problem| reader.fault(&TLS_KEY, problem));
+    let pair = (chain.ok()?, secret.ok()?);
+    // That the two belong together.
+    let together = tls::roots(None).and_then(|roots| tls::config(roots, Demand::Nothing, Some(pair)));
+    if let Err(problem) = together {
+        reader.fault(&TLS_KEY, problem);
+    }
+    // They could be read just now.
+    Some(Identity::from_pem(std::fs::read(certificate).ok()?, std::fs::read(key).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_a_port_or_the_usual_one() {
+        for (text, expected) in [
+            ("a", "a:2379"),
+            (" a:1 ", "a:1"),
+            ("10.0.0.1:7", "10.0.0.1:7"),
+            ("::1", "[::1]:2379"),
+            ("[::1]", "[::1]:2379"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            assert_eq!(endpoint(text).as_deref(), Some(expected), "{text}");
+        }
+        for wrong in ["", ":1", "a:0", "a:x", "a:65536", "http://a:1", "a/b", "u@a", "[a]:1", "[::1:7", "a b"]
+        {
+            assert_eq!(endpoint(wrong), None, "{wrong:?}");
+        }
+    }
+}
