@@ -166,7 +166,7 @@ impl EtcdServer {
     /// ready; on a stranger's it ends.
     fn wait(&self, tls: Tls) -> Result<()> {
         self.process.wait_until_ready(START_SECONDS_MAX, || {
-            if !self.process.log_has("ready to serve client requests") {
+            if !self.process.log_has("serving client traffic") {
                 return Err("it has not said that it is ready".to_owned());
             }
             // We speak no TLS.
