@@ -30,6 +30,8 @@ pub(crate) enum Purpose {
     Mongodb,
     /// An HBase for the store's tests.
     Hbase,
+    /// ZooKeepers for the store's tests.
+    Zookeeper,
     /// YCSB's own classes, which the workload is compared with.
     Java,
 }
@@ -75,6 +77,10 @@ const PROGRAMS: &[Program] = &[
     // The server is started by a Java source of ours.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Hbase },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Hbase },
+    Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Zookeeper },
+    // Its classes, which Debian keeps beside this script.
+    Program { name: "zkServer.sh", packages: &["zookeeper"], purpose: Purpose::Zookeeper },
+    Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Zookeeper },
     Program { name: "java", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
@@ -143,6 +149,7 @@ fn server_folders() -> Vec<PathBuf> {
         std::cmp::Reverse(version)
     });
     folders.push("/usr/sbin".into());
+    folders.push("/usr/share/zookeeper/bin".into());
     folders
 }
 

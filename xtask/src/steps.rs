@@ -18,6 +18,27 @@ use crate::ycsb;
 /// All stores, also those that the default build leaves out.
 const FULL: &str = "serval/full";
 
+/// The program without which one store cannot be built, and the store.
+const PROTOC: (&str, &str) = ("protoc", "etcd");
+
+/// The features of all stores that can be built here; the one that cannot is
+/// named.
+fn features() -> (String, Option<&'static str>) {
+    let (program, without) = PROTOC;
+    if setup::find(program).is_some() {
+        return (FULL.to_owned(), None);
+    }
+    let manifest = include_str!("../../bench/serval/Cargo.toml");
+    (all_but(without, manifest), Some(without))
+}
+
+/// The features of `full` in a manifest but one.
+fn all_but(without: &str, manifest: &str) -> String {
+    let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
+    let names = full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'));
+    names.filter(|name| *name != without).map(|name| format!("serval/{name}")).collect::<Vec<_>>().join(",")
+}
+
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Install and fetch nothing, regenerate no goldens, build no documentation
@@ -206,19 +227,30 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
                 let arguments = [&["clippy", "--workspace"], more, &["--", "-D", "warnings"]].concat();
                 cargo_step(children, &arguments, &[])
             };
-            match lint(&["--all-targets", "--features", FULL]) {
+            let (features, without) = features();
+            match lint(&["--all-targets", "--features", &features]) {
                 // What only stores behind features use is unused without them.
-                Outcome::Passed(_) => lint(&[]),
+                Outcome::Passed(_) => noting(lint(&[]), without),
                 outcome => outcome,
             }
         }
         Step::Test => cargo_test(found, children),
         Step::Doc if quick => skipped(step, "--quick"),
-        Step::Doc => cargo_step(
-            children,
-            &["doc", "--workspace", "--no-deps", "--features", FULL],
-            &[("RUSTDOCFLAGS", "-D warnings")],
-        ),
+        Step::Doc => {
+            let (features, without) = features();
+            let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
+            noting(cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]), without)
+        }
+    }
+}
+
+/// What passed without a store says so.
+fn noting(outcome: Outcome, without: Option<&str>) -> Outcome {
+    match (outcome, without) {
+        (Outcome::Passed(_), Some(store)) => {
+            Outcome::Passed(format!("without the store {store}, for there is no {}", PROTOC.0))
+        }
+        (outcome, _) => outcome,
     }
 }
 
@@ -236,8 +268,9 @@ fn cargo_step(children: &Children, arguments: &[&str], variables: &[(&str, &str)
 /// them by environment variables where these are.
 fn cargo_test(found: &Found, children: &Children) -> Outcome {
     let mut command = crate::cargo();
+    let (features, without) = features();
     // One failing crate must not hide another's failures.
-    command.args(["test", "--workspace", "--no-fail-fast", "--features", FULL]);
+    command.args(["test", "--workspace", "--no-fail-fast", "--features", &features]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
     for variable in ["SERVAL_YCSB_CLASSPATH", "SERVAL_TEST_JAVA_DRIVER", "SERVAL_TEST_HBASE_DRIVER"] {
@@ -269,7 +302,7 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     command.envs(fixtures.iter().flat_map(|fixture| fixture.variables.iter().cloned()));
     let outcome = finish(children, &mut command);
     if problems.is_empty() {
-        return outcome;
+        return noting(outcome, without);
     }
     if let Outcome::Failed(also) = outcome {
         problems.push(also);
@@ -289,6 +322,14 @@ fn finish(children: &Children, command: &mut Command) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_stores_but_one() {
+        let manifest = "fjall = []\nfull = [\"cassandra\", \"etcd\", \"fjall\"]\n";
+        assert_eq!(all_but("etcd", manifest), "serval/cassandra,serval/fjall");
+        let ours = all_but(PROTOC.1, include_str!("../../bench/serval/Cargo.toml"));
+        assert!(ours.contains("serval/cassandra,") && !ours.contains("etcd"), "{ours}");
+    }
 
     #[test]
     fn the_summary_counts_steps_and_says_why() {

@@ -146,13 +146,23 @@ fn java(driver: &Path, place: &Path, command: &str, words: &str) -> Ran {
 #[test]
 fn a_binding_is_called_as_ycsb_calls_it() {
     let Some((driver, place)) = ready() else { return };
+    called_as_ycsb_calls_it(&driver, place.path(), "client");
+}
+
+#[test]
+fn a_binding_is_called_as_ycsb_calls_it_by_a_shared_connection() {
+    let Some((driver, place)) = ready() else { return };
+    called_as_ycsb_calls_it(&driver, place.path(), "shared");
+}
+
+fn called_as_ycsb_calls_it(driver: &Path, place: &Path, connections: &str) {
     // Load and run in one process, for the records live in it.
     let words = format!(
         "{} --store java --class HashDB --classpath . --records 200 --operations 2000 --warm-up 0 --threads 4 \
-         -p dataintegrity=true --json --out r",
+         -p dataintegrity=true -p driver.connections={connections} --json --out r",
         workload("workloadf")
     );
-    let ran = java(&driver, place.path(), "bench", &words).expect(0);
+    let ran = java(driver, place, "bench", &words).expect(0);
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let metrics = document["metrics"].as_array().unwrap();
     let verify = metrics.iter().find(|metric| metric["name"] == "VERIFY").unwrap();
@@ -160,10 +170,11 @@ fn a_binding_is_called_as_ycsb_calls_it() {
     assert_eq!(document["run"]["store_facts"]["class"], "HashDB");
     assert!(ran.stderr.contains("driver: a line that must not reach the protocol"), "{}", ran.stderr);
     let scans = format!(
-        "{} --store java --class HashDB --classpath . --records 100 --operations 300 --warm-up 0 --out s",
+        "{} --store java --class HashDB --classpath . --records 100 --operations 300 --warm-up 0 \
+         -p driver.connections={connections} --out s",
         workload("workloade")
     );
-    java(&driver, place.path(), "bench", &scans).expect(0);
+    java(driver, place, "bench", &scans).expect(0);
 }
 
 #[test]
@@ -174,7 +185,12 @@ fn the_java_driver_keeps_to_the_protocol() {
     check.current_dir(place.path()).args(["driver", "check", "-p", "java.class=HashDB", "--"]);
     check.args(["java", "-cp", &class_path, "serval.driver.Main", "ycsb"]);
     let ran = Ran::of(check.output().unwrap()).expect(0);
-    assert!(!ran.stdout.contains("FAILED"), "{}", ran.stdout);
+    assert!(
+        !ran.stdout.contains("FAILED")
+            && ran.stdout.contains("passed   clients that have pipes of their own"),
+        "{}",
+        ran.stdout
+    );
 }
 
 #[test]
@@ -186,7 +202,10 @@ fn what_a_binding_returns_and_throws_is_told() {
             workload("workloadc")
         )
     };
-    let run = |fail: &str| java(&driver, place.path(), "run java", &words(fail));
+    let run = |fail: &str, connections: &str| {
+        let words = format!("{} -p driver.connections={connections}", words(fail));
+        java(&driver, place.path(), "run java", &words)
+    };
     // Before a run a record is looked for, which tells already.
     for (fail, words) in [
         ("throw", "out of luck"),
@@ -195,8 +214,10 @@ fn what_a_binding_returns_and_throws_is_told() {
         ("init", "client 0 cannot be opened: no server at nowhere:1"),
         ("exit", "exit status: 7"),
     ] {
-        let ran = run(fail).expect(3);
-        assert!(ran.stderr.contains(words), "'{words}' is not in: {}", ran.stderr);
+        for connections in ["client", "shared"] {
+            let ran = run(fail, connections).expect(3);
+            assert!(ran.stderr.contains(words), "'{words}' is not in: {}", ran.stderr);
+        }
     }
     let load = java(&driver, place.path(), "load java", &words("batched")).expect(0);
     assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), 10.0);

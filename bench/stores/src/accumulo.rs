@@ -16,7 +16,7 @@
 
 use crate::{
     StoreInfo,
-    driver::{Driver, GRACE, TIMEOUT},
+    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
 };
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
@@ -153,6 +153,7 @@ pub const INFO: StoreInfo = StoreInfo {
             &CLASS_PATH,
             &ARGUMENTS,
             &PROGRAM,
+            &CONNECTIONS,
             &TIMEOUT,
             &GRACE,
         ],

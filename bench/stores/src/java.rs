@@ -3,7 +3,7 @@
 
 use crate::{
     StoreInfo,
-    driver::{Driver, GRACE, TIMEOUT},
+    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
 };
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
 use std::{
@@ -56,7 +56,7 @@ pub const INFO: StoreInfo = StoreInfo {
     time_series: true,
     properties: Table {
         heading: "java",
-        properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &TIMEOUT, &GRACE],
+        properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &CONNECTIONS, &TIMEOUT, &GRACE],
     },
 };
 

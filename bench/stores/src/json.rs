@@ -40,7 +40,7 @@ pub(crate) fn read(document: &[u8], record: &mut Record) -> Result<(), serde_jso
 
 /// What becomes of a record by an update: its fields in their order, changed
 /// or not, then those that it had not.
-#[cfg(any(feature = "etcd", feature = "memcached"))]
+#[cfg(any(feature = "etcd", feature = "memcached", feature = "zookeeper"))]
 pub(crate) fn merge(old: &Record, changes: &Record, new: &mut Record) {
     new.clear();
     for (name, value) in old.iter() {

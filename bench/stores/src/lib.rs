@@ -37,6 +37,8 @@ pub mod rest;
 pub mod sqlite;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use optional::{OPTIONAL, Optional};
 use serval_model::{
@@ -133,6 +135,8 @@ stores! {
     postgres::Postgres,
     #[cfg(feature = "rest")]
     rest::Rest,
+    #[cfg(feature = "zookeeper")]
+    zookeeper::Zookeeper,
 }
 
 /// The stores that this build could have and has not.
@@ -182,7 +186,14 @@ pub fn unknown(name: &str) -> String {
     }
     if let Some(optional) = absent().find(|absent| absent.name == name || absent.aliases.contains(&name)) {
         let command = build_command(optional);
-        return format!("the store '{}' is not in this build: {command} (or --features full)", optional.name);
+        let wants = match optional.wants {
+            "" => String::new(),
+            wants => format!(". Its build wants {wants}"),
+        };
+        return format!(
+            "the store '{}' is not in this build: {command} (or --features full){wants}",
+            optional.name
+        );
     }
     if KIN_OF_FJALL.contains(&name) {
         return format!(

@@ -12,10 +12,13 @@ pub struct Optional {
     pub aliases: &'static [&'static str],
     /// One line.
     pub summary: &'static str,
+    /// What its build wants besides Rust and a C compiler; empty for nothing.
+    pub wants: &'static str,
 }
 
 /// All of them, whether in this build or not.
-pub const OPTIONAL: &[Optional] = &[CASSANDRA, ETCD, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST];
+pub const OPTIONAL: &[Optional] =
+    &[CASSANDRA, ETCD, FJALL, MEMCACHED, MONGODB, MYSQL, POSTGRES, REST, ZOOKEEPER];
 
 pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
@@ -27,24 +30,28 @@ pub(crate) const CASSANDRA: Optional = Optional {
         "site.ycsb.db.scylla.ScyllaCQLClient",
     ],
     summary: "Cassandra or ScyllaDB, over CQL",
+    wants: "",
 };
 
 pub(crate) const ETCD: Optional = Optional {
     name: "etcd",
     aliases: &[],
     summary: "etcd: a JSON object a record, on one server or a cluster",
+    wants: "protoc (Debian: protobuf-compiler and libprotobuf-dev)",
 };
 
 pub(crate) const FJALL: Optional = Optional {
     name: "fjall",
     aliases: &[],
     summary: "fjall, linked in: an embedded log-structured merge tree in one folder",
+    wants: "",
 };
 
 pub(crate) const MEMCACHED: Optional = Optional {
     name: "memcached",
     aliases: &["site.ycsb.db.MemcachedClient", "com.yahoo.ycsb.db.MemcachedClient"],
     summary: "memcached: a JSON object a record, on one server or several by hash",
+    wants: "",
 };
 
 pub(crate) const MONGODB: Optional = Optional {
@@ -57,22 +64,33 @@ pub(crate) const MONGODB: Optional = Optional {
         "com.yahoo.ycsb.db.AsyncMongoDbClient",
     ],
     summary: "MongoDB, as YCSB lays records out (run against a stand-in only)",
+    wants: "",
 };
 
 pub(crate) const MYSQL: Optional = Optional {
     name: "mysql",
     aliases: &["mariadb"],
     summary: "MySQL and MariaDB: a column a field, on one server or sharded over several",
+    wants: "",
 };
 
 pub(crate) const POSTGRES: Optional = Optional {
     name: "postgres",
     aliases: &["postgresql", "postgrenosql", "site.ycsb.postgrenosql.PostgreNoSQLDBClient"],
     summary: "PostgreSQL: a column a field, or one JSONB column of all",
+    wants: "",
 };
 
 pub(crate) const REST: Optional = Optional {
     name: "rest",
     aliases: &["http", "site.ycsb.webservice.rest.RestClient", "com.yahoo.ycsb.webservice.rest.RestClient"],
     summary: "web services: GET, POST, PUT and DELETE over HTTP/1.1, with or without TLS",
+    wants: "",
+};
+
+pub(crate) const ZOOKEEPER: Optional = Optional {
+    name: "zookeeper",
+    aliases: &["site.ycsb.db.zookeeper.ZKClient"],
+    summary: "ZooKeeper: a node a record, its data a JSON object",
+    wants: "",
 };

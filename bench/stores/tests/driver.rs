@@ -9,6 +9,7 @@ use serval_model::{
 };
 use serval_stores::driver::{Driver, serve};
 use std::{
+    fs::File,
     io::{Read, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::Path,
@@ -156,6 +157,122 @@ fn a_driver_that_goes_wrong_in_mid_run_is_lost_and_says_why() {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{words:?}");
         for part in words {
             assert!(lost.contains(part), "'{part}' is not in: {lost}");
+        }
+    }
+}
+
+/// The next frame's body from a pipe or socket.
+fn asked(from: &mut impl Read) -> Option<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length).ok()?;
+    let mut body = vec![0; u32::from_le_bytes(length) as usize];
+    from.read_exact(&mut body).unwrap();
+    Some(body)
+}
+
+/// A driver whose client has pipes of its own, and does with them as told.
+fn peer_with_pipes(mut stream: UnixStream, work: fn(&str, &str, &mut dyn FnMut())) {
+    let welcome = frame(b"\x01\x01\x00\x01\x00\x00\x00x\x5f\x00\x00\x00\x00\x00\x00\x00");
+    for reply in [welcome, result(0, 0, 0)] {
+        let Some(_) = asked(&mut stream) else { return };
+        stream.write_all(&reply).unwrap();
+    }
+    // OPEN-APART: type, id, client, two texts.
+    let Some(body) = asked(&mut stream) else { return };
+    assert_eq!(body[0], 11);
+    let text = |at: usize| {
+        let length = u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
+        std::str::from_utf8(&body[at + 4..at + 4 + length]).unwrap()
+    };
+    let (requests, answers) = (text(9), text(9 + 4 + text(9).len()));
+    let id = u32::from_le_bytes(body[1..5].try_into().unwrap());
+    let mut other = stream.try_clone().unwrap();
+    work(requests, answers, &mut || other.write_all(&result(id, 0, 0)).unwrap());
+    let _ = stream.read(&mut [0; 16]);
+}
+
+fn opened(requests: &str, answers: &str) -> (File, File) {
+    (File::open(requests).unwrap(), File::options().write(true).open(answers).unwrap())
+}
+
+#[test]
+fn a_client_with_pipes_of_its_own() {
+    type Case = (fn(&str, &str, &mut dyn FnMut()), Result<Status, &'static str>);
+    let cases: [Case; 5] = [
+        (
+            |requests, answers, open| {
+                let (mut requests, mut answers) = opened(requests, answers);
+                open();
+                let read = asked(&mut requests).unwrap();
+                assert_eq!(read[0], 5);
+                answers.write_all(&result(0, 3, 0)).unwrap();
+                assert_eq!(asked(&mut requests).unwrap()[0], 4);
+                answers.write_all(&result(0, 0, 0)).unwrap();
+                assert_eq!(asked(&mut requests), None);
+            },
+            Ok(Status::NotFound),
+        ),
+        // It says so, and has not opened them.
+        (|_, _, open| open(), Err("closed the connection")),
+        (
+            |requests, answers, open| {
+                let mut ends = opened(requests, answers);
+                open();
+                asked(&mut ends.0);
+            },
+            Err("closed the connection"),
+        ),
+        (
+            |requests, answers, open| {
+                let mut ends = opened(requests, answers);
+                open();
+                asked(&mut ends.0);
+                ends.1.write_all(&result(7, 0, 0)).unwrap();
+                asked(&mut ends.0);
+            },
+            Err("the request 7"),
+        ),
+        (
+            |requests, answers, open| {
+                let mut ends = opened(requests, answers);
+                open();
+                while asked(&mut ends.0).is_some() {}
+            },
+            Err("sent nothing for 300ms"),
+        ),
+    ];
+    for (work, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                std::thread::spawn(move || peer_with_pipes(stream, work));
+            }
+        });
+        let settings = [("driver.socket", socket.to_str().unwrap()), ("driver.timeout", "300ms")];
+        let driver = driver(&settings).unwrap();
+        driver.prepare(&schema(), Purpose::Load).unwrap();
+        let (outcome, lost) = Loop.run(async {
+            let local = driver.local().unwrap();
+            let mut client = driver.connect(&local, 0).await.unwrap();
+            let outcome = client.read("t", "k", &FieldSelection::default(), &mut Reply::new()).await;
+            let lost = client.lost().map(|error| error.to_string());
+            if lost.is_none() {
+                assert!(client.close().await.is_ok());
+            }
+            (outcome, lost)
+        });
+        match expected {
+            Ok(status) => assert_eq!((outcome.status, lost), (status, None)),
+            Err(words) => {
+                assert_eq!(outcome.status, Status::ServiceUnavailable, "{words}");
+                assert!(
+                    lost.as_ref().is_some_and(|lost| lost.contains(words)),
+                    "'{words}' is not in: {lost:?}"
+                );
+            }
         }
     }
 }

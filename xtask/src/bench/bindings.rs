@@ -23,7 +23,7 @@ const CLIENTS: &str = "32";
 
 /// The stores that have a bare loop.
 const BINDINGS: &[&str] =
-    &["redis", "cassandra", "etcd", "memcached", "mongodb", "mysql", "postgres", "rest"];
+    &["redis", "cassandra", "etcd", "memcached", "mongodb", "mysql", "postgres", "rest", "zookeeper"];
 
 /// The ratio of every binding; a server that cannot be had is named and left
 /// out.

@@ -162,12 +162,12 @@ impl EtcdServer {
         Ok(Self { process, port: member.clients, password: None })
     }
 
-    /// Waits until it answers. It has its ports by the time it says that it
-    /// serves clients; on a stranger's it ends.
+    /// Waits until it answers. It has its ports by the time it says that it is
+    /// ready; on a stranger's it ends.
     fn wait(&self, tls: Tls) -> Result<()> {
         self.process.wait_until_ready(START_SECONDS_MAX, || {
             if !self.process.log_has("serving client traffic") {
-                return Err("it has not said that it serves clients".to_owned());
+                return Err("it has not said that it is ready".to_owned());
             }
             // We speak no TLS.
             let question = if tls == Tls::Yes { None } else { Some(r#"{"key":"YQ=="}"#) };

@@ -13,6 +13,7 @@ pub(crate) mod process;
 pub(crate) mod redis;
 mod resp;
 pub(crate) mod rest;
+pub(crate) mod zookeeper;
 
 use crate::{Result, children::Children, setup::Purpose};
 
@@ -72,6 +73,7 @@ pub(crate) const KINDS: &[Kind] = &[
     mysql::KIND,
     postgres::KIND,
     rest::KIND,
+    zookeeper::KIND,
 ];
 
 impl Kind {

@@ -25,6 +25,8 @@ pub struct CassandraClient {
     /// The text of the statement being run, kept for its memory; by it the
     /// session finds what it has prepared.
     cql: String,
+    /// The read of all fields of the run's table, which most reads are.
+    read_all: String,
 }
 
 /// The values of a statement, written into the request as they are: text and
@@ -73,7 +75,11 @@ impl SerializeRow for Values<'_> {
 
 impl CassandraClient {
     pub(super) fn new(seat: Rc<Seat>, table: Arc<Columns>) -> Self {
-        CassandraClient { seat, table, cql: String::new() }
+        let mut client = CassandraClient { seat, table, cql: String::new(), read_all: String::new() };
+        let table = Arc::clone(&client.table);
+        client.select_one(&table.table, &FieldSelection::default());
+        client.read_all = std::mem::take(&mut client.cql);
+        client
     }
 
     /// Begins a SELECT of the fields wanted.
@@ -102,15 +108,22 @@ impl CassandraClient {
         qualified(cql, self.seat.server(), table);
     }
 
-    /// Runs the statement in the buffer and takes the rows that it brings.
+    /// A SELECT of one record's fields.
+    fn select_one(&mut self, table: &str, fields: &FieldSelection) {
+        self.select(table, fields);
+        self.cql.push_str(" WHERE y_id = ? LIMIT 1");
+    }
+
+    /// Runs a statement and takes the rows that it brings.
     async fn query(
-        &mut self,
+        &self,
+        cql: &str,
         values: Values<'_>,
         fields: &FieldSelection,
         table: &str,
         reply: &mut Reply,
     ) -> Outcome {
-        match self.seat.execute(Access::Read, &self.cql, &values).await {
+        match self.seat.execute(Access::Read, cql, &values).await {
             Ok((_, result)) => match take_rows(result, fields, self.table.of(table), reply) {
                 Ok(()) => Outcome::OK,
                 Err(words) => Outcome::failed(Status::UnexpectedState, words),
@@ -172,9 +185,13 @@ impl Client for CassandraClient {
         if key.is_empty() {
             return Outcome::NOT_FOUND;
         }
-        self.select(table, fields);
-        self.cql.push_str(" WHERE y_id = ? LIMIT 1");
-        let outcome = self.query(Values::Key(key), fields, table, reply).await;
+        let cql = if fields.is_all() && table == self.table.table {
+            &self.read_all
+        } else {
+            self.select_one(table, fields);
+            &self.cql
+        };
+        let outcome = self.query(cql, Values::Key(key), fields, table, reply).await;
         if outcome.is_ok() && reply.records().is_empty() {
             return Outcome::NOT_FOUND;
         }
@@ -232,7 +249,7 @@ impl Client for CassandraClient {
         self.select(table, fields);
         self.cql.push_str(" WHERE token(y_id) >= token(?) LIMIT ?");
         let limit = i32::try_from(count).unwrap_or(i32::MAX);
-        self.query(Values::Scan(start_key, limit), fields, table, reply).await
+        self.query(&self.cql, Values::Scan(start_key, limit), fields, table, reply).await
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {

@@ -1,7 +1,7 @@
 //! Sessions: how they are opened, lost and opened again, and what their
 //! errors mean.
 
-use super::{SETUP_TIMEOUT, quoted};
+use super::SETUP_TIMEOUT;
 use scylla::{
     client::{
         PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder,
@@ -262,11 +262,31 @@ impl<'a> Setup<'a> {
     }
 }
 
+/// Statements run last; the oldest is replaced by the next.
+#[derive(Debug, Default)]
+struct Recent {
+    statements: [Option<(Rc<str>, Rc<PreparedStatement>)>; RECENT],
+    next: usize,
+}
+
+impl Recent {
+    fn add(&mut self, text: &Rc<str>, statement: &Rc<PreparedStatement>) {
+        self.statements[self.next] = Some((Rc::clone(text), Rc::clone(statement)));
+        self.next = (self.next + 1) % RECENT;
+    }
+}
+
+/// Statements that are found by comparing texts.
+const RECENT: usize = 4;
+
 /// A session and what is prepared on it.
 #[derive(Debug)]
 pub(super) struct Link {
     session: Session,
-    statements: RefCell<HashMap<Box<str>, Rc<PreparedStatement>>>,
+    statements: RefCell<HashMap<Rc<str>, Rc<PreparedStatement>>>,
+    /// Those run last, found without hashing their texts: a mix of operations
+    /// has few.
+    recent: RefCell<Recent>,
 }
 
 impl Link {
@@ -276,7 +296,13 @@ impl Link {
         access: Access,
         cql: &str,
     ) -> Result<Rc<PreparedStatement>, ExecutionError> {
-        if let Some(found) = self.statements.borrow().get(cql) {
+        if let Some((_, recent)) =
+            self.recent.borrow().statements.iter().flatten().find(|(text, _)| **text == *cql)
+        {
+            return Ok(Rc::clone(recent));
+        }
+        if let Some((text, found)) = self.statements.borrow().get_key_value(cql) {
+            self.recent.borrow_mut().add(text, found);
             return Ok(Rc::clone(found));
         }
         let mut statement = self.session.prepare(cql).await?;
@@ -292,7 +318,9 @@ impl Link {
         if statements.len() >= STATEMENTS_MAX {
             statements.clear();
         }
-        statements.insert(cql.into(), Rc::clone(&statement));
+        let text = Rc::from(cql);
+        self.recent.borrow_mut().add(&text, &statement);
+        statements.insert(text, Rc::clone(&statement));
         Ok(statement)
     }
 }
@@ -319,7 +347,11 @@ impl Seat {
     }
 
     async fn open(&self) -> Result<Rc<Link>, StoreError> {
-        let link = Rc::new(Link { session: self.server.session().await?, statements: RefCell::default() });
+        let link = Rc::new(Link {
+            session: self.server.session().await?,
+            statements: RefCell::default(),
+            recent: RefCell::default(),
+        });
         *self.link.borrow_mut() = Some(Rc::clone(&link));
         Ok(link)
     }
@@ -455,7 +487,7 @@ fn cut(words: &str) -> String {
 
 /// `KEYSPACE.TABLE`, as a statement has it.
 pub(super) fn qualified(cql: &mut String, server: &Server, table: &str) {
-    cql.push_str(&quoted(&server.keyspace));
+    super::quote(cql, &server.keyspace);
     cql.push('.');
     super::quote(cql, table);
 }

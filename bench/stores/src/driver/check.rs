@@ -67,27 +67,29 @@ type Fields = BTreeMap<String, Vec<u8>>;
 /// A failure, or `Ok(Some(remark))`.
 type Found = Result<Option<String>, String>;
 
-/// Runs all cases.
-pub fn check(driver: Driver) -> Result<Report, StoreError> {
+/// Runs all cases. Those that are about the verbs use a connection that all
+/// clients share, which every driver knows.
+pub fn check(mut driver: Driver) -> Result<Report, StoreError> {
+    driver.apart = false;
     let schema = Schema { table: TABLE.into(), fields: FIELDS.map(String::from).into() };
     let capabilities = driver.capabilities();
     driver.prepare(&schema, Purpose::Load)?;
     let store = driver.with(|running| Ok(running.welcome.name.clone()))?;
     let system = |error: std::io::Error| StoreError::new("event loop", error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
-    let mut bench = Bench {
-        driver: &driver,
-        capabilities,
-        prefix: format!("serval-check-{}-", std::process::id()),
-        checks: Vec::new(),
-        used: Vec::new(),
-        times: None,
-    };
+    let mut bench = Bench::new(&driver, capabilities);
     let hop_ns = tokio::task::LocalSet::new().block_on(&runtime, async {
         let local = driver.local()?;
         bench.all(&local).await
     })?;
     let mut checks = bench.checks;
+    driver.apart = true;
+    let mut bench = Bench::new(&driver, capabilities);
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let local = driver.local()?;
+        bench.apart(&local).await
+    })?;
+    checks.append(&mut bench.checks);
     checks.push(Check { name: "the end of its input ends it, by itself and in time", verdict: end(driver) });
     Ok(Report { store, capabilities, checks, hop_ns })
 }
@@ -176,7 +178,18 @@ fn same(found: Option<Fields>, expected: &Fields) -> Result<(), String> {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    fn new(driver: &'a Driver, capabilities: OperationKinds) -> Self {
+        Bench {
+            driver,
+            capabilities,
+            prefix: format!("serval-check-{}-", std::process::id()),
+            checks: Vec::new(),
+            used: Vec::new(),
+            times: None,
+        }
+    }
+
     fn can(&self, kind: OperationKind) -> bool {
         self.capabilities.contains(kind)
     }
@@ -255,6 +268,27 @@ impl Bench<'_> {
             Some(error) => Err(error),
             None => Ok(hop),
         }
+    }
+
+    /// Clients with pipes of their own, beside each other.
+    async fn apart(&mut self, local: &Local) -> Result<(), StoreError> {
+        use OperationKind::{Delete, Insert, Read};
+        const NAME: &str = "clients that have pipes of their own work side by side";
+        if local.meeting.is_none() {
+            let words = "it does not say that clients may have such".to_owned();
+            self.checks.push(Check { name: NAME, verdict: Verdict::Skipped(words) });
+        } else if self.needs(NAME, &[Insert, Read]) {
+            let found = self.side_by_side(local).await;
+            self.note(NAME, found);
+            if self.can(Delete) {
+                let mut client = self.driver.connect(local, 0).await?;
+                for key in std::mem::take(&mut self.used) {
+                    client.delete(TABLE, &key).await;
+                }
+                client.close().await;
+            }
+        }
+        Ok(())
     }
 
     async fn insert(&mut self, client: &mut DriverClient, key: &str, fields: &Fields) -> Result<(), String> {

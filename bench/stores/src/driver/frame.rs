@@ -23,6 +23,7 @@ pub(crate) mod ask {
     pub(crate) const SCAN: u8 = 8;
     pub(crate) const DELETE: u8 = 9;
     pub(crate) const INSERT_BATCH: u8 = 10;
+    pub(crate) const OPEN_APART: u8 = 11;
 }
 
 /// Types of frames that a driver sends.
@@ -34,6 +35,8 @@ pub(crate) mod tell {
 
 /// The bit of a driver that takes batches of inserts.
 pub(crate) const CAN_BATCH: u32 = 1 << 5;
+/// The bit of a driver whose clients can have connections of their own.
+pub(crate) const CAN_SERVE_APART: u32 = 1 << 6;
 
 /// Bytes that are no frame of this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

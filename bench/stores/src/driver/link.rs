@@ -1,4 +1,5 @@
-//! One connection to a driver, shared by the clients of an event loop.
+//! One connection to a driver: shared by the clients of an event loop, or a
+//! client's own.
 //!
 //! Clients append requests to one buffer; a task of the loop writes what has
 //! come together since it last ran, reads what there is, and wakes the clients
@@ -7,10 +8,11 @@
 
 use super::frame::{Body, Frames, Nonsense, put_frame, put_u32, tell};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
+    fs::File,
     future::Future,
     io::{ErrorKind, Read, Write},
-    os::unix::net::UnixStream,
+    os::fd::OwnedFd,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -20,6 +22,16 @@ use tokio::{
     io::{Interest, unix::AsyncFd},
     time::{Interval, interval},
 };
+
+/// Our ends of the two ways to a driver and back.
+///
+/// Two, for on a Unix socket that goes both ways whoever waits for what comes
+/// is woken each time that the other side has read what he had sent.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) requests: OwnedFd,
+    pub(crate) answers: OwnedFd,
+}
 
 /// Parts of the timeout after which is looked whether anything came.
 const LOOKS: u32 = 4;
@@ -63,17 +75,27 @@ pub(crate) struct TooLong;
 
 impl Link {
     /// A link over a connection, and the task that works it.
-    pub(crate) fn new(stream: UnixStream, timeout: Duration) -> std::io::Result<(Rc<Link>, Worker)> {
-        stream.set_nonblocking(true)?;
+    /// `heard` counts what all connections of a loop to the driver have heard
+    /// of it: a driver that answers others is not silent.
+    pub(crate) fn new(
+        ends: Ends,
+        timeout: Duration,
+        heard: &Rc<Cell<u64>>,
+    ) -> std::io::Result<(Rc<Link>, Worker)> {
+        rustix::io::ioctl_fionbio(&ends.answers, true)?;
+        rustix::io::ioctl_fionbio(&ends.requests, true)?;
         let link = Rc::new(Link::default());
         let worker = Worker {
-            stream: watch(stream, Interest::READABLE)?,
+            answers: watch(ends.answers.into(), Interest::READABLE)?,
+            requests: ends.requests.into(),
             full: None,
             link: Rc::clone(&link),
             frames: Frames::default(),
             writing: Vec::new(),
             written: 0,
             looks: interval(timeout / LOOKS),
+            heard: Rc::clone(heard),
+            heard_before: heard.get(),
             quiet: 0,
         };
         Ok((link, worker))
@@ -184,25 +206,29 @@ impl Inner {
 pub(crate) struct Worker {
     /// Watched for what comes only: a socket watched for room as well wakes
     /// us each time that the driver reads, for nothing.
-    stream: AsyncFd<UnixStream>,
+    answers: AsyncFd<File>,
+    requests: File,
     /// The same, watched for room, while there is none.
-    full: Option<AsyncFd<UnixStream>>,
+    full: Option<AsyncFd<File>>,
     link: Rc<Link>,
     frames: Frames,
     /// What is being written, and how much of it is.
     writing: Vec<u8>,
     written: usize,
     looks: Interval,
+    heard: Rc<Cell<u64>>,
+    /// The same at the last look.
+    heard_before: u64,
     /// Looks in a row at which requests were under way and nothing had come.
     quiet: u32,
 }
 
-/// Has the loop watch a socket for one thing.
+/// Has the loop watch a file for one thing.
 #[allow(unsafe_code, reason = "at the border to the system; the safe way watches for both")]
-fn watch(stream: UnixStream, interest: Interest) -> std::io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: the stream owns its descriptor, which stays open and the same
-    // until the watcher, which then owns the stream, has taken it off the loop.
-    Ok(unsafe { AsyncFd::register_with_interest(stream, interest) }?)
+fn watch(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
+    // SAFETY: the file owns its descriptor, which stays open and the same
+    // until the watcher, which then owns the file, has taken it off the loop.
+    Ok(unsafe { AsyncFd::register_with_interest(file, interest) }?)
 }
 
 fn failed(error: &std::io::Error) -> String {
@@ -224,7 +250,7 @@ impl Worker {
                     return Ok(());
                 }
             }
-            match self.stream.get_ref().write(&self.writing[self.written..]) {
+            match self.requests.write(&self.writing[self.written..]) {
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -238,11 +264,10 @@ impl Worker {
         }
     }
 
-    /// Whether the socket takes more now; if not, it will wake us.
+    /// Whether the driver's input takes more now; if not, it will wake us.
     fn has_room(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
         if self.full.is_none() {
-            let stream = self.stream.get_ref().try_clone()?;
-            self.full = Some(watch(stream, Interest::WRITABLE)?);
+            self.full = Some(watch(self.requests.try_clone()?, Interest::WRITABLE)?);
         }
         let Some(full) = &self.full else { return Ok(true) };
         match full.poll_write_ready(context) {
@@ -260,13 +285,13 @@ impl Worker {
     /// Reads all that there is.
     fn read(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         loop {
-            let mut ready = match self.stream.poll_read_ready(context) {
+            let mut ready = match self.answers.poll_read_ready(context) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(ready) => ready.map_err(|error| failed(&error))?,
             };
             let room = self.frames.room();
             let wanted = room.len();
-            let count = match self.stream.get_ref().read(room) {
+            let count = match self.answers.get_ref().read(room) {
                 Ok(0) => return Err(super::CLOSED.to_owned()),
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -282,7 +307,7 @@ impl Worker {
                 ready.clear_ready();
             }
             self.frames.filled(count);
-            self.quiet = 0;
+            self.heard.set(self.heard.get().wrapping_add(1));
             let mut inner = self.link.0.borrow_mut();
             let nonsense =
                 |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
@@ -295,7 +320,10 @@ impl Worker {
     /// Sees whether the driver has been quiet for too long.
     fn look(&mut self, context: &mut Context<'_>) -> Result<(), String> {
         while self.looks.poll_tick(context).is_ready() {
-            self.quiet = if self.link.under_way() > 0 { self.quiet + 1 } else { 0 };
+            let heard = self.heard.get();
+            let silent = heard == self.heard_before && self.link.under_way() > 0;
+            self.heard_before = heard;
+            self.quiet = if silent { self.quiet + 1 } else { 0 };
             // The first look may come just after a request.
             if self.quiet > LOOKS {
                 let timeout = self.looks.period() * LOOKS;

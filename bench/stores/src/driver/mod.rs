@@ -5,21 +5,26 @@
 //! ends with the store. Service times are the driver's own.
 
 pub mod check;
+mod client;
 mod frame;
 mod link;
+mod meeting;
 mod process;
 pub mod serve;
 
+pub use client::DriverClient;
+
 use crate::StoreInfo;
-use frame::{Answer, Body, CAN_BATCH, Frames, Nonsense, ask, tell};
-use link::{Link, TooLong};
-use process::Process;
+use frame::{Answer, Body, CAN_BATCH, CAN_SERVE_APART, Frames, Nonsense, ask, tell};
+use link::{Ends, Link};
+use meeting::Meeting;
+use process::{Process, Talk};
 use serval_model::{
-    Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Record, Reply, Schema, Status,
-    Store, StoreError,
+    Client, Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table},
 };
 use std::{
+    cell::Cell,
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -40,6 +45,13 @@ const SOCKET: Property = Property::serval(
     Kind::Path,
     "Unix socket on which a driver that runs already listens, instead of driver.command. Each event loop connects once.",
 );
+pub(crate) const CONNECTIONS: Property = Property::serval(
+    "driver.connections",
+    Kind::Choice(&["client", "shared"]),
+    "client: each client has a connection of its own to a driver that can have such, which saves it handing requests \
+     from one thread to another. shared: the clients of an event loop share one, as they do with other drivers.",
+)
+.default("client");
 pub(crate) const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
@@ -64,9 +76,9 @@ pub const INFO: StoreInfo = StoreInfo {
               how to write one, drivers/python has one of 150 lines, and 'serval driver check -- PROGRAM' tests one. All \
               properties of the run are passed to it. Service time is what the driver measures around its client \
               library; response time runs to the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
-              connection, on one event loop.",
+              event loop, and one connection if the driver knows no other way (driver.connections).",
     time_series: true,
-    properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &TIMEOUT, &GRACE] },
+    properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
 };
 
 /// What is said of a driver that is gone.
@@ -107,7 +119,7 @@ struct Welcome {
 #[derive(Debug)]
 struct Running {
     /// Closed before the process is waited for: fields drop in this order.
-    stream: UnixStream,
+    talk: Talk,
     frames: Frames,
     process: Option<Process>,
     welcome: Welcome,
@@ -124,7 +136,7 @@ struct Running {
 enum State {
     #[default]
     Fresh,
-    Running(Running),
+    Running(Box<Running>),
     Failed(StoreError),
 }
 
@@ -140,7 +152,7 @@ impl Shared {
     /// given a moment.
     fn failed(&self, what: &str) -> StoreError {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Running(Running { process: Some(process), .. }) => process.failed(what),
+            State::Running(running) if let Some(process) = &running.process => process.failed(what),
             _ => StoreError::new(format!("driver at '{}'", self.origin.shown()), format!("{what}.")),
         }
     }
@@ -152,6 +164,8 @@ pub struct Driver {
     properties: Vec<(String, String)>,
     timeout: Duration,
     grace: Duration,
+    /// Whether clients have connections of their own if the driver can.
+    apart: bool,
     shared: Arc<Shared>,
 }
 
@@ -197,6 +211,7 @@ impl Driver {
         mut reader: Reader<'_>,
     ) -> Result<Driver, Faults> {
         let (timeout, grace) = (reader.duration(&TIMEOUT), reader.duration(&GRACE));
+        let apart = reader.choice(&CONNECTIONS) == "client";
         if timeout < Duration::from_millis(10) {
             reader.fault(&TIMEOUT, "must be 10 ms or more");
         }
@@ -209,6 +224,7 @@ impl Driver {
                 .collect(),
             timeout,
             grace,
+            apart,
             shared: Arc::new(Shared { origin, state: Mutex::default() }),
         })
     }
@@ -221,7 +237,7 @@ impl Driver {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Fresh) {
             *state = match self.start() {
-                Ok(running) => State::Running(running),
+                Ok(running) => State::Running(Box::new(running)),
                 Err(error) => State::Failed(error),
             };
         }
@@ -235,11 +251,11 @@ impl Driver {
     fn start(&self) -> Result<Running, StoreError> {
         match &self.shared.origin {
             Origin::Program(command, shown) => {
-                let (process, mut stream) = Process::start(command(), shown, self.grace)?;
+                let (process, mut talk) = Process::start(command(), shown, self.grace)?;
                 let mut frames = Frames::default();
-                match self.greet(&mut stream, &mut frames) {
+                match self.greet(&mut talk, &mut frames) {
                     Ok(welcome) => Ok(Running {
-                        stream,
+                        talk,
                         frames,
                         process: Some(process),
                         welcome,
@@ -248,15 +264,15 @@ impl Driver {
                         abandoned: 0,
                     }),
                     Err(what) => {
-                        drop(stream);
+                        drop(talk);
                         Err(process.failed(&what))
                     }
                 }
             }
             Origin::Socket(path) => {
-                let (stream, frames, welcome) = self.dial(path)?;
+                let (talk, frames, welcome) = self.dial(path)?;
                 Ok(Running {
-                    stream,
+                    talk,
                     frames,
                     process: None,
                     welcome,
@@ -268,15 +284,18 @@ impl Driver {
         }
     }
 
-    fn dial(&self, path: &PathBuf) -> Result<(UnixStream, Frames, Welcome), StoreError> {
+    fn dial(&self, path: &PathBuf) -> Result<(Talk, Frames, Welcome), StoreError> {
         let failed =
             |what: String| StoreError::new(format!("driver at '{}'", path.display()), format!("{what}."));
         let stream = UnixStream::connect(path).map_err(|error| {
             failed(format!("Cannot connect to the socket (driver.socket): {error}. Does the driver run"))
         });
-        let (mut stream, mut frames) = (stream?, Frames::default());
-        let welcome = self.greet(&mut stream, &mut frames).map_err(failed)?;
-        Ok((stream, frames, welcome))
+        let requests = stream?;
+        let answers =
+            requests.try_clone().map_err(|error| failed(format!("No second end of its socket: {error}")))?;
+        let (mut talk, mut frames) = (Talk { requests, answers }, Frames::default());
+        let welcome = self.greet(&mut talk, &mut frames).map_err(failed)?;
+        Ok((talk, frames, welcome))
     }
 
     /// Ends a driver that was started: its exit status, or the time after which
@@ -284,13 +303,13 @@ impl Driver {
     pub(crate) fn end(self) -> Option<Result<ExitStatus, Duration>> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Running(running) = std::mem::take(&mut *state) else { return None };
-        let Running { stream, process, .. } = running;
-        drop(stream);
+        let Running { talk, process, .. } = *running;
+        drop(talk);
         process.map(|process| process.exit(self.grace).ok_or(self.grace))
     }
 
     /// Greets a driver. Errors are what went wrong.
-    fn greet(&self, stream: &mut UnixStream, frames: &mut Frames) -> Result<Welcome, String> {
+    fn greet(&self, talk: &mut Talk, frames: &mut Frames) -> Result<Welcome, String> {
         let mut out = Vec::new();
         frame::put_frame(&mut out, ask::HELLO, |out| {
             frame::put_u32(out, frame::MAGIC);
@@ -300,7 +319,7 @@ impl Driver {
                 self.properties.iter().map(|(name, value)| (name.as_str(), value.as_str())),
             );
         });
-        self.exchange(stream, frames, &out, |kind, body| match kind {
+        self.exchange(talk, frames, &out, |kind, body| match kind {
             tell::WELCOME => {
                 let version = body.u16()?;
                 if version != frame::VERSION {
@@ -319,11 +338,11 @@ impl Driver {
     /// what is wrong with the driver.
     fn ask_to_prepare(
         &self,
-        stream: &mut UnixStream,
+        talk: &mut Talk,
         frames: &mut Frames,
         request: &[u8],
     ) -> Result<Result<(), String>, String> {
-        self.exchange(stream, frames, request, |kind, body| {
+        self.exchange(talk, frames, request, |kind, body| {
             if (kind, body.u32()?) != (tell::RESULT, 0) {
                 return Err(Nonsense::Type(kind));
             }
@@ -336,7 +355,7 @@ impl Driver {
     /// Sends a frame and reads the one that answers it, blocking.
     fn exchange<T>(
         &self,
-        stream: &mut UnixStream,
+        talk: &mut Talk,
         frames: &mut Frames,
         out: &[u8],
         read: impl FnOnce(u8, &mut Body<'_>) -> Result<T, Nonsense>,
@@ -348,10 +367,12 @@ impl Driver {
             std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => CLOSED.to_owned(),
             _ => format!("The connection to it fails: {error}"),
         };
-        stream.set_nonblocking(false).map_err(system)?;
-        stream.set_read_timeout(Some(self.timeout)).map_err(system)?;
-        stream.set_write_timeout(Some(self.timeout)).map_err(system)?;
-        stream.write_all(out).map_err(system)?;
+        for stream in [&talk.requests, &talk.answers] {
+            stream.set_nonblocking(false).map_err(system)?;
+            stream.set_read_timeout(Some(self.timeout)).map_err(system)?;
+            stream.set_write_timeout(Some(self.timeout)).map_err(system)?;
+        }
+        talk.requests.write_all(out).map_err(system)?;
         let nonsense =
             |nonsense: Nonsense| format!("It does not speak the driver protocol: it has sent {nonsense}");
         loop {
@@ -361,7 +382,7 @@ impl Driver {
                 body.end().map_err(nonsense)?;
                 return Ok(value);
             }
-            match stream.read(frames.room()).map_err(system)? {
+            match talk.answers.read(frames.room()).map_err(system)? {
                 0 => return Err(CLOSED.to_owned()),
                 count => frames.filled(count),
             }
@@ -404,8 +425,8 @@ impl Store for Driver {
             frame::put_u32(out, schema.fields.len() as u32);
             schema.fields.iter().for_each(|field| frame::put_bytes(out, field.as_bytes()));
         });
-        let result = self.with(|Running { stream, frames, welcome, prepared, .. }| {
-            let result = self.ask_to_prepare(stream, frames, &out);
+        let result = self.with(|Running { talk, frames, welcome, prepared, .. }| {
+            let result = self.ask_to_prepare(talk, frames, &out);
             *prepared = Some(out);
             Ok((result, welcome.name.clone()))
         })?;
@@ -429,7 +450,7 @@ impl Store for Driver {
         let failed = |error: std::io::Error| {
             StoreError::new(format!("driver '{}'", self.shared.origin.shown()), error.to_string())
         };
-        let (stream, capabilities) = match &self.shared.origin {
+        let (ends, capabilities) = match &self.shared.origin {
             Origin::Program(..) => self.with(|running| {
                 if running.lent || running.abandoned > 0 {
                     let problem = match running.abandoned {
@@ -439,22 +460,29 @@ impl Store for Driver {
                     return Err(StoreError::new(running.welcome.name.clone(), problem));
                 }
                 running.lent = true;
-                Ok((running.stream.try_clone().map_err(failed)?, running.welcome.capabilities))
+                let requests = running.talk.requests.try_clone().map_err(failed)?;
+                let answers = running.talk.answers.try_clone().map_err(failed)?;
+                let ends = Ends { requests: requests.into(), answers: answers.into() };
+                Ok((ends, running.welcome.capabilities))
             })?,
             Origin::Socket(path) => {
-                let (mut stream, mut frames, welcome) = self.dial(path)?;
+                let (mut talk, mut frames, welcome) = self.dial(path)?;
                 if let Some(request) = self.with(|running| Ok(running.prepared.clone()))? {
-                    let prepared = self.ask_to_prepare(&mut stream, &mut frames, &request);
+                    let prepared = self.ask_to_prepare(&mut talk, &mut frames, &request);
                     prepared
                         .and_then(std::convert::identity)
                         .map_err(|what| StoreError::new(welcome.name.clone(), what))?;
                 }
-                (stream, welcome.capabilities)
+                let ends = Ends { requests: talk.requests.into(), answers: talk.answers.into() };
+                (ends, welcome.capabilities)
             }
         };
-        let (link, worker) = Link::new(stream, self.timeout).map_err(failed)?;
+        let heard = Rc::default();
+        let (link, worker) = Link::new(ends, self.timeout, &heard).map_err(failed)?;
         tokio::task::spawn_local(worker);
-        Ok(Local { link, shared: Arc::clone(&self.shared), batches: capabilities & CAN_BATCH != 0 })
+        let meeting = if self.apart && capabilities & CAN_SERVE_APART != 0 { Meeting::new() } else { None };
+        let batches = capabilities & CAN_BATCH != 0;
+        Ok(Local { link, shared: Arc::clone(&self.shared), batches, heard, meeting })
     }
 
     async fn connect(&self, local: &Local, client: usize) -> Result<DriverClient, StoreError> {
@@ -468,8 +496,30 @@ impl Store for Driver {
             batches: local.batches,
             service_ns: 0,
         };
-        let outcome = client.call(ask::OPEN, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await;
+        let place = local.meeting.as_ref().map(|meeting| meeting.place(number)).transpose();
+        let place =
+            place.map_err(|error| StoreError::new(INFO.name, format!("no pipes for a client: {error}")))?;
+        let kind = if place.is_some() { ask::OPEN_APART } else { ask::OPEN };
+        let mut none = Reply::new();
+        let opening = client.call(kind, 0, &mut none, |out| {
+            frame::put_u32(out, number);
+            if let Some(place) = &place {
+                frame::put_bytes(out, place.requests().as_bytes());
+                frame::put_bytes(out, place.answers().as_bytes());
+            }
+        });
+        let outcome = opening.await;
         if outcome.is_ok() {
+            if let Some(place) = place {
+                let met = place.meet().and_then(|ends| Link::new(ends, self.timeout, &local.heard));
+                let (link, worker) = met.map_err(|error| {
+                    let words = format!("It says that client {number} is connected, and is not: {error}");
+                    self.shared.failed(&words)
+                })?;
+                tokio::task::spawn_local(worker);
+                client.slot = link.slot();
+                client.link = link;
+            }
             return Ok(client);
         }
         if let Some(error) = client.lost() {
@@ -487,6 +537,10 @@ pub struct Local {
     link: Rc<Link>,
     shared: Arc<Shared>,
     batches: bool,
+    /// What came from the driver on all connections of the loop.
+    heard: Rc<Cell<u64>>,
+    /// Where clients get connections of their own, if they do.
+    meeting: Option<Meeting>,
 }
 
 impl Drop for Local {
@@ -497,152 +551,5 @@ impl Drop for Local {
             running.lent = false;
             running.abandoned += self.link.under_way();
         }
-    }
-}
-
-/// One client of a driver.
-#[derive(Debug)]
-pub struct DriverClient {
-    link: Rc<Link>,
-    shared: Arc<Shared>,
-    slot: u32,
-    number: u32,
-    batches: bool,
-    service_ns: u64,
-}
-
-impl DriverClient {
-    /// Sends a request and reads its answer, with at most so many records.
-    async fn call(
-        &mut self,
-        kind: u8,
-        records_max: u64,
-        reply: &mut Reply,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> Outcome {
-        self.service_ns = 0;
-        if let Err(TooLong) = self.link.send(self.slot, kind, body) {
-            let max = frame::FRAME_MAX >> 20;
-            return Outcome::failed(
-                Status::BadRequest,
-                format!("the driver protocol takes at most {max} MiB"),
-            );
-        }
-        let answered = self.link.answer(self.slot, |body| {
-            let Answer { status, service_ns, message } = frame::answer(body, records_max, reply)?;
-            let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
-            Ok((Outcome { status, message }, service_ns))
-        });
-        match answered.await {
-            Ok((outcome, service_ns)) => {
-                self.service_ns = service_ns;
-                outcome
-            }
-            Err(broken) => Outcome::failed(Status::ServiceUnavailable, &*broken),
-        }
-    }
-
-    async fn write(&mut self, kind: u8, table: &str, key: &str, record: &Record) -> Outcome {
-        let number = self.number;
-        self.call(kind, 0, &mut Reply::new(), |out| {
-            put_head(out, number, table, key);
-            frame::put_record(out, record);
-        })
-        .await
-    }
-}
-
-/// What the body of every verb begins with, after the id.
-fn put_head(out: &mut Vec<u8>, client: u32, table: &str, key: &str) {
-    frame::put_u32(out, client);
-    frame::put_bytes(out, table.as_bytes());
-    frame::put_bytes(out, key.as_bytes());
-}
-
-impl Client for DriverClient {
-    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        let number = self.number;
-        let outcome = self.call(ask::READ, 1, reply, |out| {
-            put_head(out, number, table, key);
-            frame::put_fields(out, fields);
-        });
-        outcome.await
-    }
-
-    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        self.write(ask::UPDATE, table, key, fields).await
-    }
-
-    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        self.write(ask::INSERT, table, key, record).await
-    }
-
-    async fn scan(
-        &mut self,
-        table: &str,
-        start_key: &str,
-        count: u64,
-        fields: &FieldSelection,
-        reply: &mut Reply,
-    ) -> Outcome {
-        let number = self.number;
-        let outcome = self.call(ask::SCAN, count, reply, |out| {
-            put_head(out, number, table, start_key);
-            frame::put_u64(out, count);
-            frame::put_fields(out, fields);
-        });
-        outcome.await
-    }
-
-    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        let number = self.number;
-        self.call(ask::DELETE, 0, &mut Reply::new(), |out| {
-            put_head(out, number, table, key);
-        })
-        .await
-    }
-
-    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
-        let number = self.number;
-        if records.is_empty() {
-            return Outcome::OK;
-        }
-        if self.batches {
-            return self
-                .call(ask::INSERT_BATCH, 0, &mut Reply::new(), |out| {
-                    frame::put_u32(out, number);
-                    frame::put_bytes(out, table.as_bytes());
-                    frame::put_u32(out, records.len() as u32);
-                    for (key, record) in records {
-                        frame::put_bytes(out, key.as_bytes());
-                        frame::put_record(out, record);
-                    }
-                })
-                .await;
-        }
-        // The service time of all of them.
-        let mut service_ns = 0;
-        for (key, record) in records {
-            let outcome = self.insert(table, key, record).await;
-            service_ns += self.service_ns;
-            self.service_ns = service_ns;
-            if !outcome.is_ok() {
-                return outcome;
-            }
-        }
-        Outcome::OK
-    }
-
-    fn service_ns(&self) -> Option<u64> {
-        Some(self.service_ns)
-    }
-
-    fn lost(&self) -> Option<StoreError> {
-        Some(self.shared.failed(&self.link.broken()?))
-    }
-
-    async fn close(&mut self) -> Outcome {
-        let number = self.number;
-        self.call(ask::CLOSE, 0, &mut Reply::new(), |out| frame::put_u32(out, number)).await
     }
 }

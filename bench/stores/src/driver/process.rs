@@ -1,4 +1,4 @@
-//! A driver's process: started with a Unix socket as its standard input and
+//! A driver's process: started with Unix sockets as its standard input and
 //! output, its last words kept, ended with its group.
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -29,6 +29,14 @@ const POLL: Duration = Duration::from_millis(2);
 /// exit status can be told.
 const EXIT_STATUS_WAIT: Duration = Duration::from_millis(500);
 
+/// A driver's ear and mouth: for one that listens on a socket, that socket
+/// twice.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    pub(crate) requests: UnixStream,
+    pub(crate) answers: UnixStream,
+}
+
 /// A driver that runs. Dropping it waits for its exit for a while, and then
 /// kills its group.
 #[derive(Debug)]
@@ -50,27 +58,27 @@ pub(crate) fn shell(line: &str) -> Command {
 }
 
 impl Process {
-    /// Starts a command. Returns our end of the socket that it has as its
+    /// Starts a command. Returns our ends of the sockets that it has as its
     /// standard input and output.
     pub(crate) fn start(
         mut command: Command,
         shown: &str,
         grace: Duration,
-    ) -> Result<(Process, UnixStream), StoreError> {
+    ) -> Result<(Process, Talk), StoreError> {
         let failed = |what: &str, error: std::io::Error| {
             StoreError::new(format!("driver '{shown}'"), format!("{what}: {error}"))
         };
-        let (ours, theirs) = UnixStream::pair().map_err(|error| failed("no socket for it", error))?;
-        let output = theirs.try_clone().map_err(|error| failed("no socket for it", error))?;
+        let pair = || UnixStream::pair().map_err(|error| failed("no socket for it", error));
+        let ((requests, input), (answers, output)) = (pair()?, pair()?);
         command
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::from(OwnedFd::from(input)))
             .stdout(Stdio::from(OwnedFd::from(output)))
             .stderr(Stdio::piped())
             // A Ctrl-C in the terminal is for Serval, which ends the run and
             // then the driver.
             .process_group(0);
         let mut child = command.spawn().map_err(|error| failed("cannot be started", error))?;
-        // The command still holds the driver's end of the socket.
+        // The command still holds the driver's ends of the sockets.
         drop(command);
         let words = Arc::new(Mutex::new(VecDeque::new()));
         let listener = child.stderr.take().map(|stderr| {
@@ -78,7 +86,10 @@ impl Process {
             thread::spawn(move || listen(stderr, &words))
         });
         let command = shown.to_owned();
-        Ok((Process { command, child: Mutex::new(child), words, listener, grace }, ours))
+        Ok((
+            Process { command, child: Mutex::new(child), words, listener, grace },
+            Talk { requests, answers },
+        ))
     }
 
     /// Waits for the exit, at most so long.

@@ -1,14 +1,13 @@
 package serval.driver;
 
-import java.io.DataInputStream;
-import java.io.EOFException;
 import java.io.FileDescriptor;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
-import java.io.BufferedInputStream;
 import java.nio.BufferUnderflowException;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 
@@ -19,6 +18,9 @@ public final class Driver {
   private static final int HELLO = 1;
   private static final int PREPARE = 2;
   private static final int OPEN = 3;
+  private static final int OPEN_APART = 11;
+  /** The capability of clients with connections of their own. */
+  private static final int APART = 1 << 6;
   private static final int WELCOME = 1;
   private static final int REFUSED = 2;
 
@@ -27,12 +29,14 @@ public final class Driver {
     Store open(Properties properties) throws Exception;
   }
 
-  private final DataInputStream in;
+  private final In in;
   private final Out out;
   private final Map<Integer, Worker> workers = new HashMap<>();
+  /** The clients with connections of their own, whose numbers may come again. */
+  private final List<Worker> apart = new ArrayList<>();
   private Store store;
 
-  private Driver(DataInputStream in, Out out) {
+  private Driver(In in, Out out) {
     this.in = in;
     this.out = out;
   }
@@ -54,41 +58,21 @@ public final class Driver {
     FileInputStream input = new FileInputStream(FileDescriptor.in);
     FileOutputStream output = new FileOutputStream(FileDescriptor.out);
     System.setOut(System.err);
-    new Driver(new DataInputStream(new BufferedInputStream(input, 1 << 16)), new Out(output)).run(opener);
-  }
-
-  /** The next frame, or null at the end of the input. */
-  private byte[] next() throws IOException {
-    int first = in.read();
-    if (first < 0) {
-      return null;
-    }
-    byte[] rest = in.readNBytes(3);
-    if (rest.length < 3) {
-      throw new EOFException("the input ends in the middle of a frame");
-    }
-    int length = first | (rest[0] & 255) << 8 | (rest[1] & 255) << 16 | (rest[2] & 255) << 24;
-    if (length <= 0 || length > Frame.MAX) {
-      throw new IOException("a frame of " + Integer.toUnsignedString(length) + " bytes");
-    }
-    byte[] frame = in.readNBytes(length);
-    if (frame.length < length) {
-      throw new EOFException("the input ends in the middle of a frame");
-    }
-    return frame;
+    new Driver(new In(input), new Out(output)).run(opener);
   }
 
   private void run(Opener opener) throws Exception {
-    byte[] hello = next();
+    byte[] hello = in.next();
     if (hello == null || !greet(new Body(hello), opener)) {
       return;
     }
     try {
-      for (byte[] frame = next(); frame != null; frame = next()) {
+      for (byte[] frame = in.next(); frame != null; frame = in.next()) {
         request(frame);
       }
     } finally {
-      for (Worker worker : workers.values()) {
+      apart.addAll(workers.values());
+      for (Worker worker : apart) {
         worker.end();
       }
       store.close();
@@ -108,7 +92,7 @@ public final class Driver {
       Properties properties = new Properties();
       properties.putAll(body.pairs());
       store = opener.open(properties);
-      frame.begin(WELCOME).u16(VERSION).text(store.name()).u32(store.capabilities());
+      frame.begin(WELCOME).u16(VERSION).text(store.name()).u32(store.capabilities() | APART);
       Map<String, String> facts = store.facts();
       frame.u32(facts.size());
       facts.forEach((name, value) -> frame.text(name).text(value));
@@ -130,6 +114,13 @@ public final class Driver {
     int client;
     try {
       client = body.u32();
+      if (body.type == OPEN_APART) {
+        apart.removeIf(Worker::hasEnded);
+        Worker worker = new Worker(store, client, out, id, body.text(), body.text());
+        apart.add(worker);
+        worker.start();
+        return;
+      }
     } catch (BufferUnderflowException tooShort) {
       answer(id, Client.Status.BAD_REQUEST, "the request is too short");
       return;

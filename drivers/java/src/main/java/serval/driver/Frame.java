@@ -1,5 +1,6 @@
 package serval.driver;
 
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
@@ -13,6 +14,14 @@ final class Frame implements Client.Reply {
   private int recordsAt;
   private int fields;
   private int fieldsAt;
+
+  /** The length of a frame that is to come, if it may have it. */
+  static int checkedLength(int length) throws IOException {
+    if (length <= 0 || length > MAX) {
+      throw new IOException("a frame of " + Integer.toUnsignedString(length) + " bytes");
+    }
+    return length;
+  }
 
   Frame begin(int type) {
     length = 4;

@@ -8,7 +8,7 @@ import java.util.Arrays;
  * The way to Serval. Clients' threads append whole frames; whoever finds nobody writing writes all that has come together,
  * so that the answers of several clients leave in one system call.
  */
-final class Out {
+final class Out implements Way {
   private final FileOutputStream stream;
   private byte[] waiting = new byte[1 << 16];
   private int length;
@@ -19,7 +19,8 @@ final class Out {
     this.stream = stream;
   }
 
-  void send(Frame frame) throws IOException {
+  @Override
+  public void send(Frame frame) throws IOException {
     synchronized (this) {
       int more = frame.position();
       if (more > waiting.length - length) {

@@ -1,5 +1,8 @@
 package serval.driver;
 
+import java.io.FileInputStream;
+import java.io.FileNotFoundException;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.BufferUnderflowException;
 import java.util.List;
@@ -24,17 +27,31 @@ final class Worker extends Thread {
 
   private final Store store;
   private final int number;
-  private final Out out;
+  /** Where requests that come by the driver's own connection are answered. */
+  private final Way out;
+  /** The request that opens a client with a connection of its own. */
+  private final int openId;
+  /** The pipes of its own that its requests come by and its answers go by; null for clients of the driver's connection. */
+  private final String requestsPath;
+  private final String answersPath;
   private final ConcurrentLinkedQueue<byte[]> requests = new ConcurrentLinkedQueue<>();
   private final Frame frame = new Frame();
   private Client client;
   private volatile boolean ended;
 
-  Worker(Store store, int number, Out out) {
+  Worker(Store store, int number, Way out) {
+    this(store, number, out, 0, null, null);
+  }
+
+  /** A client with pipes of its own; the answer to the request for it goes out by the other way. */
+  Worker(Store store, int number, Way out, int openId, String requestsPath, String answersPath) {
     super("client-" + number);
     this.store = store;
     this.number = number;
     this.out = out;
+    this.openId = openId;
+    this.requestsPath = requestsPath;
+    this.answersPath = answersPath;
   }
 
   void give(byte[] request) {
@@ -67,19 +84,54 @@ final class Worker extends Thread {
   @Override
   public void run() {
     try {
+      if (requestsPath != null) {
+        runApart();
+        return;
+      }
       while (!ended) {
         byte[] request = take();
         if (request == END) {
           break;
         }
-        serve(new Body(request));
+        serve(new Body(request), out);
       }
     } catch (IOException gone) {
       // Serval is gone; the end of the input ends the driver.
-      ended = true;
     } finally {
+      ended = true;
       closeQuietly();
     }
+  }
+
+  /** Reads its requests itself, so that no other thread has to hand them over. */
+  private void runApart() throws IOException {
+    try (FileInputStream requests = new FileInputStream(requestsPath);
+        FileOutputStream answers = new FileOutputStream(answersPath)) {
+      Client.Outcome opened = Client.Outcome.OK;
+      try {
+        client = store.open(number);
+      } catch (Exception | LinkageError error) {
+        opened = Client.Outcome.of(Client.Status.ERROR, words(error));
+      }
+      answerOpen(opened);
+      if (client == null) {
+        return;
+      }
+      In in = new In(requests);
+      Way way = answer -> answers.write(answer.array(), 0, answer.position());
+      // To the end, also after a CLOSE: it is Serval that hangs up.
+      for (byte[] request = in.next(); request != null; request = in.next()) {
+        serve(new Body(request), way);
+      }
+    } catch (FileNotFoundException noPipe) {
+      answerOpen(Client.Outcome.of(Client.Status.ERROR, words(noPipe)));
+    }
+  }
+
+  private void answerOpen(Client.Outcome outcome) throws IOException {
+    frame.begin(RESULT).u32(openId).octet(outcome.status()).u64(0).text(outcome.message()).u32(0);
+    frame.end();
+    out.send(frame);
   }
 
   private void closeQuietly() {
@@ -96,7 +148,7 @@ final class Worker extends Thread {
     }
   }
 
-  private void serve(Body body) throws IOException {
+  private void serve(Body body, Way way) throws IOException {
     int id = body.u32();
     body.u32();
     Client.Outcome outcome;
@@ -150,7 +202,7 @@ final class Worker extends Thread {
     }
     // Before the answer, so that the next OPEN finds it so.
     ended |= closes;
-    out.send(frame);
+    way.send(frame);
   }
 
   private interface Call {

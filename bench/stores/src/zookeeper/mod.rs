@@ -1,0 +1,106 @@
+//! ZooKeeper, with records laid out as YCSB lays them out: a node `/KEY`
+//! whose data is a JSON object of strings.
+//!
+//! | verb | requests of ZooKeeper's protocol |
+//! |---|---|
+//! | read | getData; the fields wanted are picked here |
+//! | update | getData, then setData for the version that was read; again if somebody came between |
+//! | insert | create |
+//! | insert of a batch | multi with the creates, as large as the servers take them |
+//! | scan | cannot: ZooKeeper lists all children of a node, and in no order |
+//! | delete | delete |
+
+mod client;
+mod link;
+mod settings;
+
+pub use client::ZookeeperClient;
+
+use crate::{StoreInfo, optional};
+use serval_model::{
+    Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Properties, Table},
+};
+use settings::Settings;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What help shows of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: optional::ZOOKEEPER.name,
+    aliases: optional::ZOOKEEPER.aliases,
+    summary: optional::ZOOKEEPER.summary,
+    details: "A record is a node /KEY whose data is a JSON object of strings, as YCSB's binding writes it: either tool \
+              reads what the other loaded. The table has no place in it; end zookeeper.connectString with a path \
+              (/benchmark), which a load makes if it is not there, to keep records apart and to remove them with one \
+              deleteall. An insert of a record that is there is an ERROR and leaves it (YCSB calls it OK). An update \
+              reads, changes and writes back for the version it has read, so that none is lost (YCSB's writes over \
+              whatever is there by then), and is NOT_FOUND if there is no record. There are no scans. Values must be \
+              UTF-8. A key is the name of one node: not empty, no '.' or '..', no '/' but one at its beginning, no \
+              control characters, nothing beyond U+D7FF but U+F900 to U+FFEF; others are BAD_REQUEST, and so are \
+              records larger than the servers take (jute.maxbuffer). A batch of inserts is one multi: all or nothing, \
+              but for one that is too large for a request. Asynchronous: clients run on event loops, each with a \
+              session of its own, of which a server takes 60 from one host unless its maxClientCnxns says more. The \
+              driver waits for the network in a thread of its own, so that each answer wakes two threads. A session \
+              that loses its server is given up and a new one opened with the next operation. Servers of version 3.5 \
+              or later. No Kerberos.",
+    time_series: false,
+    properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
+};
+
+/// One ZooKeeper or an ensemble.
+#[derive(Debug)]
+pub struct Zookeeper {
+    settings: Arc<Settings>,
+    /// What a server said of itself when the store was prepared.
+    facts: Mutex<Vec<(String, String)>>,
+}
+
+impl Zookeeper {
+    /// From its properties; does not connect.
+    pub fn open(properties: &Properties) -> Result<Zookeeper, Faults> {
+        Ok(Zookeeper { settings: Arc::new(Settings::from(properties)?), facts: Mutex::default() })
+    }
+}
+
+impl Store for Zookeeper {
+    type Local = ();
+    type Client = ZookeeperClient;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        OperationKinds::ALL.without(OperationKind::Scan)
+    }
+
+    fn prepare(&self, _: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let settings = &self.settings;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| settings.error(format!("no event loop: {error}")))?;
+        let facts = runtime.block_on(async {
+            link::reach(settings).await?;
+            let session = link::open(settings).await?;
+            link::look_at_root(settings, &session, purpose).await?;
+            link::close(settings, session).await;
+            Ok::<_, StoreError>(link::facts(settings).await)
+        })?;
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
+        Ok(())
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let mut facts = self.settings.describe();
+        facts.extend(self.facts.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        facts
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<ZookeeperClient, StoreError> {
+        let session = link::open(&self.settings).await?;
+        Ok(ZookeeperClient::new(Arc::clone(&self.settings), session))
+    }
+}

@@ -1,0 +1,165 @@
+//! A ZooKeeper of one server that keeps nothing, on loopback only.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use super::process::{self, Process};
+use super::{Fixture, Kind, Options, Server, redis};
+use crate::Result;
+use crate::children::Children;
+use crate::setup::Purpose;
+
+/// It takes 0.3 s on an idle machine.
+const START_SECONDS_MAX: u64 = 60;
+
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+const USER: &str = "serval";
+
+/// Where Debian has it: the first names most of what it needs in its own
+/// manifest, but not all that its TLS does.
+const CLASS_PATH: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:\
+                          /usr/share/java/netty-resolver.jar:/usr/share/java/netty-transport-native-unix-common.jar";
+
+/// What the tests and `cargo xtask serve` know of it.
+pub(crate) const KIND: Kind = Kind {
+    name: "zookeeper",
+    purpose: Purpose::Zookeeper,
+    serve: |children, options| Ok(Box::new(ZookeeperServer::start(children, options)?)),
+    fixture,
+    variables: &[
+        "SERVAL_TEST_ZOOKEEPER",
+        "SERVAL_TEST_ZOOKEEPER_AUTH",
+        "SERVAL_TEST_ZOOKEEPER_PASSWORD",
+        "SERVAL_TEST_ZOOKEEPER_TLS",
+        "SERVAL_TEST_ZOOKEEPER_FOLDER",
+    ],
+};
+
+/// One for anyone, and one that wants to know its clients and has a second
+/// port with TLS, where it wants a certificate too.
+fn fixture(children: &Children) -> Result<Fixture> {
+    let open = ZookeeperServer::start(children, &Options::default())?;
+    let password = redis::generated_password()?;
+    let options = Options { password: Some(password.clone()), ..Options::default() };
+    let guarded = ZookeeperServer::start(children, &options)?;
+    let variables = vec![
+        ("SERVAL_TEST_ZOOKEEPER", open.address()),
+        ("SERVAL_TEST_ZOOKEEPER_AUTH", guarded.address()),
+        ("SERVAL_TEST_ZOOKEEPER_PASSWORD", password),
+        ("SERVAL_TEST_ZOOKEEPER_TLS", format!("localhost:{}", guarded.tls_port)),
+        ("SERVAL_TEST_ZOOKEEPER_FOLDER", guarded.process.folder().display().to_string()),
+    ];
+    Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
+}
+
+/// A ZooKeeper that answers. Dropping it stops it and removes its files.
+struct ZookeeperServer {
+    process: Process,
+    port: u16,
+    /// Where it speaks TLS; only with a password.
+    tls_port: u16,
+    password: Option<String>,
+}
+
+impl Server for ZookeeperServer {
+    fn address(&self) -> String {
+        format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties = vec![format!("zookeeper.connectString={}", self.address())];
+        if let Some(password) = &self.password {
+            properties.push("zookeeper.auth=sasl".to_owned());
+            properties.push(format!("zookeeper.username={USER}"));
+            properties.push(format!("zookeeper.password={password}"));
+        }
+        properties
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
+}
+
+impl ZookeeperServer {
+    fn start(children: &Children, options: &Options) -> Result<Self> {
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
+    }
+
+    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+        let folder = process::folder("zookeeper")?;
+        let path = folder.path().to_owned();
+        let tls_port = process::free_port()?;
+        let mut config = format!(
+            "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress={}\nmaxClientCnxns=0\n\
+             admin.enableServer=false\n4lw.commands.whitelist=srvr,conf\n",
+            path.display(),
+            Ipv4Addr::LOCALHOST,
+        );
+        let mut command = Command::new("java");
+        // What is written need not outlive the server.
+        command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]);
+        command.arg("-Dzookeeper.jmx.log4j.disable=true");
+        if let Some(password) = &options.password {
+            if password.is_empty() || password.contains(|c: char| c.is_control() || "\"\\;".contains(c)) {
+                return Err(
+                    "a ZooKeeper password is not empty and has no control characters, quotation marks, \
+                            backslashes and semicolons"
+                        .to_owned(),
+                );
+            }
+            process::certificate(children, &path, None)?;
+            // Its names say what they are to it.
+            let (key, certificate) = (read(&path.join("server.key"))?, read(&path.join("server.crt"))?);
+            process::write(&path.join("both.pem"), &format!("{key}{certificate}"))?;
+            process::write(&path.join("trusted.pem"), &certificate)?;
+            let users = format!(
+                "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_{USER}=\"{password}\"; }};\n"
+            );
+            process::write(&path.join("jaas.conf"), &users)?;
+            command.arg(format!("-Djava.security.auth.login.config={}/jaas.conf", path.display()));
+            config.push_str(&format!(
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 secureClientPort={tls_port}\nsecureClientPortAddress={}\n\
+                 ssl.keyStore.location={folder}/both.pem\nssl.trustStore.location={folder}/trusted.pem\n\
+                 authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                 enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n",
+                Ipv4Addr::LOCALHOST,
+                folder = path.display(),
+            ));
+        }
+        process::write(&path.join("zoo.cfg"), &config)?;
+        command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
+        let process = Process::start(children, "zookeeper", folder, &mut command)?;
+        let server = Self { process, port, tls_port, password: options.password.clone() };
+        server.process.wait_until_ready(START_SECONDS_MAX, || server.check())?;
+        Ok(server)
+    }
+
+    /// That it answers, and is no stranger's on our port.
+    fn check(&self) -> Result<()> {
+        let asked = || {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+            let mut stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)?;
+            stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+            stream.write_all(b"conf")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok::<String, io::Error>(answer)
+        };
+        let answer = asked().map_err(|error| error.to_string())?;
+        let ours = format!("dataDir={}", self.process.folder().display());
+        if answer.lines().any(|line| line.starts_with(&ours)) {
+            Ok(())
+        } else {
+            Err(format!("port {} does not answer as this server", self.port))
+        }
+    }
+}
+
+fn read(path: &std::path::Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
