@@ -177,7 +177,7 @@ fn a_batch_may_be_larger_than_a_request() {
         let outcome =
             client.insert_batch(&[("h", full("h")), ("i", fields([("f", &[b'x'; 1 << 20])]))]).await;
         assert_eq!(outcome.status, Status::BadRequest, "{outcome:?}");
-        assert!(outcome.message.unwrap().contains("jute.maxbuffer"));
+        assert!(outcome.message.unwrap().contains("zookeeper.maxbuffer"));
     });
 }
 
@@ -374,7 +374,7 @@ fn a_closed_session_is_gone() {
 
 #[test]
 fn records_that_are_too_large_are_not_sent() {
-    let Some(subject) = subject(&[("jute.maxbuffer", "2000")]) else { return };
+    let Some(subject) = subject(&[("zookeeper.maxbuffer", "2000")]) else { return };
     subject.with_client(async |handle| {
         let large = Record::from_iter([("f", &[b'x'; 2000][..])]);
         let outcome = handle.client.insert("usertable", "k", &large).await;
@@ -394,7 +394,7 @@ fn settings_that_cannot_be_are_refused_together() {
         ("zookeeper.timeout", "0"),
         ("zookeeper.connect_timeout", "soon"),
         ("zookeeper.watchFlag", "perhaps"),
-        ("jute.maxbuffer", "1"),
+        ("zookeeper.maxbuffer", "1"),
         ("zookeeper.username", "u"),
         ("zookeeper.acl", "creator"),
         ("zookeeper.tls_ca", "/nowhere"),

@@ -195,7 +195,7 @@ impl ZookeeperClient {
             return Ok(());
         }
         let words = format!(
-            "the record makes a request of {bytes} bytes, and the servers take {} (jute.maxbuffer)",
+            "the record makes a request of {bytes} bytes, and the servers take {} (zookeeper.maxbuffer)",
             settings.request_max
         );
         Err(Outcome::failed(Status::BadRequest, words))

@@ -37,7 +37,7 @@ pub const INFO: StoreInfo = StoreInfo {
               whatever is there by then), and is NOT_FOUND if there is no record. There are no scans. Values must be \
               UTF-8. A key is the name of one node: not empty, no '.' or '..', no '/' but one at its beginning, no \
               control characters, nothing beyond U+D7FF but U+F900 to U+FFEF; others are BAD_REQUEST, and so are \
-              records larger than the servers take (jute.maxbuffer). A batch of inserts is one multi: all or nothing, \
+              records larger than the servers take (zookeeper.maxbuffer). A batch of inserts is one multi: all or nothing, \
               but for one that is too large for a request. Asynchronous: clients run on event loops, each with a \
               session of its own, of which a server takes 60 from one host unless its maxClientCnxns says more. The \
               driver waits for the network in a thread of its own, so that each answer wakes two threads. A session \

@@ -87,10 +87,10 @@ const TIMEOUT: Property = Property::serval(
      it there is no limit but the session's: a slow server shall show as slow.",
 )
 .unit("ms");
-const REQUEST_MAX: Property = Property::ycsb(
-    "jute.maxbuffer",
+const REQUEST_MAX: Property = Property::serval(
+    "zookeeper.maxbuffer",
     Kind::Count { min: 1024, max: i32::MAX as u64 },
-    "Longest request that the servers take, as theirs of this name says; longer ones are not sent but BAD_REQUEST. A \
+    "Longest request that the servers take, as their jute.maxbuffer says; longer ones are not sent but BAD_REQUEST. A \
      server would hang up.",
 )
 .default("1048575")
@@ -260,8 +260,8 @@ fn login(reader: &mut Reader<'_>) -> Option<Login> {
     if username.is_some() != password.is_some() {
         reader.fault(&USERNAME, "and zookeeper.password need each other");
     }
-    if reader.given(&AUTH) && username.is_none() {
-        reader.fault(&AUTH, "needs zookeeper.username");
+    if how == "sasl" && username.is_none() {
+        reader.fault(&AUTH, "'sasl' needs zookeeper.username");
     }
     let (username, password) = (username?, password?);
     if how == "sasl" {
