@@ -13,12 +13,24 @@ use cost::{Cost, Plan, next_key, plan};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use std::{error::Error, thread};
 
+/// The next name or value of a record, which stands behind its length.
+fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, behind) = rest.split_first_chunk()?;
+    let (part, behind) = behind.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    *rest = behind;
+    Some(part)
+}
+
 fn client(keyspace: &Keyspace, mut random: u64, operations: u64, records: u64) -> Result<(), fjall::Error> {
     let mut record = Vec::new();
     for _ in 0..operations {
         let value = keyspace.get(next_key(&mut random, records))?;
         record.clear();
-        record.extend_from_slice(value.as_deref().unwrap_or_default());
+        let mut rest = value.as_deref().unwrap_or_default();
+        while let Some((name, value)) = part(&mut rest).zip(part(&mut rest)) {
+            record.extend_from_slice(std::str::from_utf8(name).unwrap_or_default().as_bytes());
+            record.extend_from_slice(value);
+        }
         assert!(!record.is_empty(), "no record");
     }
     Ok(())

@@ -36,6 +36,7 @@ pub mod redis;
 pub mod rest;
 pub mod sqlite;
 #[cfg(feature = "tls")]
+#[allow(dead_code, reason = "each store uses some of it, and a build may have any of them")]
 mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

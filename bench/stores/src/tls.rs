@@ -8,8 +8,13 @@ use rustls::{
     },
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    sign::CertifiedKey,
 };
-use std::{path::Path, sync::Arc};
+use serval_model::properties::{Property, Reader};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// What is asked of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +57,29 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         return Err(format!("{}: has no certificate (PEM)", path.display()));
     }
     Ok(found)
+}
+
+/// The files of a client's certificate and its key, if they are named, and
+/// what they hold. They are looked at here, so that what is wrong with them is
+/// told with their properties and not by the first connection.
+pub(crate) fn identity(
+    reader: &mut Reader<'_>,
+    (certificate, certificate_file): (&'static Property, Option<PathBuf>),
+    (key, key_file): (&'static Property, Option<PathBuf>),
+) -> Option<(PathBuf, PathBuf, Identity)> {
+    if certificate_file.is_some() != key_file.is_some() {
+        reader.fault(certificate, format!("and {} need each other", key.name));
+    }
+    let (certificate_file, key_file) = (certificate_file?, key_file?);
+    let chain = certificates(&certificate_file).map_err(|problem| reader.fault(certificate, problem));
+    let secret = self::key(&key_file).map_err(|problem| reader.fault(key, problem));
+    let (chain, secret) = (chain.ok()?, secret.ok()?);
+    // That the two belong together.
+    let provider = rustls::crypto::ring::default_provider();
+    if let Err(problem) = CertifiedKey::from_der(chain.clone(), secret.clone_key(), &provider) {
+        reader.fault(key, format!("{}: {problem}", key_file.display()));
+    }
+    Some((certificate_file, key_file, (chain, secret)))
 }
 
 /// What a driver is to be handed.

@@ -19,6 +19,7 @@ use serval_model::{
 use serval_stores::mysql::Mysql;
 use std::{
     net::TcpListener,
+    path::Path,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -471,6 +472,48 @@ fn credentials_and_tls_right_and_wrong() {
         let late = Loop.run(async { store.connect(&(), 0).await.unwrap_err() });
         assert_eq!(late.to_string(), early);
     }
+}
+
+#[test]
+fn a_client_may_have_to_show_a_certificate() {
+    let Some(space) = Space::new() else { return };
+    let certificate = variable("SERVAL_TEST_MYSQL_CERTIFICATE").unwrap();
+    let folder = Path::new(&certificate).parent().unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (ours, our_key) = (file("client/server.crt"), file("client/server.key"));
+    let others_key = file("server.key");
+    let Space { second, name, .. } = &space;
+    let user = format!("x509_{}", name.replace("test_", ""));
+    space.sql_of_second(&format!(
+        "CREATE USER {user}@'127.0.0.1' REQUIRE X509; GRANT ALL ON {name}.* TO {user}@'127.0.0.1'"
+    ));
+    let user =
+        [("mysql.database", name.as_str()), ("mysql.user", user.as_str()), ("mysql.sslmode", "require")];
+    let shown = [("mysql.sslcert", ours.as_str()), ("mysql.sslkey", our_key.as_str())];
+    let verified = [("mysql.sslmode", "verify-full"), ("mysql.sslrootcert", certificate.as_str())];
+    for settings in [[&user[..], &shown].concat(), [&user[..2], &shown, &verified].concat()] {
+        let store = mysql(second, &settings).unwrap();
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        assert_eq!(
+            Loop.run(async { client(&store).await.delete(TABLE, "nobody").await }),
+            Outcome::NOT_FOUND
+        );
+    }
+    let stranger = [("mysql.sslcert", certificate.as_str()), ("mysql.sslkey", others_key.as_str())];
+    for settings in [user.to_vec(), [&user[..], &stranger].concat()] {
+        let problem = refusal(&mysql(second, &settings).unwrap(), Purpose::Run);
+        assert!(problem.contains("cannot connect") && problem.contains("mysql.sslcert"), "{problem}");
+    }
+    for (settings, part) in [
+        (vec![shown[0]], "and mysql.sslkey need each other"),
+        (vec![user[2], shown[0], ("mysql.sslkey", &others_key)], "mysql.sslkey"),
+        (vec![user[2], shown[0], ("mysql.sslkey", "/nowhere")], "/nowhere"),
+        (vec![shown[0], shown[1]], "has no use with mysql.sslmode=disable"),
+    ] {
+        let problem = mysql(second, &settings).unwrap_err();
+        assert!(problem.contains(part), "{problem}");
+    }
+    space.sql_of_second(&format!("DROP USER {}@'127.0.0.1'", user[1].1));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Sche
 use serval_stores::postgres::Postgres;
 use std::{
     net::TcpListener,
+    path::Path,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -34,10 +35,15 @@ fn postgres(address: &str, settings: &[(&str, &str)]) -> Result<Postgres, String
 /// as "NULL". On a thread of its own, so that it can be called from a loop,
 /// which stands still meanwhile.
 fn sql(address: &str, text: &str) -> Vec<Vec<String>> {
-    let (address, text) = (address.to_owned(), text.to_owned());
+    sql_with("", address, text)
+}
+
+/// The same where a password is asked for.
+fn sql_with(password: &str, address: &str, text: &str) -> Vec<Vec<String>> {
+    let [password, address, text] = [password, address, text].map(str::to_owned);
     let thread = std::thread::spawn(move || {
         Loop.run(async {
-            let client = connect(&address).await;
+            let client = connect_with(&password, &address).await;
             let messages = client.simple_query(&text).await.unwrap();
             let rows = messages.into_iter().filter_map(|message| match message {
                 SimpleQueryMessage::Row(row) => {
@@ -52,8 +58,12 @@ fn sql(address: &str, text: &str) -> Vec<Vec<String>> {
 }
 
 async fn connect(address: &str) -> tokio_postgres::Client {
+    connect_with("", address).await
+}
+
+async fn connect_with(password: &str, address: &str) -> tokio_postgres::Client {
     let (host, port) = address.rsplit_once(':').unwrap();
-    let config = format!("host={host} port={port} user=postgres dbname=postgres");
+    let config = format!("host={host} port={port} user=postgres dbname=postgres password='{password}'");
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -442,6 +452,53 @@ fn credentials_and_tls_right_and_wrong() {
         assert!(early.contains(address.as_str()), "{early}");
         let late = Loop.run(async { store.connect(&store.local().unwrap(), 0).await.unwrap_err() });
         assert_eq!(late.to_string(), early);
+    }
+}
+
+#[test]
+fn a_client_may_have_to_show_a_certificate() {
+    let Some(address) = variable("SERVAL_TEST_POSTGRES_AUTH") else { return };
+    let password = variable("SERVAL_TEST_POSTGRES_PASSWORD").unwrap();
+    let certificate = variable("SERVAL_TEST_POSTGRES_CERTIFICATE").unwrap();
+    let folder = Path::new(&certificate).parent().unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (ours, our_key) = (file("client/server.crt"), file("client/server.key"));
+    let others_key = file("server.key");
+    sql_with(&password, &address, "DROP USER IF EXISTS certified; CREATE USER certified");
+    let user = [("postgres.user", "certified"), ("postgres.database", "postgres")];
+    let shown = [("postgres.sslcert", ours.as_str()), ("postgres.sslkey", our_key.as_str())];
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let url = format!(
+        "jdbc:postgresql://{host}:{port}/postgres?user=certified&sslmode=verify-full&sslrootcert={certificate}\
+         &sslcert={ours}&sslkey={our_key}"
+    );
+    for settings in [[&user[..], &shown].concat(), vec![("postgres.url", url.as_str())]] {
+        let store = postgres(&address, &settings).unwrap();
+        let problem = refusal(&store, Purpose::Run);
+        assert!(problem.contains("has no table"), "{problem}");
+    }
+    for (settings, advice) in [
+        (user.to_vec(), "postgres.sslcert"),
+        (
+            [&user[..], &[("postgres.sslcert", certificate.as_str()), ("postgres.sslkey", &others_key)]]
+                .concat(),
+            "postgres.sslcert",
+        ),
+    ] {
+        let problem = refusal(&postgres(&address, &settings).unwrap(), Purpose::Run);
+        assert!(problem.contains("cannot connect") && problem.contains(advice), "{problem}");
+    }
+    for (settings, part) in [
+        (vec![shown[0]], "and postgres.sslkey need each other"),
+        (vec![shown[0], ("postgres.sslkey", &others_key)], "postgres.sslkey"),
+        (vec![shown[0], ("postgres.sslkey", "/nowhere")], "/nowhere"),
+        (
+            vec![shown[0], shown[1], ("postgres.sslmode", "disable")],
+            "has no use with postgres.sslmode=disable",
+        ),
+    ] {
+        let problem = postgres(&address, &settings).unwrap_err();
+        assert!(problem.contains(part), "{problem}");
     }
 }
 

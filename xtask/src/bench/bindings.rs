@@ -4,26 +4,37 @@
 //! The bare loops are the examples `bare_STORE` of serval-stores. Each says
 //! what processor time an operation took; Serval says it in its result.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::Bench;
 use super::figures::{json_number, workload_c};
 use super::measure::{self, Table, alternate};
 use crate::Result;
-use crate::servers::{self, Kind, Options};
+use crate::servers::{self, Options};
 use crate::setup::{self, Missing};
 
 /// Records that a store holds.
 const RECORDS: &str = "10000";
-/// Reads of a run: some seconds.
+/// Reads of a run against a server: some seconds.
 const OPERATIONS: &str = "200000";
+/// Reads of a run of a store within the process: some seconds too.
+const OPERATIONS_EMBEDDED: &str = "4000000";
 /// Concurrent clients.
 const CLIENTS: &str = "32";
+/// Clients that load: few, for SQLite has one writer at a time.
+const LOADERS: &str = "4";
 
-/// The stores that have a bare loop.
+/// The stores with a server that have a bare loop.
 const BINDINGS: &[&str] =
     &["redis", "cassandra", "etcd", "memcached", "mongodb", "mysql", "postgres", "rest", "zookeeper"];
+
+/// The stores within the process that have a bare loop, each with the
+/// property that names its file or folder.
+const EMBEDDED: &[(&str, &str)] = &[("sqlite", "sqlite.path"), ("fjall", "fjall.path")];
+
+/// Features that the examples need: of all stores that are not always there.
+const FEATURES: &str = "cassandra,etcd,fjall,memcached,mongodb,mysql,postgres,rest,zookeeper";
 
 /// The ratio of every binding; a server that cannot be had is named and left
 /// out.
@@ -34,7 +45,7 @@ pub(super) fn bindings(bench: &Bench) -> Result<()> {
         bench.children.check(&mut command)
     };
     build(&["--package", "serval", "--features", "full"])?;
-    build(&["--package", "serval-stores", "--examples", "--features", &BINDINGS[1..].join(",")])?;
+    build(&["--package", "serval-stores", "--examples", "--features", FEATURES])?;
     let serval = Bench::built("serval")?;
     let mut table = Table::new([
         "reads, 32 clients",
@@ -43,53 +54,81 @@ pub(super) fn bindings(bench: &Bench) -> Result<()> {
         "serval over bare",
         "wanted",
     ]);
+    let mut compare = |side: &Side| -> Result<()> {
+        let pairs = side.compare(bench, &serval).map_err(|error| format!("{}: {error}", side.store))?;
+        table.row([
+            side.store.to_owned(),
+            format!("{:.2}", pairs.a()),
+            format!("{:.2}", pairs.b()),
+            format!("{:.2}", pairs.ratio()),
+            "1.3 or less".to_owned(),
+        ]);
+        Ok(())
+    };
     for name in BINDINGS {
         let kind = servers::kind(name).ok_or_else(|| format!("there is no server '{name}'"))?;
         if let Err(reason) = setup::provide(bench.children, kind.purpose, Missing::Report) {
             println!("{name} is left out: {reason}");
             continue;
         }
-        let example = Bench::built(&format!("examples/bare_{name}"))?;
-        let pairs = compare(bench, kind, &serval, &example).map_err(|error| format!("{name}: {error}"))?;
-        table.row([
-            (*name).to_owned(),
-            format!("{:.2}", pairs.a()),
-            format!("{:.2}", pairs.b()),
-            format!("{:.2}", pairs.ratio()),
-            "1.3 or less".to_owned(),
-        ]);
+        let server = (kind.serve)(bench.children, &Options::default())?;
+        compare(&Side {
+            store: kind.name,
+            properties: server.properties(),
+            address: server.address(),
+            operations: OPERATIONS,
+        })?;
+    }
+    for (store, property) in EMBEDDED {
+        let folder = tempfile::tempdir().map_err(|error| format!("no folder for {store}: {error}"))?;
+        let path = folder.path().join("bare").display().to_string();
+        let properties = vec![format!("{property}={path}")];
+        compare(&Side { store, properties, address: path, operations: OPERATIONS_EMBEDDED })?;
     }
     print!("{table}");
     Ok(())
 }
 
-fn compare(bench: &Bench, kind: &Kind, serval: &Path, example: &PathBuf) -> Result<measure::Pairs> {
-    let server = (kind.serve)(bench.children, &Options::default())?;
-    let ask = |verb: &str, more: &[&str]| {
-        let mut command = Command::new(serval);
-        command.args([verb, kind.name, "-threads", CLIENTS]).args(workload_c());
-        let record_count = format!("recordcount={RECORDS}");
-        for property in ["insertorder=ordered", "requestdistribution=uniform", &record_count] {
-            command.args(["-p", property]);
-        }
-        for property in server.properties() {
-            command.args(["-p", &property]);
-        }
-        measure::run(bench.children, command.args(more))
-    };
-    ask("load", &[])?;
-    let ours = || {
-        let operations = format!("operationcount={OPERATIONS}");
-        let text = ask("run", &["-p", &operations, "-p", "exporter=json"])?.stdout;
-        let done = json_number(&text, "overall", "operations")?;
-        Ok(json_number(&text, "overall", "client_cpu_s")? * 1e6 / done)
-    };
-    let theirs = || {
-        let mut command = Command::new(example);
-        command.args([&server.address(), CLIENTS, OPERATIONS, RECORDS]);
-        bare_cost(&measure::run(bench.children, &mut command)?.stdout)
-    };
-    alternate(bench.pairs, ours, theirs)
+/// A store and where it is.
+struct Side {
+    store: &'static str,
+    /// That lead Serval to it.
+    properties: Vec<String>,
+    /// That leads the bare loop to it.
+    address: String,
+    operations: &'static str,
+}
+
+impl Side {
+    fn compare(&self, bench: &Bench, serval: &Path) -> Result<measure::Pairs> {
+        let Side { store, properties, address, operations } = self;
+        let example = Bench::built(&format!("examples/bare_{store}"))?;
+        let ask = |verb: &str, more: &[&str]| {
+            let mut command = Command::new(serval);
+            command.args([verb, store]).args(workload_c());
+            let record_count = format!("recordcount={RECORDS}");
+            for property in ["insertorder=ordered", "requestdistribution=uniform", &record_count] {
+                command.args(["-p", property]);
+            }
+            for property in properties {
+                command.args(["-p", property]);
+            }
+            measure::run(bench.children, command.args(more))
+        };
+        ask("load", &["-threads", LOADERS])?;
+        let ours = || {
+            let operations = format!("operationcount={operations}");
+            let text = ask("run", &["-threads", CLIENTS, "-p", &operations, "-p", "exporter=json"])?.stdout;
+            let done = json_number(&text, "overall", "operations")?;
+            Ok(json_number(&text, "overall", "client_cpu_s")? * 1e6 / done)
+        };
+        let theirs = || {
+            let mut command = Command::new(&example);
+            command.args([address, CLIENTS, operations, RECORDS]);
+            bare_cost(&measure::run(bench.children, &mut command)?.stdout)
+        };
+        alternate(bench.pairs, ours, theirs)
+    }
 }
 
 /// Microseconds of processor time an operation, as a bare loop prints them.

@@ -151,12 +151,9 @@ impl EtcdServer {
         command.args(["--initial-cluster", cluster, "--quota-backend-bytes", &QUOTA.to_string()]);
         if tls == Tls::Yes {
             process::certificate(children, folder.path(), None)?;
-            // A second pair, of which the server's is no signer.
-            let client = folder.path().join("client");
-            std::fs::create_dir(&client).map_err(|error| format!("{}: {error}", client.display()))?;
-            process::certificate(children, &client, None)?;
+            let client = process::client_certificate(children, folder.path(), None)?;
             command.args(["--cert-file", "server.crt", "--key-file", "server.key"]);
-            command.args(["--client-cert-auth", "--trusted-ca-file", "client/server.crt"]);
+            command.args(["--client-cert-auth", "--trusted-ca-file"]).arg(client);
         }
         let process = Process::start(children, "etcd", folder, &mut command)?;
         Ok(Self { process, port: member.clients, password: None })

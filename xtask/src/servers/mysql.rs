@@ -113,6 +113,9 @@ impl MariaServer {
             process::certificate(children, folder.path(), account)?;
             command.arg(format!("--ssl-cert={}", file("server.crt")));
             command.arg(format!("--ssl-key={}", file("server.key")));
+            // Whose clients may show one that this has signed.
+            let client = process::client_certificate(children, folder.path(), account)?;
+            command.arg(format!("--ssl-ca={}", client.display()));
         }
         let process = Process::start(children, "mariadbd", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };

@@ -51,8 +51,9 @@ fn fixture(children: &Children) -> Result<Fixture> {
 
 /// A server that answers. Dropping it stops it and removes its files.
 ///
-/// With a password it asks for it (SCRAM) and offers TLS; without one it lets
-/// anyone in and has no TLS.
+/// With a password it asks for it (SCRAM) and offers TLS, and wants a
+/// certificate of the user `certified` instead; without one it lets anyone in
+/// and has no TLS.
 pub(crate) struct PostgresServer {
     process: Process,
     port: u16,
@@ -136,6 +137,16 @@ impl PostgresServer {
                 let file = folder.path().join(if name == "key" { "server.key" } else { "server.crt" });
                 command.arg("-c").arg(format!("ssl_{name}_file={}", file.display()));
             }
+            let client = process::client_certificate(children, folder.path(), account)?;
+            command.arg("-c").arg(format!("ssl_ca_file={}", client.display()));
+            // One user comes with a certificate, and with nothing else.
+            let rules = folder.path().join("data/pg_hba.conf");
+            let others =
+                fs::read_to_string(&rules).map_err(|error| format!("{}: {error}", rules.display()))?;
+            let first = "hostssl all certified 127.0.0.1/32 trust clientcert=verify-ca\n\
+                         host all certified 127.0.0.1/32 reject\n";
+            process::write(&rules, &format!("{first}{others}"))?;
+            process::give(&rules, account)?;
         }
         let process = Process::start(children, "postgres", folder, &mut command)?;
         let server = Self { process, port, password: options.password.clone() };

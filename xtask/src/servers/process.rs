@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -122,6 +122,20 @@ pub(crate) fn certificate(children: &Children, folder: &Path, account: Option<Ac
     set_up(children, folder, &mut command)?;
     give(&folder.join("server.key"), account)?;
     give(&folder.join("server.crt"), account)
+}
+
+/// Makes a folder `client` with a second pair, of which the server's is no
+/// signer, for a client that shows who it is; returns its certificate.
+pub(crate) fn client_certificate(
+    children: &Children,
+    folder: &Path,
+    account: Option<Account>,
+) -> Result<PathBuf> {
+    let client = folder.join("client");
+    fs::create_dir(&client).map_err(|error| format!("{}: {error}", client.display()))?;
+    give(&client, account)?;
+    certificate(children, &client, account)?;
+    Ok(client.join("server.crt"))
 }
 
 /// The end of a log.

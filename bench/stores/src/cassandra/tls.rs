@@ -16,22 +16,7 @@ pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfi
     };
     let (ca, certificate, key) = (reader.path(&CA), reader.path(&CERTIFICATE), reader.path(&TLS_KEY));
     let roots = tls::roots(ca.as_deref()).map_err(|problem| reader.fault(&CA, problem));
-    let identity = match (&certificate, &key) {
-        (Some(certificate), Some(key)) => {
-            let found = tls::certificates(certificate).map_err(|problem| reader.fault(&CERTIFICATE, problem));
-            let key = tls::key(key).map_err(|problem| reader.fault(&TLS_KEY, problem));
-            found.ok().zip(key.ok())
-        }
-        (Some(_), None) => {
-            reader.fault(&CERTIFICATE, "needs cassandra.tls_key too");
-            None
-        }
-        (None, Some(_)) => {
-            reader.fault(&TLS_KEY, "needs cassandra.tls_certificate too");
-            None
-        }
-        (None, None) => None,
-    };
+    let identity = tls::identity(reader, (&CERTIFICATE, certificate), (&TLS_KEY, key));
     if !wanted {
         for property in [&CA, &CERTIFICATE, &TLS_KEY, &VERIFY] {
             if reader.given(property)
@@ -43,7 +28,7 @@ pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfi
         }
         return None;
     }
-    match tls::config(roots.ok()?, demand, identity) {
+    match tls::config(roots.ok()?, demand, identity.map(|(_, _, identity)| identity)) {
         Ok(config) => Some(Arc::new(config)),
         Err(problem) => {
             reader.fault(&SSL, problem);

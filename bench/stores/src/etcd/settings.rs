@@ -222,7 +222,8 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
     let roots =
         tls::roots(reader.path(&TLS_ROOTS).as_deref()).map_err(|problem| reader.fault(&TLS_ROOTS, problem));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
-    let identity = identity(reader);
+    let files = (reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
+    let identity = tls::identity(reader, (&TLS_CERTIFICATE, files.0), (&TLS_KEY, files.1));
     if !wanted {
         return None;
     }
@@ -233,8 +234,10 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
         }
         config = config.domain_name(name);
     }
-    if let Some(identity) = identity {
-        config = config.identity(identity);
+    if let Some((certificate, key, _)) = identity {
+        // They could be read just now.
+        let pem = Identity::from_pem(std::fs::read(certificate).ok()?, std::fs::read(key).ok()?);
+        config = config.identity(pem);
     }
     match tls::verifier(roots.ok()?, demand) {
         Ok(verifier) => Some(Tls { config, verifier }),
@@ -243,26 +246,6 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
             None
         }
     }
-}
-
-/// The client's certificate and key, looked at here so that a wrong file is
-/// told with its property and not by the first connection.
-fn identity(reader: &mut Reader<'_>) -> Option<Identity> {
-    let (certificate, key) = (reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
-    if certificate.is_some() != key.is_some() {
-        reader.fault(&TLS_CERTIFICATE, "and etcd.tls.key need each other");
-    }
-    let (certificate, key) = (certificate?, key?);
-    let chain = tls::certificates(&certificate).map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem));
-    let secret = tls::key(&key).map_err(|problem| reader.fault(&TLS_KEY, problem));
-    let pair = (chain.ok()?, secret.ok()?);
-    // That the two belong together.
-    let together = tls::roots(None).and_then(|roots| tls::config(roots, Demand::Nothing, Some(pair)));
-    if let Err(problem) = together {
-        reader.fault(&TLS_KEY, problem);
-    }
-    // They could be read just now.
-    Some(Identity::from_pem(std::fs::read(certificate).ok()?, std::fs::read(key).ok()?))
 }
 
 #[cfg(test)]

@@ -46,13 +46,21 @@ impl Server {
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, error: &Error) -> StoreError {
         let advice = match (error, code(error)) {
-            (_, 1045 | 1044 | 1698) => "Check mysql.user (db.user) and mysql.password (db.passwd)",
+            (_, 1045 | 1044 | 1698) => {
+                "Check mysql.user (db.user) and mysql.password (db.passwd); a user may also have to come by TLS \
+                 (mysql.sslmode), with a certificate (mysql.sslcert)"
+            }
             (_, 1049) => {
                 "Make the database (CREATE DATABASE), or set mysql.database or db.url to one that is there"
             }
             (_, 1040 | 1203) => "Raise the server's max_connections, or use fewer clients (threadcount)",
             (Error::Io(IoError::Tls(_)), _) | (Error::Driver(DriverError::NoClientSslFlagFromServer), _) => {
                 TLS_ADVICE
+            }
+            // What a server says of a certificate.
+            _ if words(error).contains("fatal alert") => {
+                "The server does not take the client's certificate: is mysql.sslcert right, and does the server know \
+                 its signer?"
             }
             // rustls says it within an input/output error.
             _ if words(error).contains("certificate") => TLS_ADVICE,

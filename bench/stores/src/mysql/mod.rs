@@ -17,10 +17,10 @@
 mod client;
 mod link;
 
-use crate::{StoreInfo, jdbc, optional};
+use crate::{StoreInfo, jdbc, optional, tls};
 use client::MysqlClient;
 use link::{Link, Server};
-use mysql_async::{OptsBuilder, SslOpts, prelude::Queryable};
+use mysql_async::{ClientIdentity, OptsBuilder, SslOpts, prelude::Queryable};
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
@@ -77,6 +77,14 @@ static SSL_ROOT_CERTIFICATE: Property = Property::serval(
     "File of the certificates (PEM) that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the public ones \
      on many systems.",
 );
+static SSL_CERTIFICATE: Property = Property::serval(
+    "mysql.sslcert",
+    Kind::Path,
+    "File of the client's own certificate (PEM), and those that lead to its signer, for users that need one (REQUIRE \
+     X509).",
+);
+static SSL_KEY: Property =
+    Property::serval("mysql.sslkey", Kind::Path, "File of the private key (PEM) to mysql.sslcert.");
 static CONNECT_TIMEOUT: Property = Property::serval(
     "mysql.connect_timeout",
     Kind::MILLISECONDS,
@@ -124,6 +132,8 @@ pub const INFO: StoreInfo = StoreInfo {
             &VALUE_TYPE,
             &SSL_MODE,
             &SSL_ROOT_CERTIFICATE,
+            &SSL_CERTIFICATE,
+            &SSL_KEY,
             &CONNECT_TIMEOUT,
             &TIMEOUT,
             &jdbc::DRIVER,
@@ -209,7 +219,11 @@ impl Mysql {
         let (user, password) = (reader.text(&USER), reader.optional_text(&PASSWORD));
         let mode = reader.choice(&SSL_MODE);
         let roots = reader.path(&SSL_ROOT_CERTIFICATE);
-        let (mut servers, mut unread, mut verified) = (Vec::new(), Vec::new(), false);
+        let files = (reader.path(&SSL_CERTIFICATE), reader.path(&SSL_KEY));
+        let identity = tls::identity(&mut reader, (&SSL_CERTIFICATE, files.0), (&SSL_KEY, files.1));
+        let identity = identity.map(|(chain, key, _)| ClientIdentity::new(chain.into(), key.into()));
+        let (mut servers, mut unread) = (Vec::new(), Vec::new());
+        let (mut verified, mut encrypted) = (false, false);
         for url in &urls {
             let (host, port) = match url.hosts.first() {
                 Some((host, known)) => (host.clone(), known.unwrap_or(port)),
@@ -217,6 +231,7 @@ impl Mysql {
             };
             let mode = ssl_mode(&mut reader, url, mode);
             verified |= mode == "verify-full";
+            encrypted |= mode != "disable";
             let options = OptsBuilder::default()
                 .ip_or_hostname(host.clone())
                 .tcp_port(port)
@@ -229,10 +244,13 @@ impl Mysql {
                 .client_found_rows(true)
                 .stmt_cache_size(link::DRIVER_STATEMENTS_MAX)
                 .setup(vec!["SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_TRANS_TABLES')"])
-                .ssl_opts(tls(mode, roots.as_ref()));
+                .ssl_opts(ssl_options(mode, roots.as_ref(), identity.clone()));
             servers.push(Server::new(format!("{host}:{port}"), options.into()));
             let others = url.others(&["user", "password", "sslMode"]);
             unread.extend(others.into_iter().map(str::to_owned));
+        }
+        if identity.is_some() && !encrypted {
+            reader.fault(&SSL_CERTIFICATE, "has no use with mysql.sslmode=disable");
         }
         match &roots {
             None if verified => {
@@ -242,8 +260,8 @@ impl Mysql {
                 reader.fault(&SSL_ROOT_CERTIFICATE, "has a use with mysql.sslmode=verify-full only");
             }
             Some(path) => {
-                if let Err(error) = std::fs::File::open(path) {
-                    reader.fault(&SSL_ROOT_CERTIFICATE, error);
+                if let Err(problem) = tls::certificates(path) {
+                    reader.fault(&SSL_ROOT_CERTIFICATE, problem);
                 }
             }
             None => {}
@@ -363,16 +381,17 @@ impl Mysql {
 }
 
 /// The driver's settings of a way to use TLS.
-fn tls(mode: &str, roots: Option<&PathBuf>) -> Option<SslOpts> {
+fn ssl_options(mode: &str, roots: Option<&PathBuf>, identity: Option<ClientIdentity>) -> Option<SslOpts> {
+    let options = SslOpts::default().with_client_identity(identity);
     match mode {
         "disable" => None,
         "require" => {
-            let anyone = SslOpts::default().with_danger_accept_invalid_certs(true);
+            let anyone = options.with_danger_accept_invalid_certs(true);
             Some(anyone.with_danger_skip_domain_validation(true))
         }
         _ => {
             let roots = roots.map(|path| path.clone().into()).into_iter().collect();
-            Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true))
+            Some(options.with_root_certs(roots).with_disable_built_in_roots(true))
         }
     }
 }

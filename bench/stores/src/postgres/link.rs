@@ -74,8 +74,12 @@ impl Server {
         // The driver has no public kinds of error; its words are stable.
         let kind = error.to_string();
         let advice = match code {
-            "28P01" | "28000" => {
+            "28P01" => {
                 "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
+            }
+            "28000" => {
+                "Check postgres.user (db.user) and postgres.password (db.passwd), the certificate if the server wants \
+                 one (postgres.sslcert), and the server's pg_hba.conf"
             }
             "3D000" => {
                 "Make the database (CREATE DATABASE), or set postgres.database or db.url to one that is there"
@@ -85,6 +89,11 @@ impl Server {
             _ if kind.contains("TLS") => {
                 "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
                  hold the signer of its certificate, and does that name the host?"
+            }
+            // What a server says of a certificate comes with the first answer.
+            _ if words(error).contains("fatal alert") => {
+                "The server does not take the client's certificate: is postgres.sslcert right, and does the server \
+                 know its signer?"
             }
             _ if kind.contains("configuration") || kind.contains("authentication") => {
                 "The server wants credentials: set postgres.password (db.passwd)"

@@ -31,7 +31,7 @@ use serval_model::{
 };
 use std::{
     cell::Cell,
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
     sync::{Arc, Mutex as BlockingMutex, PoisonError},
 };
@@ -50,8 +50,8 @@ static URL: Property = Property::serval(
     "postgres.url",
     Kind::Text,
     "The server as JDBC spells it: jdbc:postgresql://HOST:PORT/DATABASE?user=U&password=P. Several HOST:PORT with \
-     commas between them are tried in turn. Of its parameters user, password, sslmode, sslrootcert and currentSchema \
-     are heeded and win over the properties; the others are pgjdbc's own and are listed in the result. Without it, \
+     commas between them are tried in turn. Of its parameters user, password, sslmode, sslrootcert, sslcert, sslkey \
+     and currentSchema are heeded and win over the properties; the others are pgjdbc's own and are listed in the result. Without it, \
      postgres.host, postgres.port and postgres.database say where.",
 )
 .aliases(&["db.url", "postgrenosql.url"]);
@@ -110,6 +110,14 @@ static SSL_ROOT_CERTIFICATE: Property = Property::serval(
     "File of the certificates (PEM) that verify-full trusts; /etc/ssl/certs/ca-certificates.crt has the public ones \
      on many systems.",
 );
+static SSL_CERTIFICATE: Property = Property::serval(
+    "postgres.sslcert",
+    Kind::Path,
+    "File of the client's own certificate (PEM), and those that lead to its signer, for servers that ask for one \
+     (clientcert, or the method cert).",
+);
+static SSL_KEY: Property =
+    Property::serval("postgres.sslkey", Kind::Path, "File of the private key (PEM) to postgres.sslcert.");
 static CONNECT_TIMEOUT: Property = Property::serval(
     "postgres.connect_timeout",
     Kind::MILLISECONDS,
@@ -169,6 +177,8 @@ pub const INFO: StoreInfo = StoreInfo {
             &VALUE_TYPE,
             &SSL_MODE,
             &SSL_ROOT_CERTIFICATE,
+            &SSL_CERTIFICATE,
+            &SSL_KEY,
             &CONNECT_TIMEOUT,
             &TIMEOUT,
             &CONNECTIONS,
@@ -294,11 +304,19 @@ impl Postgres {
         });
         let roots =
             url.parameter("sslrootcert").map(Into::into).or_else(|| reader.path(&SSL_ROOT_CERTIFICATE));
+        let file = |name: &str, path: Option<PathBuf>| url.parameter(name).map(PathBuf::from).or(path);
+        let certificate = file("sslcert", reader.path(&SSL_CERTIFICATE));
+        let key = file("sslkey", reader.path(&SSL_KEY));
+        if mode == "disable" && certificate.is_some() {
+            reader.fault(&SSL_CERTIFICATE, "has no use with postgres.sslmode=disable");
+        }
+        let identity = tls::identity(&mut reader, (&SSL_CERTIFICATE, certificate), (&SSL_KEY, key));
+        let identity = identity.map(|(_, _, identity)| identity);
         let tls = match (mode, roots) {
-            ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full),
+            ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full, identity),
             ("verify-full", None) => Err("verify-full needs it: the certificates to trust".to_owned()),
             (_, Some(_)) => Err(format!("has no use with postgres.sslmode={mode}: set verify-full")),
-            (_, None) => tls_config(None, Demand::Nothing),
+            (_, None) => tls_config(None, Demand::Nothing, identity),
         };
         let tls = tls.map_err(|problem| reader.fault(&SSL_ROOT_CERTIFICATE, problem)).ok();
         let connect_timeout = reader.duration(&CONNECT_TIMEOUT);
@@ -310,7 +328,7 @@ impl Postgres {
         reader.finish()?;
         let Some(tls) = tls else { return Err(Faults::one("postgres.sslrootcert: cannot be used")) };
         let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-        let known = ["user", "password", "sslmode", "sslrootcert", "currentSchema"];
+        let known = ["user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "currentSchema"];
         Ok(Postgres {
             server: Arc::new(Server::new(address.join(","), config, tls, connect_timeout, timeout)),
             layout,
@@ -472,6 +490,10 @@ pub struct Local {
     next: Cell<usize>,
 }
 
-fn tls_config(signers: Option<&Path>, demand: Demand) -> Result<ClientConfig, String> {
-    tls::config(tls::roots(signers)?, demand, None)
+fn tls_config(
+    signers: Option<&Path>,
+    demand: Demand,
+    identity: Option<tls::Identity>,
+) -> Result<ClientConfig, String> {
+    tls::config(tls::roots(signers)?, demand, identity)
 }

@@ -396,14 +396,10 @@ fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
     if accept_any && roots.is_some() {
         reader.fault(&TLS_ACCEPT_ANY, "makes rest.tls.roots pointless: leave out one of them");
     }
-    if certificate.is_some() != key.is_some() {
-        reader.fault(&TLS_CERTIFICATE, "and rest.tls.key need each other");
-    }
     let roots = noted(reader, &TLS_ROOTS, tls::roots(roots.as_deref()));
-    let chain = certificate.and_then(|path| noted(reader, &TLS_CERTIFICATE, tls::certificates(&path)));
-    let key = key.and_then(|path| noted(reader, &TLS_KEY, tls::key(&path)));
+    let identity = tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
-    let config = tls::config(roots?, demand, chain.zip(key));
+    let config = tls::config(roots?, demand, identity.map(|(_, _, identity)| identity));
     noted(reader, &TLS_CERTIFICATE, config)
 }
 

@@ -284,9 +284,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         }
         return None;
     }
-    if certificate.is_some() != key.is_some() {
-        reader.fault(&TLS_CERTIFICATE, "and zookeeper.tls_key need each other");
-    }
+    let ours = tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let Some(ca) = ca else {
         reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver trusts nobody by itself");
         return None;
@@ -296,15 +294,11 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
     drop(rustls::crypto::ring::default_provider().install_default());
     let trusted = || Ok((tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
     let (roots, options) = trusted().map_err(|problem: String| reader.fault(&TLS_CA, problem)).ok()?;
-    let (Some(certificate), Some(key)) = (certificate, key) else {
+    let Some((certificate, key, identity)) = ours else {
         return Some(Tls { options, roots, identity: None });
     };
-    let ours = || {
-        let options = options.with_pem_identity(&text(&certificate)?, &text(&key)?).map_err(told)?;
-        Ok((options, (tls::certificates(&certificate)?, tls::key(&key)?)))
-    };
-    let (options, identity) =
-        ours().map_err(|problem: String| reader.fault(&TLS_CERTIFICATE, problem)).ok()?;
+    let handed = || options.with_pem_identity(&text(&certificate)?, &text(&key)?).map_err(told);
+    let options = handed().map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem)).ok()?;
     Some(Tls { options, roots, identity: Some(identity) })
 }
 
