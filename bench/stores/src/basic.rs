@@ -46,7 +46,13 @@ const COUNT: Property = Property::ycsb(
 /// What help shows of this store.
 pub const INFO: StoreInfo = StoreInfo {
     name: "basic",
-    aliases: &["site.ycsb.BasicDB", "com.yahoo.ycsb.BasicDB"],
+    aliases: &[
+        "basicts",
+        "site.ycsb.BasicDB",
+        "com.yahoo.ycsb.BasicDB",
+        "site.ycsb.BasicTSDB",
+        "com.yahoo.ycsb.BasicTSDB",
+    ],
     summary: "Does nothing and prints what it is asked, as YCSB's BasicDB",
     details: "Every verb prints its arguments and returns OK; reads and scans bring back no record. A client is a \
               thread. For measuring the client itself use noop.",

@@ -142,6 +142,7 @@ const FOLDER: Property = Property::serval(
 pub const INFO: StoreInfo = StoreInfo {
     name: "hbase",
     aliases: &[
+        "asynchbase",
         "hbase1",
         "hbase2",
         "hbase094",

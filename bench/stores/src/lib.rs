@@ -178,6 +178,43 @@ const MEANING: &[(&str, &str, &str)] = &[
 /// YCSB's names of RocksDB, which Serval does not have.
 const KIN_OF_FJALL: &[&str] = &["rocksdb", "site.ycsb.db.rocksdb.RocksDBClient"];
 
+/// YCSB's bindings of stores that Serval has none for: its name and class.
+/// They run under the store `java`.
+const JAVA_ONLY: &[(&str, &str)] = &[
+    ("aerospike", "site.ycsb.db.AerospikeClient"),
+    ("arangodb", "site.ycsb.db.arangodb.ArangoDBClient"),
+    ("arangodb3", "site.ycsb.db.arangodb.ArangoDBClient"),
+    ("azurecosmos", "site.ycsb.db.AzureCosmosClient"),
+    ("azuretablestorage", "site.ycsb.db.azuretablestorage.AzureClient"),
+    ("cloudspanner", "site.ycsb.db.cloudspanner.CloudSpannerClient"),
+    ("couchbase", "site.ycsb.db.CouchbaseClient"),
+    ("couchbase2", "site.ycsb.db.couchbase2.Couchbase2Client"),
+    ("crail", "site.ycsb.db.crail.CrailClient"),
+    ("dynamodb", "site.ycsb.db.DynamoDBClient"),
+    ("elasticsearch", "site.ycsb.db.ElasticsearchClient"),
+    ("elasticsearch5", "site.ycsb.db.elasticsearch5.ElasticsearchClient"),
+    ("elasticsearch5-rest", "site.ycsb.db.elasticsearch5.ElasticsearchRestClient"),
+    ("foundationdb", "site.ycsb.db.foundationdb.FoundationDBClient"),
+    ("geode", "site.ycsb.db.GeodeClient"),
+    ("googlebigtable", "site.ycsb.db.GoogleBigtableClient"),
+    ("googlebigtable2", "site.ycsb.db.GoogleBigtable2Client"),
+    ("googledatastore", "site.ycsb.db.GoogleDatastoreClient"),
+    ("ignite", "site.ycsb.db.ignite.IgniteClient"),
+    ("ignite-sql", "site.ycsb.db.ignite.IgniteSqlClient"),
+    ("infinispan", "site.ycsb.db.InfinispanClient"),
+    ("infinispan-cs", "site.ycsb.db.InfinispanRemoteClient"),
+    ("kudu", "site.ycsb.db.KuduYCSBClient"),
+    ("nosqldb", "site.ycsb.db.NoSqlDbClient"),
+    ("orientdb", "site.ycsb.db.OrientDBClient"),
+    ("rados", "site.ycsb.db.RadosClient"),
+    ("riak", "site.ycsb.db.riak.RiakKVClient"),
+    ("s3", "site.ycsb.db.S3Client"),
+    ("solr7", "site.ycsb.db.solr7.SolrClient"),
+    ("tablestore", "site.ycsb.db.tablestore.TableStoreClient"),
+    ("tarantool", "site.ycsb.db.TarantoolClient"),
+    ("voltdb", "site.ycsb.db.voltdb.VoltClient4"),
+];
+
 /// What to tell someone who named a store that there is not: how to build it
 /// in, or the names that there are, and the nearest one or alias if it is near
 /// enough to be meant.
@@ -200,6 +237,12 @@ pub fn unknown(name: &str) -> String {
         return format!(
             "there is no store '{name}': the embedded engine of its kind is 'fjall' (a database of its own, not \
              RocksDB's files); YCSB's own binding runs under the store 'java'"
+        );
+    }
+    if let Some((known, class)) = JAVA_ONLY.iter().find(|(known, class)| *known == name || *class == name) {
+        return format!(
+            "there is no store '{known}', but YCSB's own binding of it runs under the store 'java': --class {class} \
+             --classpath FOLDER, the folder of its jars (in YCSB's release {known}-binding/lib)"
         );
     }
     let lower = name.to_lowercase();
@@ -344,6 +387,13 @@ mod tests {
         assert!(!foreign.contains("did you mean"), "{foreign}");
         assert!(foreign.contains("noop, basic, memory, sqlite"), "{foreign}");
         assert!(!words("").contains("did you mean"));
+        let java = "under the store 'java': --class site.ycsb.db.AerospikeClient --classpath";
+        assert!(words("aerospike").contains(java));
+        assert!(words("site.ycsb.db.AerospikeClient").contains(java));
+        // No name says two things.
+        for (name, class) in JAVA_ONLY {
+            assert!(find(name).is_none() && find(class).is_none(), "{name}");
+        }
         assert!(words("rocksdb").contains("the embedded engine of its kind is 'fjall'"));
     }
 }

@@ -24,6 +24,7 @@ pub(crate) const CASSANDRA: Optional = Optional {
     name: "cassandra",
     aliases: &[
         "cassandra-cql",
+        "cassandra2-cql",
         "scylla",
         "site.ycsb.db.CassandraCQLClient",
         "com.yahoo.ycsb.db.CassandraCQLClient",
