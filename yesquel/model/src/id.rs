@@ -1,0 +1,157 @@
+//! Names of servers, trees, nodes and transactions.
+
+use std::fmt;
+
+/// A storage server, or later a group of servers that hold the same nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ServerId(pub u16);
+
+/// A tree: an ordered map, a table or an index. 48 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TreeId(u64);
+
+impl TreeId {
+    /// The largest.
+    pub const MAX: TreeId = TreeId((1 << 48) - 1);
+
+    /// `None` where the number has more than 48 bits.
+    pub const fn new(number: u64) -> Option<TreeId> {
+        if number <= Self::MAX.0 { Some(TreeId(number)) } else { None }
+    }
+
+    /// The number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// A node's name within its tree and server (section 4.8 of the paper).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LocalId(pub u64);
+
+impl LocalId {
+    /// The root's, in every tree.
+    pub const ROOT: LocalId = LocalId(0);
+}
+
+/// Whoever names new nodes: a number that nobody else has, and a counter.
+///
+/// An issuer has 65,536 names; one that needs more gets another number.
+/// Numbers begin with 1, so none of the names is the root's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Issuer {
+    number: u64,
+    given: u32,
+}
+
+impl Issuer {
+    /// The largest number: 48 bits.
+    pub const NUMBER_MAX: u64 = (1 << 48) - 1;
+
+    /// With a number from 1 to [`NUMBER_MAX`](Self::NUMBER_MAX) that nobody
+    /// else was given.
+    pub const fn new(number: u64) -> Option<Issuer> {
+        if number >= 1 && number <= Self::NUMBER_MAX { Some(Issuer { number, given: 0 }) } else { None }
+    }
+
+    /// The next name; `None` once all are given out.
+    pub fn issue(&mut self) -> Option<LocalId> {
+        if self.given > u32::from(u16::MAX) {
+            return None;
+        }
+        let local = LocalId(self.number << 16 | u64::from(self.given));
+        self.given += 1;
+        Some(local)
+    }
+}
+
+/// A node: the tree, the server that holds it, and its name there. 128 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct NodeId {
+    /// Whose node it is.
+    pub tree: TreeId,
+    /// Who holds it.
+    pub server: ServerId,
+    /// Its name there.
+    pub local: LocalId,
+}
+
+impl NodeId {
+    /// The root of a tree.
+    pub const fn root(tree: TreeId, server: ServerId) -> NodeId {
+        NodeId { tree, server, local: LocalId::ROOT }
+    }
+
+    /// As one number, in whose order the nodes of a tree stand together.
+    pub const fn to_bits(self) -> u128 {
+        (self.tree.0 as u128) << 80 | (self.server.0 as u128) << 64 | self.local.0 as u128
+    }
+
+    /// From that number.
+    pub const fn from_bits(bits: u128) -> NodeId {
+        NodeId {
+            tree: TreeId((bits >> 80) as u64),
+            server: ServerId((bits >> 64) as u16),
+            local: LocalId(bits as u64),
+        }
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{:x}", self.tree, self.server.0, self.local.0)
+    }
+}
+
+/// A transaction: who began it, and its number there. A transaction that is
+/// tried again after a node moved takes another number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxnId {
+    /// A number that no other client has.
+    pub client: u64,
+    /// Counts the client's attempts to commit.
+    pub number: u64,
+}
+
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}/{}", self.client, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_id_is_its_128_bits(bits: u128) {
+            prop_assert_eq!(NodeId::from_bits(bits).to_bits(), bits);
+        }
+    }
+
+    #[test]
+    fn an_issuer_names_65536_nodes_and_never_the_root() {
+        assert_eq!(Issuer::new(0), None);
+        assert_eq!(Issuer::new(Issuer::NUMBER_MAX + 1), None);
+        let mut issuer = Issuer::new(1).unwrap();
+        let names: Vec<LocalId> = std::iter::from_fn(|| issuer.issue()).collect();
+        assert_eq!(names.len(), 65536);
+        assert_eq!((names[0], names[65535]), (LocalId(0x1_0000), LocalId(0x1_ffff)));
+        assert!(Issuer::new(2).unwrap().issue().unwrap() > names[65535]);
+    }
+
+    #[test]
+    fn a_node_is_shown_by_its_parts() {
+        let tree = TreeId::new(0x2a).unwrap();
+        assert_eq!(NodeId { tree, server: ServerId(3), local: LocalId(0x1_0000) }.to_string(), "2a.3.10000");
+        assert_eq!(TreeId::new(1 << 48), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Keys and ranges of keys, in the order of bytes.
+
+use std::{cmp::Ordering, fmt};
+
+/// A key: bytes, in the order of bytes.
+pub type Key = Box<[u8]>;
+
+/// What begins with some bytes.
+pub type Prefix<'a> = &'a [u8];
+
+/// The keys from `low`, itself among them, up to `high`, which is not;
+/// without `high` all from `low` on.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct KeyRange {
+    /// The first key that may be in it.
+    pub low: Key,
+    /// The first key that is beyond it; `None` if there is no end.
+    pub high: Option<Key>,
+}
+
+impl KeyRange {
+    /// Every key.
+    pub fn all() -> KeyRange {
+        KeyRange::default()
+    }
+
+    /// From a key on, up to another one.
+    pub fn new(low: impl Into<Key>, high: impl Into<Key>) -> KeyRange {
+        KeyRange { low: low.into(), high: Some(high.into()) }
+    }
+
+    /// From a key on.
+    pub fn from(low: impl Into<Key>) -> KeyRange {
+        KeyRange { low: low.into(), high: None }
+    }
+
+    /// One key alone: up to the key that follows it, which has a zero byte
+    /// more.
+    pub fn only(key: &[u8]) -> KeyRange {
+        let mut next = Vec::with_capacity(key.len() + 1);
+        next.extend_from_slice(key);
+        next.push(0);
+        KeyRange { low: key.into(), high: Some(next.into()) }
+    }
+
+    /// All keys that begin with a prefix. Its end is the prefix with its last
+    /// byte raised by one, bytes of 255 at its end left out first; a prefix of
+    /// nothing but such bytes has no end.
+    pub fn prefix(prefix: Prefix<'_>) -> KeyRange {
+        let mut high = prefix.to_vec();
+        while high.last() == Some(&u8::MAX) {
+            high.pop();
+        }
+        let high = match high.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Some(high.into())
+            }
+            None => None,
+        };
+        KeyRange { low: prefix.into(), high }
+    }
+
+    /// Whether no key is in it.
+    pub fn is_empty(&self) -> bool {
+        self.high.as_ref().is_some_and(|high| *high <= self.low)
+    }
+
+    /// Whether the key is in it.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *self.low <= *key && self.is_above(key)
+    }
+
+    /// Whether its end is above the key.
+    pub fn is_above(&self, key: &[u8]) -> bool {
+        self.high.as_ref().is_none_or(|high| *key < **high)
+    }
+
+    /// Whether all keys of the other one are in it. An empty one is in
+    /// everything.
+    pub fn covers(&self, other: &KeyRange) -> bool {
+        other.is_empty() || (self.low <= other.low && compare_ends(&other.high, &self.high).is_le())
+    }
+
+    /// Whether a key is in both.
+    pub fn meets(&self, other: &KeyRange) -> bool {
+        !self.is_empty() && !other.is_empty() && self.is_above(&other.low) && other.is_above(&self.low)
+    }
+
+    /// The keys that are in both; empty if there is none.
+    pub fn intersection(&self, other: &KeyRange) -> KeyRange {
+        let low = if self.low >= other.low { &self.low } else { &other.low };
+        let high = if compare_ends(&self.high, &other.high).is_le() { &self.high } else { &other.high };
+        KeyRange { low: low.clone(), high: high.clone() }
+    }
+}
+
+/// Ends in their order: none is above every key.
+fn compare_ends(a: &Option<Key>, b: &Option<Key>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(_), None) => Ordering::Less,
+    }
+}
+
+impl fmt::Debug for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..", self.low.escape_ascii())?;
+        self.high.as_ref().map_or(Ok(()), |high| write!(f, "{}", high.escape_ascii()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Short keys of few letters, so that they meet.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(vec![0u8, 1, 254, 255]), 0..4)
+    }
+
+    fn range() -> impl Strategy<Value = KeyRange> {
+        (key(), prop::option::of(key()))
+            .prop_map(|(low, high)| KeyRange { low: low.into(), high: high.map(Into::into) })
+    }
+
+    /// Every key of up to four of the letters: between any two ends of the
+    /// ranges above there is one, if there is any key at all.
+    fn keys() -> Vec<Vec<u8>> {
+        let mut all = vec![Vec::new()];
+        let mut last = all.clone();
+        for _ in 0..5 {
+            last = last
+                .iter()
+                .flat_map(|key| [0u8, 1, 254, 255].map(|letter| [key.as_slice(), &[letter]].concat()))
+                .collect();
+            all.extend(last.iter().cloned());
+        }
+        all
+    }
+
+    proptest! {
+        /// Every operation on ranges against its meaning for keys.
+        #[test]
+        fn ranges_are_sets_of_keys(a in range(), b in range(), prefix in key()) {
+            let keys = keys();
+            let of = |range: &KeyRange| -> Vec<bool> { keys.iter().map(|key| range.contains(key)).collect() };
+            let (in_a, in_b) = (of(&a), of(&b));
+            let both: Vec<bool> = in_a.iter().zip(&in_b).map(|(a, b)| *a && *b).collect();
+            prop_assert_eq!(of(&a.intersection(&b)), both.clone());
+            prop_assert_eq!(a.meets(&b), both.contains(&true));
+            if a.covers(&b) {
+                prop_assert_eq!(&both, &in_b);
+            } else {
+                prop_assert!(b.low < a.low || compare_ends(&b.high, &a.high).is_gt());
+            }
+            prop_assert_eq!(a.is_empty(), !in_a.contains(&true));
+            let begins: Vec<bool> = keys.iter().map(|key| key.starts_with(&prefix)).collect();
+            prop_assert_eq!(of(&KeyRange::prefix(&prefix)), begins);
+            let only: Vec<bool> = keys.iter().map(|key| *key == prefix).collect();
+            prop_assert_eq!(of(&KeyRange::only(&prefix)), only);
+        }
+    }
+
+    #[test]
+    fn a_range_is_shown_with_its_ends() {
+        assert_eq!(format!("{:?}", KeyRange::new(*b"a", *b"b\0")), "a..b\\x00");
+        assert_eq!(format!("{:?}", KeyRange::from(*b"a")), "a..");
+    }
+}

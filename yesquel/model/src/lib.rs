@@ -1,0 +1,15 @@
+//! The ground floor of Yesquel: ids of nodes, timestamps and the clock that
+//! makes them, ranges of keys, limits, and what can go wrong.
+//!
+//! `docs/yesquel/nodes.md` says how they belong together.
+
+mod clock;
+mod error;
+mod id;
+mod key;
+pub mod limits;
+
+pub use clock::{Clock, Timestamp, TooFarAhead};
+pub use error::{Conflict, Refusal};
+pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
+pub use key::{Key, KeyRange, Prefix};

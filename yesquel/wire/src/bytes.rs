@@ -1,0 +1,259 @@
+//! Numbers and byte strings.
+
+use thiserror::Error;
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TxnId, limits};
+
+/// Bytes that nobody who follows the protocol sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("malformed message: {what} at byte {offset}")]
+pub struct Malformed {
+    /// What was wrong.
+    pub what: &'static str,
+    /// Where, from the message's beginning.
+    pub offset: usize,
+}
+
+/// Takes a message apart from its beginning on.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    length: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A message.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes, length: bytes.len() }
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether all has been read.
+    pub fn is_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// A fault at this place.
+    pub fn malformed(&self, what: &'static str) -> Malformed {
+        Malformed { what, offset: self.length - self.rest.len() }
+    }
+
+    /// That all has been read.
+    pub fn finish(self) -> Result<(), Malformed> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("more than was expected")) }
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let (first, rest) = self.rest.split_first().ok_or(self.malformed("the end"))?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    /// Eight bytes, little-endian.
+    pub fn fixed(&mut self) -> Result<u64, Malformed> {
+        let (number, rest) = self.rest.split_first_chunk().ok_or(self.malformed("the end"))?;
+        self.rest = rest;
+        Ok(u64::from_le_bytes(*number))
+    }
+
+    /// A varint, in its shortest form.
+    pub fn number(&mut self) -> Result<u64, Malformed> {
+        let before = *self;
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                return Err(before.malformed("a number beyond 64 bits"));
+            }
+            number |= part << shift;
+            if byte & 0x80 == 0 {
+                if byte == 0 && shift > 0 {
+                    return Err(before.malformed("a number that is too long"));
+                }
+                return Ok(number);
+            }
+        }
+        Err(before.malformed("a number beyond 64 bits"))
+    }
+
+    /// A number of things of which each has a byte at least, so that there
+    /// are no more than the message has bytes.
+    pub fn count(&mut self) -> Result<usize, Malformed> {
+        let before = *self;
+        let count = self.number()?;
+        match usize::try_from(count) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(before.malformed("more things than bytes")),
+        }
+    }
+
+    /// Bytes behind their length.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.count()?;
+        let (bytes, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// A key.
+    pub fn key(&mut self) -> Result<&'a [u8], Malformed> {
+        let before = *self;
+        let key = self.bytes()?;
+        if key.len() > limits::KEY_BYTES_MAX {
+            Err(before.malformed("a key that is too long"))
+        } else {
+            Ok(key)
+        }
+    }
+
+    /// A node's id.
+    pub fn node(&mut self) -> Result<NodeId, Malformed> {
+        let (bits, rest) = self.rest.split_first_chunk().ok_or(self.malformed("the end"))?;
+        self.rest = rest;
+        Ok(NodeId::from_bits(u128::from_le_bytes(*bits)))
+    }
+
+    /// A timestamp.
+    pub fn timestamp(&mut self) -> Result<Timestamp, Malformed> {
+        Ok(Timestamp(self.fixed()?))
+    }
+
+    /// A transaction's id.
+    pub fn txn(&mut self) -> Result<TxnId, Malformed> {
+        Ok(TxnId { client: self.fixed()?, number: self.number()? })
+    }
+
+    /// A server.
+    pub fn server(&mut self) -> Result<ServerId, Malformed> {
+        let before = *self;
+        let number = u16::try_from(self.number()?);
+        number.map(ServerId).map_err(|_| before.malformed("a server beyond 16 bits"))
+    }
+
+    /// A flag.
+    pub fn flag(&mut self) -> Result<bool, Malformed> {
+        let before = *self;
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(before.malformed("a flag that is neither 0 nor 1")),
+        }
+    }
+
+    /// A range of keys.
+    pub fn range(&mut self) -> Result<KeyRange, Malformed> {
+        let low = Key::from(self.key()?);
+        let high = if self.flag()? { Some(Key::from(self.key()?)) } else { None };
+        Ok(KeyRange { low, high })
+    }
+}
+
+/// Puts a message together at the end of a buffer.
+#[derive(Debug)]
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    /// One byte.
+    pub fn byte(&mut self, byte: u8) -> &mut Self {
+        self.0.push(byte);
+        self
+    }
+
+    /// Eight bytes, little-endian.
+    pub fn fixed(&mut self, number: u64) -> &mut Self {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
+    /// A varint.
+    pub fn number(&mut self, mut number: u64) -> &mut Self {
+        while number > 0x7f {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.byte(number as u8)
+    }
+
+    /// Bytes behind their length.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// A node's id.
+    pub fn node(&mut self, node: NodeId) -> &mut Self {
+        self.0.extend_from_slice(&node.to_bits().to_le_bytes());
+        self
+    }
+
+    /// A timestamp.
+    pub fn timestamp(&mut self, timestamp: Timestamp) -> &mut Self {
+        self.fixed(timestamp.0)
+    }
+
+    /// A transaction's id.
+    pub fn txn(&mut self, txn: TxnId) -> &mut Self {
+        self.fixed(txn.client).number(txn.number)
+    }
+
+    /// A flag.
+    pub fn flag(&mut self, flag: bool) -> &mut Self {
+        self.byte(flag.into())
+    }
+
+    /// A range of keys.
+    pub fn range(&mut self, range: &KeyRange) -> &mut Self {
+        self.bytes(&range.low).flag(range.high.is_some());
+        if let Some(high) = &range.high {
+            self.bytes(high);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(number: u64, bytes: Vec<u8>, flag: bool) {
+            let mut all = Vec::new();
+            let range = KeyRange { low: bytes.clone().into(), high: flag.then(|| bytes.clone().into()) };
+            Writer(&mut all).number(number).bytes(&bytes).flag(flag).fixed(number).range(&range);
+            let mut reader = Reader::new(&all);
+            prop_assert_eq!(reader.number(), Ok(number));
+            prop_assert_eq!(reader.bytes(), Ok(&bytes[..]));
+            prop_assert_eq!(reader.flag(), Ok(flag));
+            prop_assert_eq!(reader.fixed(), Ok(number));
+            prop_assert_eq!(reader.range(), Ok(range));
+            prop_assert_eq!(reader.finish(), Ok(()));
+        }
+
+        /// There is one way to write a number.
+        #[test]
+        fn a_number_that_is_read_is_written_so(bytes: Vec<u8>) {
+            let mut reader = Reader::new(&bytes);
+            if let Ok(number) = reader.number() {
+                let mut again = Vec::new();
+                Writer(&mut again).number(number);
+                prop_assert_eq!(&again[..], &bytes[..bytes.len() - reader.rest().len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_beyond_the_message_are_told_with_their_place() {
+        let mut reader = Reader::new(&[1, 200, 1, 0]);
+        assert_eq!(reader.number(), Ok(1));
+        let error = reader.bytes().unwrap_err();
+        assert_eq!(error.to_string(), "malformed message: more things than bytes at byte 1");
+    }
+}

@@ -1,0 +1,354 @@
+//! What a transaction does to nodes (figure 7 of the paper), as bytes that
+//! requests and log records share.
+
+use crate::{Malformed, Reader, Writer};
+use yesquel_model::{KeyRange, NodeId, limits};
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// Its cells are keys with values.
+    Leaf,
+    /// Its cells are keys with the ids of the nodes from there on.
+    Inner,
+}
+
+/// What must be so, at the snapshot, for a write to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Expect {
+    /// Nothing.
+    Any,
+    /// That the key is not there.
+    Absent,
+    /// That it is.
+    Present,
+}
+
+/// An attribute of a node: a number that says which, and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute<'a> {
+    /// Which.
+    pub id: u16,
+    /// What it is; `None` takes it away.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A node that is made: its kind and fence. Cells and attributes are put into
+/// it by operations that follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewNode {
+    /// What it is.
+    pub kind: NodeKind,
+    /// The keys that it answers for.
+    pub fence: KeyRange,
+}
+
+/// What is done to one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteOperation<'a> {
+    /// Writes a cell.
+    Put {
+        /// Its key.
+        key: &'a [u8],
+        /// Its value, or a child's id.
+        value: &'a [u8],
+        /// On what condition.
+        expect: Expect,
+    },
+    /// Takes a cell away.
+    Delete {
+        /// Its key.
+        key: &'a [u8],
+        /// On what condition.
+        expect: Expect,
+    },
+    /// Takes all cells of a range away.
+    DeleteRange(KeyRange),
+    /// Changes nothing, and fails if somebody changes what is in the range.
+    Guard(KeyRange),
+    /// Sets an attribute or takes it away.
+    Set(Attribute<'a>),
+    /// Makes the node.
+    Create(NewNode),
+    /// Takes the node away.
+    Drop,
+    /// Moves the cells of a range, with all that has been done and is about to
+    /// be done to them, to another node of the same server.
+    Move {
+        /// Which.
+        range: KeyRange,
+        /// Where to.
+        to: NodeId,
+    },
+    /// Gives the node another kind and fence; splits do.
+    Reshape(NewNode),
+}
+
+/// A write operation and the node that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation<'a> {
+    /// The node.
+    pub node: NodeId,
+    /// What is done to it.
+    pub write: WriteOperation<'a>,
+}
+
+const PUT: u8 = 0;
+const DELETE: u8 = 3;
+const DELETE_RANGE: u8 = 6;
+const GUARD: u8 = 7;
+const SET: u8 = 8;
+const UNSET: u8 = 9;
+const CREATE_LEAF: u8 = 10;
+const CREATE_INNER: u8 = 11;
+const DROP: u8 = 12;
+const MOVE: u8 = 13;
+const RESHAPE_LEAF: u8 = 14;
+const RESHAPE_INNER: u8 = 15;
+/// Set in the first byte of an operation on the node of the one before.
+const SAME_NODE: u8 = 0x80;
+
+const EXPECT: [Expect; 3] = [Expect::Any, Expect::Absent, Expect::Present];
+
+impl NewNode {
+    fn read(kind: NodeKind, reader: &mut Reader<'_>) -> Result<NewNode, Malformed> {
+        Ok(NewNode { kind, fence: reader.range()? })
+    }
+}
+
+/// Operations, one after the other; each sees what those before it did.
+///
+/// They are bytes that have been looked through once, so that going through
+/// them again cannot fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operations<'a> {
+    bytes: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Operations<'a> {
+    /// None.
+    pub const NONE: Operations<'static> = Operations { bytes: &[], count: 0 };
+
+    /// Appends an operation to bytes of operations whose last was on node
+    /// `last`, which it changes.
+    pub fn push(bytes: &mut Vec<u8>, last: &mut Option<NodeId>, operation: &Operation<'_>) {
+        let start = bytes.len();
+        bytes.push(0);
+        let mut writer = Writer(bytes);
+        if *last != Some(operation.node) {
+            writer.node(operation.node);
+        }
+        let tag = match &operation.write {
+            WriteOperation::Put { key, value, expect } => {
+                writer.bytes(key).bytes(value);
+                PUT + *expect as u8
+            }
+            WriteOperation::Delete { key, expect } => {
+                writer.bytes(key);
+                DELETE + *expect as u8
+            }
+            WriteOperation::DeleteRange(range) => {
+                writer.range(range);
+                DELETE_RANGE
+            }
+            WriteOperation::Guard(range) => {
+                writer.range(range);
+                GUARD
+            }
+            WriteOperation::Set(Attribute { id, value: Some(value) }) => {
+                writer.number(u64::from(*id)).bytes(value);
+                SET
+            }
+            WriteOperation::Set(Attribute { id, value: None }) => {
+                writer.number(u64::from(*id));
+                UNSET
+            }
+            WriteOperation::Create(new) => {
+                writer.range(&new.fence);
+                if new.kind == NodeKind::Leaf { CREATE_LEAF } else { CREATE_INNER }
+            }
+            WriteOperation::Drop => DROP,
+            WriteOperation::Move { range, to } => {
+                writer.range(range).node(*to);
+                MOVE
+            }
+            WriteOperation::Reshape(new) => {
+                writer.range(&new.fence);
+                if new.kind == NodeKind::Leaf { RESHAPE_LEAF } else { RESHAPE_INNER }
+            }
+        };
+        bytes[start] = if *last == Some(operation.node) { tag | SAME_NODE } else { tag };
+        *last = Some(operation.node);
+    }
+
+    /// As bytes of their own.
+    pub fn encode<'b>(operations: impl IntoIterator<Item = &'b Operation<'b>>) -> Vec<u8> {
+        let (mut bytes, mut last) = (Vec::new(), None);
+        for operation in operations {
+            Self::push(&mut bytes, &mut last, operation);
+        }
+        bytes
+    }
+
+    /// Looks through bytes of operations.
+    pub fn decode(bytes: &'a [u8]) -> Result<Operations<'a>, Malformed> {
+        let mut iter = Iter { reader: Reader::new(bytes), last: None };
+        let mut count = 0;
+        while !iter.reader.is_done() {
+            iter.read()?;
+            count += 1;
+        }
+        Ok(Operations { bytes, count })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
+        let mut iter = Iter { reader: Reader::new(self.bytes), last: None };
+        // They were all read before.
+        (0..self.count).map_while(move |_| iter.read().ok())
+    }
+}
+
+struct Iter<'a> {
+    reader: Reader<'a>,
+    last: Option<NodeId>,
+}
+
+impl<'a> Iter<'a> {
+    fn read(&mut self) -> Result<Operation<'a>, Malformed> {
+        let before = self.reader;
+        let tag = self.reader.byte()?;
+        let node = if tag & SAME_NODE == 0 {
+            let node = self.reader.node()?;
+            if self.last == Some(node) {
+                return Err(before.malformed("a node that is said again"));
+            }
+            node
+        } else {
+            self.last.ok_or(before.malformed("no node before"))?
+        };
+        self.last = Some(node);
+        let reader = &mut self.reader;
+        let write = match tag & !SAME_NODE {
+            tag @ PUT..DELETE => {
+                let (key, value) = (reader.key()?, reader.bytes()?);
+                if value.len() > limits::CELL_VALUE_BYTES_MAX {
+                    return Err(before.malformed("a value that is too long"));
+                }
+                WriteOperation::Put { key, value, expect: EXPECT[usize::from(tag - PUT)] }
+            }
+            tag @ DELETE..DELETE_RANGE => {
+                WriteOperation::Delete { key: reader.key()?, expect: EXPECT[usize::from(tag - DELETE)] }
+            }
+            DELETE_RANGE => WriteOperation::DeleteRange(reader.range()?),
+            GUARD => WriteOperation::Guard(reader.range()?),
+            tag @ (SET | UNSET) => {
+                let id = reader.number()?;
+                let id = u16::try_from(id).map_err(|_| before.malformed("an attribute beyond 16 bits"))?;
+                let value = if tag == SET { Some(reader.bytes()?) } else { None };
+                if value.is_some_and(|value| value.len() > limits::CELL_VALUE_BYTES_MAX) {
+                    return Err(before.malformed("a value that is too long"));
+                }
+                WriteOperation::Set(Attribute { id, value })
+            }
+            CREATE_LEAF => WriteOperation::Create(NewNode::read(NodeKind::Leaf, reader)?),
+            CREATE_INNER => WriteOperation::Create(NewNode::read(NodeKind::Inner, reader)?),
+            DROP => WriteOperation::Drop,
+            MOVE => WriteOperation::Move { range: reader.range()?, to: reader.node()? },
+            RESHAPE_LEAF => WriteOperation::Reshape(NewNode::read(NodeKind::Leaf, reader)?),
+            RESHAPE_INNER => WriteOperation::Reshape(NewNode::read(NodeKind::Inner, reader)?),
+            _ => return Err(before.malformed("an operation that is not known")),
+        };
+        Ok(Operation { node, write })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use yesquel_model::{ServerId, TreeId};
+
+    fn node(local: u64) -> NodeId {
+        NodeId { local: yesquel_model::LocalId(local), ..NodeId::root(TreeId::new(7).unwrap(), ServerId(1)) }
+    }
+
+    fn operation() -> impl Strategy<Value = Operation<'static>> {
+        let key = || prop::sample::select(vec![&b""[..], b"a", b"key", &[255; 300]]);
+        let range = || {
+            (key(), prop::option::of(key()))
+                .prop_map(|(low, high)| KeyRange { low: low.into(), high: high.map(Into::into) })
+        };
+        let expect = || prop::sample::select(EXPECT.to_vec());
+        let new = || {
+            (prop::sample::select(vec![NodeKind::Leaf, NodeKind::Inner]), range())
+                .prop_map(|(kind, fence)| NewNode { kind, fence })
+        };
+        let write = prop_oneof![
+            (key(), key(), expect()).prop_map(|(key, value, expect)| WriteOperation::Put {
+                key,
+                value,
+                expect
+            }),
+            (key(), expect()).prop_map(|(key, expect)| WriteOperation::Delete { key, expect }),
+            range().prop_map(WriteOperation::DeleteRange),
+            range().prop_map(WriteOperation::Guard),
+            (any::<u16>(), prop::option::of(key()))
+                .prop_map(|(id, value)| WriteOperation::Set(Attribute { id, value })),
+            new().prop_map(WriteOperation::Create),
+            Just(WriteOperation::Drop),
+            (range(), 0..9u64).prop_map(|(range, to)| WriteOperation::Move { range, to: node(to) }),
+            new().prop_map(WriteOperation::Reshape),
+        ];
+        (0..3u64, write).prop_map(|(local, write)| Operation { node: node(local), write })
+    }
+
+    proptest! {
+        #[test]
+        fn operations_come_back(operations in prop::collection::vec(operation(), 0..20)) {
+            let bytes = Operations::encode(&operations);
+            let decoded = Operations::decode(&bytes).unwrap();
+            prop_assert_eq!(decoded.len(), operations.len());
+            prop_assert_eq!(decoded.iter().collect::<Vec<_>>(), operations);
+        }
+
+        /// Bytes of anybody are refused, or are what encoding makes of what
+        /// they say.
+        #[test]
+        fn there_is_one_encoding(
+            operations in prop::collection::vec(operation(), 1..4),
+            at: prop::sample::Index,
+            byte: u8,
+        ) {
+            let mut bytes = Operations::encode(&operations);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(decoded) = Operations::decode(&bytes) {
+                let again: Vec<_> = decoded.iter().collect();
+                prop_assert_eq!(Operations::encode(&again), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_must_name_its_node() {
+        let error = Operations::decode(&[DROP | SAME_NODE]).unwrap_err();
+        assert_eq!(error.what, "no node before");
+    }
+}

@@ -1,0 +1,153 @@
+//! What is asked of nodes, without changing them.
+
+use crate::{Malformed, Reader, Writer};
+use yesquel_model::{KeyRange, NodeId};
+
+/// Which way a scan goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the range's low end on.
+    Up,
+    /// From its high end on.
+    Down,
+}
+
+/// Cells of a node in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scan {
+    /// Which keys.
+    pub range: KeyRange,
+    /// Which way.
+    pub direction: Direction,
+    /// No more cells than this.
+    pub cells_max: u64,
+    /// No further cell once the answer has so many bytes of keys and values.
+    pub bytes_max: u64,
+    /// Of longer values than this only the length is told.
+    pub value_bytes_max: u64,
+}
+
+/// One question about one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// The value of a key.
+    Lookup {
+        /// The node.
+        node: NodeId,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// The node's kind and fence, and cells.
+    Scan {
+        /// The node.
+        node: NodeId,
+        /// Which cells.
+        scan: Scan,
+    },
+    /// An attribute.
+    Attribute {
+        /// The node.
+        node: NodeId,
+        /// Which.
+        id: u16,
+    },
+}
+
+const LOOKUP: u8 = 0;
+const SCAN_UP: u8 = 1;
+const SCAN_DOWN: u8 = 2;
+const ATTRIBUTE: u8 = 3;
+
+impl<'a> Question<'a> {
+    /// Its node.
+    pub fn node(&self) -> NodeId {
+        let (Question::Lookup { node, .. } | Question::Scan { node, .. } | Question::Attribute { node, .. }) =
+            self;
+        *node
+    }
+
+    /// Appends it to a message.
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Question::Lookup { node, key } => {
+                writer.byte(LOOKUP).node(*node).bytes(key);
+            }
+            Question::Scan { node, scan } => {
+                let up = scan.direction == Direction::Up;
+                writer.byte(if up { SCAN_UP } else { SCAN_DOWN }).node(*node).range(&scan.range);
+                writer.number(scan.cells_max).number(scan.bytes_max).number(scan.value_bytes_max);
+            }
+            Question::Attribute { node, id } => {
+                writer.byte(ATTRIBUTE).node(*node).number(u64::from(*id));
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Question<'a>, Malformed> {
+        let before = *reader;
+        let (tag, node) = (reader.byte()?, reader.node()?);
+        Ok(match tag {
+            LOOKUP => Question::Lookup { node, key: reader.key()? },
+            SCAN_UP | SCAN_DOWN => {
+                let direction = if tag == SCAN_UP { Direction::Up } else { Direction::Down };
+                let scan = Scan {
+                    range: reader.range()?,
+                    direction,
+                    cells_max: reader.number()?,
+                    bytes_max: reader.number()?,
+                    value_bytes_max: reader.number()?,
+                };
+                Question::Scan { node, scan }
+            }
+            ATTRIBUTE => {
+                let id = u16::try_from(reader.number()?);
+                Question::Attribute {
+                    node,
+                    id: id.map_err(|_| before.malformed("an attribute beyond 16 bits"))?,
+                }
+            }
+            _ => return Err(before.malformed("a question that is not known")),
+        })
+    }
+}
+
+/// Questions, looked through once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Questions<'a> {
+    bytes: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Questions<'a> {
+    /// Looks through bytes of questions.
+    pub fn decode(bytes: &'a [u8]) -> Result<Questions<'a>, Malformed> {
+        let (mut reader, mut count) = (Reader::new(bytes), 0);
+        while !reader.is_done() {
+            Question::read(&mut reader)?;
+            count += 1;
+        }
+        Ok(Questions { bytes, count })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Question<'a>> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        // They were all read before.
+        (0..self.count).map_while(move |_| Question::read(&mut reader).ok())
+    }
+}

@@ -1,0 +1,450 @@
+//! What a server answers.
+
+use crate::{Decision, Malformed, NodeKind, Participants, Reader, Writer};
+use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, Timestamp, TooFarAhead};
+
+/// The value of a cell in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellValue<'a> {
+    /// It.
+    Bytes(&'a [u8]),
+    /// Only its length: it is longer than was asked for.
+    Length(u64),
+}
+
+/// A node's kind and fence, and some of its cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cells<'a> {
+    /// What it is.
+    pub kind: NodeKind,
+    /// The keys that it answers for.
+    pub fence: KeyRange,
+    /// Whether it has more cells of the range than were asked for.
+    pub more: bool,
+    bytes: &'a [u8],
+}
+
+impl<'a> Cells<'a> {
+    /// Them, in the order of the scan.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], CellValue<'a>)> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        // They were all read before.
+        std::iter::from_fn(move || cell(&mut reader).ok())
+    }
+}
+
+fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malformed> {
+    let key = reader.key()?;
+    let value =
+        if reader.flag()? { CellValue::Bytes(reader.bytes()?) } else { CellValue::Length(reader.number()?) };
+    Ok((key, value))
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// There is no such cell or attribute.
+    Absent,
+    /// What it is.
+    Value(&'a [u8]),
+    /// The key is beyond the node's fence, or the node was not there.
+    Moved,
+    /// What a scan found.
+    Cells(Cells<'a>),
+}
+
+const ABSENT: u8 = 0;
+const VALUE: u8 = 1;
+const MOVED: u8 = 2;
+const CELLS_OF_LEAF: u8 = 3;
+const CELLS_OF_INNER: u8 = 4;
+
+/// Puts answers together.
+#[derive(Debug)]
+pub struct AnswerWriter<'a>(pub Writer<'a>);
+
+impl AnswerWriter<'_> {
+    /// There is nothing.
+    pub fn absent(&mut self) {
+        self.0.byte(ABSENT);
+    }
+
+    /// The value asked for.
+    pub fn value(&mut self, value: &[u8]) {
+        self.0.byte(VALUE).bytes(value);
+    }
+
+    /// The key is not the node's.
+    pub fn moved(&mut self) {
+        self.0.byte(MOVED);
+    }
+
+    /// What a scan found: `cells` is told of by [`cell`](Self::cell).
+    pub fn cells(&mut self, kind: NodeKind, fence: &KeyRange, more: bool, cells: &[u8]) {
+        self.0.byte(if kind == NodeKind::Leaf { CELLS_OF_LEAF } else { CELLS_OF_INNER });
+        self.0.range(fence).flag(more).bytes(cells);
+    }
+
+    /// Appends a cell to a buffer of them.
+    pub fn cell(cells: &mut Vec<u8>, key: &[u8], value: CellValue<'_>) {
+        let mut writer = Writer(cells);
+        match value {
+            CellValue::Bytes(bytes) => writer.bytes(key).flag(true).bytes(bytes),
+            CellValue::Length(length) => writer.bytes(key).flag(false).number(length),
+        };
+    }
+}
+
+/// Answers in the order of the questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answers<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Answers<'a> {
+    /// Looks through bytes of answers.
+    pub fn decode(bytes: &'a [u8]) -> Result<Answers<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        while !reader.is_done() {
+            if let Answer::Cells(cells) = answer(&mut reader)? {
+                let mut reader = Reader::new(cells.bytes);
+                while !reader.is_done() {
+                    cell(&mut reader)?;
+                }
+            }
+        }
+        Ok(Answers { bytes })
+    }
+
+    /// Them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        // They were all read before.
+        std::iter::from_fn(move || answer(&mut reader).ok())
+    }
+}
+
+fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malformed> {
+    let before = *reader;
+    Ok(match reader.byte()? {
+        ABSENT => Answer::Absent,
+        VALUE => Answer::Value(reader.bytes()?),
+        MOVED => Answer::Moved,
+        tag @ (CELLS_OF_LEAF | CELLS_OF_INNER) => {
+            let kind = if tag == CELLS_OF_LEAF { NodeKind::Leaf } else { NodeKind::Inner };
+            let (fence, more, bytes) = (reader.range()?, reader.flag()?, reader.bytes()?);
+            Answer::Cells(Cells { kind, fence, more, bytes })
+        }
+        _ => return Err(before.malformed("an answer that is not known")),
+    })
+}
+
+/// How a server has voted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vote<'a> {
+    /// Yes, at this time, together with these.
+    Yes {
+        /// Not before this it commits.
+        at: Timestamp,
+        /// Everyone who takes part.
+        participants: Participants<'a>,
+    },
+    /// No, now and for ever.
+    No,
+    /// It knows the end.
+    Decided(Decision),
+}
+
+/// How a transaction of one server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// So.
+    Decided(Decision),
+    /// It is too long ago to be known.
+    Forgotten,
+}
+
+/// A server's answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// To `Read`.
+    Answers {
+        /// As of when.
+        snapshot: Timestamp,
+        /// What there was.
+        answers: Answers<'a>,
+    },
+    /// To anything: why not.
+    Refused {
+        /// Which of the operations, counted from zero, if it was one.
+        operation: Option<u64>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// To `Commit`: it happened, at this time.
+    Committed(Timestamp),
+    /// To `Prepare`: yes, not before this time.
+    Voted(Timestamp),
+    /// To `Decide` and `Forget`.
+    Done,
+    /// To `Resolve`.
+    Vote(Vote<'a>),
+    /// To `Outcome`.
+    Ended(Ended),
+    /// To `Take`: the first of the numbers.
+    Taken(u64),
+}
+
+const ANSWERS: u8 = 1;
+const REFUSED: u8 = 2;
+const COMMITTED: u8 = 3;
+const VOTED: u8 = 4;
+const DONE: u8 = 5;
+const VOTE_YES: u8 = 6;
+const VOTE_NO: u8 = 7;
+const DECIDED_COMMIT: u8 = 8;
+const DECIDED_ABORT: u8 = 9;
+const ENDED_COMMIT: u8 = 10;
+const ENDED_ABORT: u8 = 11;
+const FORGOTTEN: u8 = 12;
+const TAKEN: u8 = 13;
+
+impl<'a> Reply<'a> {
+    /// Appends the answer to `Read`, whose answers `answer` writes.
+    pub fn write_answers(buffer: &mut Vec<u8>, snapshot: Timestamp, answer: impl FnOnce(AnswerWriter<'_>)) {
+        Writer(buffer).byte(ANSWERS).timestamp(snapshot);
+        answer(AnswerWriter(Writer(buffer)));
+    }
+
+    /// Appends it to a message.
+    pub fn write(&self, buffer: &mut Vec<u8>) {
+        let mut writer = Writer(buffer);
+        match self {
+            Reply::Answers { snapshot, answers } => {
+                writer.byte(ANSWERS).timestamp(*snapshot).0.extend_from_slice(answers.bytes);
+            }
+            Reply::Refused { operation, refusal } => {
+                writer.byte(REFUSED).number(operation.map_or(0, |number| number + 1));
+                write_refusal(&mut writer, refusal);
+            }
+            Reply::Committed(at) => {
+                writer.byte(COMMITTED).timestamp(*at);
+            }
+            Reply::Voted(at) => {
+                writer.byte(VOTED).timestamp(*at);
+            }
+            Reply::Done => {
+                writer.byte(DONE);
+            }
+            Reply::Vote(Vote::Yes { at, participants }) => {
+                writer.byte(VOTE_YES).timestamp(*at).bytes(participants.bytes());
+            }
+            Reply::Vote(Vote::No) => {
+                writer.byte(VOTE_NO);
+            }
+            Reply::Vote(Vote::Decided(Decision::Commit(at))) => {
+                writer.byte(DECIDED_COMMIT).timestamp(*at);
+            }
+            Reply::Vote(Vote::Decided(Decision::Abort)) => {
+                writer.byte(DECIDED_ABORT);
+            }
+            Reply::Ended(Ended::Decided(Decision::Commit(at))) => {
+                writer.byte(ENDED_COMMIT).timestamp(*at);
+            }
+            Reply::Ended(Ended::Decided(Decision::Abort)) => {
+                writer.byte(ENDED_ABORT);
+            }
+            Reply::Ended(Ended::Forgotten) => {
+                writer.byte(FORGOTTEN);
+            }
+            Reply::Taken(first) => {
+                writer.byte(TAKEN).number(*first);
+            }
+        }
+    }
+
+    /// The reply that a message is.
+    pub fn decode(bytes: &'a [u8]) -> Result<Reply<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let before = reader;
+        let reply = match reader.byte()? {
+            ANSWERS => {
+                let snapshot = reader.timestamp()?;
+                return Ok(Reply::Answers { snapshot, answers: Answers::decode(reader.rest())? });
+            }
+            REFUSED => Reply::Refused {
+                operation: reader.number()?.checked_sub(1),
+                refusal: read_refusal(&mut reader)?,
+            },
+            COMMITTED => Reply::Committed(reader.timestamp()?),
+            VOTED => Reply::Voted(reader.timestamp()?),
+            DONE => Reply::Done,
+            VOTE_YES => Reply::Vote(Vote::Yes {
+                at: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+            }),
+            VOTE_NO => Reply::Vote(Vote::No),
+            DECIDED_COMMIT => Reply::Vote(Vote::Decided(Decision::Commit(reader.timestamp()?))),
+            DECIDED_ABORT => Reply::Vote(Vote::Decided(Decision::Abort)),
+            ENDED_COMMIT => Reply::Ended(Ended::Decided(Decision::Commit(reader.timestamp()?))),
+            ENDED_ABORT => Reply::Ended(Ended::Decided(Decision::Abort)),
+            FORGOTTEN => Reply::Ended(Ended::Forgotten),
+            TAKEN => Reply::Taken(reader.number()?),
+            _ => return Err(before.malformed("a reply that is not known")),
+        };
+        reader.finish()?;
+        Ok(reply)
+    }
+}
+
+const CONFLICT_CELL: u8 = 1;
+const CONFLICT_RANGE: u8 = 2;
+const CONFLICT_GUARD: u8 = 3;
+const CONFLICT_NODE: u8 = 4;
+const CONFLICT_PREPARED: u8 = 5;
+const REFUSED_MOVED: u8 = 6;
+const REFUSED_TOO_OLD: u8 = 7;
+const REFUSED_AHEAD: u8 = 8;
+const REFUSED_GIVEN_UP: u8 = 9;
+const REFUSED_MEMORY: u8 = 10;
+const REFUSED_UNFIT: u8 = 11;
+const REFUSED_EXISTS: u8 = 12;
+const REFUSED_MISSING: u8 = 13;
+
+fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
+    let of_node = |writer: &mut Writer<'_>, tag: u8, node: NodeId| {
+        writer.byte(tag).node(node);
+    };
+    let of_times = |writer: &mut Writer<'_>, tag: u8, first: Timestamp, second: Timestamp| {
+        writer.byte(tag).timestamp(first).timestamp(second);
+    };
+    match *refusal {
+        Refusal::Conflict(Conflict::Cell { node }) => of_node(writer, CONFLICT_CELL, node),
+        Refusal::Conflict(Conflict::Range { node }) => of_node(writer, CONFLICT_RANGE, node),
+        Refusal::Conflict(Conflict::Guard { node }) => of_node(writer, CONFLICT_GUARD, node),
+        Refusal::Conflict(Conflict::Node { node }) => of_node(writer, CONFLICT_NODE, node),
+        Refusal::Conflict(Conflict::Prepared { node, by }) => {
+            of_node(writer, CONFLICT_PREPARED, node);
+            writer.txn(by);
+        }
+        Refusal::Moved(node) => of_node(writer, REFUSED_MOVED, node),
+        Refusal::SnapshotTooOld { snapshot, oldest } => of_times(writer, REFUSED_TOO_OLD, snapshot, oldest),
+        Refusal::TooFarAhead(TooFarAhead { given, ours }) => of_times(writer, REFUSED_AHEAD, given, ours),
+        Refusal::GivenUp(txn) => {
+            writer.byte(REFUSED_GIVEN_UP).txn(txn);
+        }
+        Refusal::OutOfMemory => {
+            writer.byte(REFUSED_MEMORY);
+        }
+        Refusal::Unfit(node) => of_node(writer, REFUSED_UNFIT, node),
+        Refusal::Exists(node) => of_node(writer, REFUSED_EXISTS, node),
+        Refusal::Missing(node) => of_node(writer, REFUSED_MISSING, node),
+    }
+}
+
+fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+    let before = *reader;
+    Ok(match reader.byte()? {
+        CONFLICT_CELL => Refusal::Conflict(Conflict::Cell { node: reader.node()? }),
+        CONFLICT_RANGE => Refusal::Conflict(Conflict::Range { node: reader.node()? }),
+        CONFLICT_GUARD => Refusal::Conflict(Conflict::Guard { node: reader.node()? }),
+        CONFLICT_NODE => Refusal::Conflict(Conflict::Node { node: reader.node()? }),
+        CONFLICT_PREPARED => {
+            Refusal::Conflict(Conflict::Prepared { node: reader.node()?, by: reader.txn()? })
+        }
+        REFUSED_MOVED => Refusal::Moved(reader.node()?),
+        REFUSED_TOO_OLD => {
+            Refusal::SnapshotTooOld { snapshot: reader.timestamp()?, oldest: reader.timestamp()? }
+        }
+        REFUSED_AHEAD => {
+            Refusal::TooFarAhead(TooFarAhead { given: reader.timestamp()?, ours: reader.timestamp()? })
+        }
+        REFUSED_GIVEN_UP => Refusal::GivenUp(reader.txn()?),
+        REFUSED_MEMORY => Refusal::OutOfMemory,
+        REFUSED_UNFIT => Refusal::Unfit(reader.node()?),
+        REFUSED_EXISTS => Refusal::Exists(reader.node()?),
+        REFUSED_MISSING => Refusal::Missing(reader.node()?),
+        _ => return Err(before.malformed("a refusal that is not known")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::{ServerId, TreeId, TxnId};
+
+    #[test]
+    fn every_reply_comes_back() {
+        let node = NodeId::root(TreeId::new(9).unwrap(), ServerId(3));
+        let (txn, at) = (TxnId { client: 8, number: 1 }, Timestamp(77));
+        let participants = Participants::encode(&[ServerId(1), ServerId(2)]);
+        let participants = Participants::decode(&participants).unwrap();
+        let refusals = [
+            Conflict::Cell { node }.into(),
+            Conflict::Range { node }.into(),
+            Conflict::Guard { node }.into(),
+            Conflict::Node { node }.into(),
+            Conflict::Prepared { node, by: txn }.into(),
+            Refusal::Moved(node),
+            Refusal::SnapshotTooOld { snapshot: at, oldest: Timestamp(78) },
+            TooFarAhead { given: at, ours: Timestamp(1) }.into(),
+            Refusal::GivenUp(txn),
+            Refusal::OutOfMemory,
+            Refusal::Unfit(node),
+            Refusal::Exists(node),
+            Refusal::Missing(node),
+        ];
+        let refused = refusals.into_iter().zip([None, Some(0), Some(300)].into_iter().cycle());
+        let others = [
+            Reply::Committed(at),
+            Reply::Voted(at),
+            Reply::Done,
+            Reply::Vote(Vote::Yes { at, participants }),
+            Reply::Vote(Vote::No),
+            Reply::Vote(Vote::Decided(Decision::Commit(at))),
+            Reply::Vote(Vote::Decided(Decision::Abort)),
+            Reply::Ended(Ended::Decided(Decision::Commit(at))),
+            Reply::Ended(Ended::Decided(Decision::Abort)),
+            Reply::Ended(Ended::Forgotten),
+            Reply::Taken(u64::MAX),
+        ];
+        let refused = refused.map(|(refusal, operation)| Reply::Refused { operation, refusal });
+        for reply in refused.chain(others) {
+            let mut bytes = Vec::new();
+            reply.write(&mut bytes);
+            assert_eq!(Reply::decode(&bytes), Ok(reply));
+            for length in 0..bytes.len() {
+                assert!(Reply::decode(&bytes[..length]).is_err());
+            }
+            bytes.push(0);
+            assert!(Reply::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn answers_come_back_in_order() {
+        let mut cells = Vec::new();
+        AnswerWriter::cell(&mut cells, b"a", CellValue::Bytes(b"1"));
+        AnswerWriter::cell(&mut cells, b"b", CellValue::Length(5000));
+        let fence = KeyRange::new(*b"a", *b"z");
+        let mut bytes = Vec::new();
+        Reply::write_answers(&mut bytes, Timestamp(3), |mut writer| {
+            writer.value(b"v");
+            writer.absent();
+            writer.cells(NodeKind::Inner, &fence, true, &cells);
+            writer.moved();
+        });
+        let reply = Reply::decode(&bytes).unwrap();
+        let Reply::Answers { snapshot: Timestamp(3), answers } = reply else { panic!("{reply:?}") };
+        let all: Vec<_> = answers.iter().collect();
+        let [Answer::Value(b"v"), Answer::Absent, Answer::Cells(found), Answer::Moved] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((found.kind, &found.fence, found.more), (NodeKind::Inner, &fence, true));
+        let found: Vec<_> = found.iter().collect();
+        assert_eq!(found, [(&b"a"[..], CellValue::Bytes(b"1")), (b"b", CellValue::Length(5000))]);
+        let mut again = Vec::new();
+        reply.write(&mut again);
+        assert_eq!(again, bytes);
+    }
+}

@@ -1,0 +1,280 @@
+//! What is asked of a server.
+
+use crate::{Malformed, Operations, Questions, Reader, Writer};
+use yesquel_model::{NodeId, ServerId, Timestamp, TxnId};
+
+/// How a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// All voted yes; it happened at this time.
+    Commit(Timestamp),
+    /// It did not happen.
+    Abort,
+}
+
+/// The servers that take part in a transaction, each once, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Participants<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Participants<'a> {
+    /// Appends them, which must be in order, to a buffer that begins with
+    /// them.
+    pub fn encode(servers: &[ServerId]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for server in servers {
+            Writer(&mut bytes).number(u64::from(server.0));
+        }
+        bytes
+    }
+
+    /// Looks through bytes of servers.
+    pub fn decode(bytes: &'a [u8]) -> Result<Participants<'a>, Malformed> {
+        let (mut reader, mut last) = (Reader::new(bytes), None);
+        while !reader.is_done() {
+            let before = reader;
+            let server = reader.server()?;
+            if last >= Some(server) {
+                return Err(before.malformed("participants out of order"));
+            }
+            last = Some(server);
+        }
+        Ok(Participants { bytes })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        std::iter::from_fn(move || reader.server().ok())
+    }
+}
+
+/// A request to a server. `seen` is the highest timestamp that the client
+/// knows of, which the server's clock passes; `snapshot` is what the
+/// transaction reads, `None` until a server has given it one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// What nodes hold.
+    Read {
+        /// As of when; `None`: of now, which the answer says.
+        snapshot: Option<Timestamp>,
+        /// The client's highest timestamp.
+        seen: Timestamp,
+        /// What.
+        questions: Questions<'a>,
+    },
+    /// A transaction that this server alone takes part in, all at once.
+    Commit {
+        /// Which.
+        txn: TxnId,
+        /// What it has read; `None`: nothing.
+        snapshot: Option<Timestamp>,
+        /// The client's highest timestamp.
+        seen: Timestamp,
+        /// What it does.
+        operations: Operations<'a>,
+    },
+    /// The first phase of two: whether this server could do its part.
+    Prepare {
+        /// Which.
+        txn: TxnId,
+        /// What it has read; `None`: nothing.
+        snapshot: Option<Timestamp>,
+        /// The client's highest timestamp.
+        seen: Timestamp,
+        /// Everyone who takes part.
+        participants: Participants<'a>,
+        /// What it does here.
+        operations: Operations<'a>,
+    },
+    /// The second phase.
+    Decide {
+        /// Which.
+        txn: TxnId,
+        /// How it ended.
+        decision: Decision,
+    },
+    /// How this server voted, and that it is to vote no if it has not.
+    Resolve {
+        /// Which.
+        txn: TxnId,
+    },
+    /// That everyone knows how it ended.
+    Forget {
+        /// Which.
+        txn: TxnId,
+    },
+    /// How a transaction of one server ended, and that it is not to happen if
+    /// it has not.
+    Outcome {
+        /// Which.
+        txn: TxnId,
+    },
+    /// Numbers of a counter that nobody else gets.
+    Take {
+        /// The node whose counter it is.
+        node: NodeId,
+        /// How many.
+        count: u64,
+        /// That they be above this one.
+        above: u64,
+    },
+}
+
+const READ: u8 = 1;
+const COMMIT: u8 = 2;
+const PREPARE: u8 = 3;
+const COMMITTED: u8 = 4;
+const ABORTED: u8 = 5;
+const RESOLVE: u8 = 6;
+const FORGET: u8 = 7;
+const OUTCOME: u8 = 8;
+const TAKE: u8 = 9;
+
+/// A snapshot; no transaction reads at time zero.
+fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
+    Ok(Some(reader.timestamp()?).filter(|snapshot| *snapshot != Timestamp::ZERO))
+}
+
+impl<'a> Request<'a> {
+    /// Appends it to a message.
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Request::Read { snapshot, seen, questions } => {
+                writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                writer.bytes(questions.bytes());
+            }
+            Request::Commit { txn, snapshot, seen, operations } => {
+                writer.byte(COMMIT).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                writer.bytes(operations.bytes());
+            }
+            Request::Prepare { txn, snapshot, seen, participants, operations } => {
+                writer.byte(PREPARE).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                writer.bytes(participants.bytes()).bytes(operations.bytes());
+            }
+            Request::Decide { txn, decision: Decision::Commit(at) } => {
+                writer.byte(COMMITTED).txn(*txn).timestamp(*at);
+            }
+            Request::Decide { txn, decision: Decision::Abort } => {
+                writer.byte(ABORTED).txn(*txn);
+            }
+            Request::Resolve { txn } => {
+                writer.byte(RESOLVE).txn(*txn);
+            }
+            Request::Forget { txn } => {
+                writer.byte(FORGET).txn(*txn);
+            }
+            Request::Outcome { txn } => {
+                writer.byte(OUTCOME).txn(*txn);
+            }
+            Request::Take { node, count, above } => {
+                writer.byte(TAKE).node(*node).number(*count).number(*above);
+            }
+        }
+    }
+
+    /// The request that a message is.
+    pub fn decode(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let before = reader;
+        let request = match reader.byte()? {
+            READ => Request::Read {
+                snapshot: snapshot(&mut reader)?,
+                seen: reader.timestamp()?,
+                questions: Questions::decode(reader.bytes()?)?,
+            },
+            COMMIT => Request::Commit {
+                txn: reader.txn()?,
+                snapshot: snapshot(&mut reader)?,
+                seen: reader.timestamp()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            PREPARE => Request::Prepare {
+                txn: reader.txn()?,
+                snapshot: snapshot(&mut reader)?,
+                seen: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            COMMITTED => {
+                Request::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
+            }
+            ABORTED => Request::Decide { txn: reader.txn()?, decision: Decision::Abort },
+            RESOLVE => Request::Resolve { txn: reader.txn()? },
+            FORGET => Request::Forget { txn: reader.txn()? },
+            OUTCOME => Request::Outcome { txn: reader.txn()? },
+            TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
+            _ => return Err(before.malformed("a request that is not known")),
+        };
+        reader.finish()?;
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Direction, Question, Scan};
+    use yesquel_model::{KeyRange, TreeId};
+
+    #[test]
+    fn every_request_comes_back() {
+        let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(2));
+        let txn = TxnId { client: u64::MAX, number: 300 };
+        let scan = Scan {
+            range: KeyRange::from(*b"k"),
+            direction: Direction::Down,
+            cells_max: 3,
+            bytes_max: 1 << 20,
+            value_bytes_max: 0,
+        };
+        let mut questions = Vec::new();
+        let all = [
+            Question::Lookup { node, key: b"k" },
+            Question::Scan { node, scan },
+            Question::Attribute { node, id: 9 },
+        ];
+        all.iter().for_each(|question| question.write(&mut Writer(&mut questions)));
+        let questions = Questions::decode(&questions).unwrap();
+        assert_eq!(questions.iter().collect::<Vec<_>>(), all);
+        let participants = Participants::encode(&[ServerId(1), ServerId(700)]);
+        let participants = Participants::decode(&participants).unwrap();
+        assert_eq!(participants.iter().collect::<Vec<_>>(), [ServerId(1), ServerId(700)]);
+        let (seen, operations) = (Timestamp(5), Operations::NONE);
+        for request in [
+            Request::Read { snapshot: None, seen, questions },
+            Request::Read { snapshot: Some(seen), seen, questions },
+            Request::Commit { txn, snapshot: None, seen, operations },
+            Request::Prepare { txn, snapshot: Some(seen), seen, participants, operations },
+            Request::Decide { txn, decision: Decision::Commit(seen) },
+            Request::Decide { txn, decision: Decision::Abort },
+            Request::Resolve { txn },
+            Request::Forget { txn },
+            Request::Outcome { txn },
+            Request::Take { node, count: 100, above: u64::MAX },
+        ] {
+            let mut bytes = Vec::new();
+            request.write(&mut Writer(&mut bytes));
+            assert_eq!(Request::decode(&bytes), Ok(request));
+            for length in 0..bytes.len() {
+                assert!(Request::decode(&bytes[..length]).is_err());
+            }
+            bytes.push(0);
+            assert!(Request::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn participants_are_in_order_and_once() {
+        for servers in [[ServerId(2), ServerId(1)], [ServerId(1), ServerId(1)]] {
+            let bytes = Participants::encode(&servers);
+            assert_eq!(Participants::decode(&bytes).unwrap_err().what, "participants out of order");
+        }
+    }
+}
