@@ -43,14 +43,16 @@ pub struct NewNode {
     pub fence: KeyRange,
 }
 
-/// What is done to one node.
+/// What is done to one node. Cells are put into leaves and deleted from them;
+/// inner nodes have links. An operation of the one kind on a node of the other
+/// is as one on a node that does not hold the key: the tree has grown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteOperation<'a> {
     /// Writes a cell.
     Put {
         /// Its key.
         key: &'a [u8],
-        /// Its value, or a child's id.
+        /// Its value.
         value: &'a [u8],
         /// On what condition.
         expect: Expect,
@@ -66,6 +68,18 @@ pub enum WriteOperation<'a> {
     DeleteRange(KeyRange),
     /// Changes nothing, and fails if somebody changes what is in the range.
     Guard(KeyRange),
+    /// Makes an inner node lead to a child from a key on.
+    Link {
+        /// The least key of the child.
+        key: &'a [u8],
+        /// The child.
+        child: NodeId,
+    },
+    /// Takes such a link away.
+    Unlink {
+        /// The least key of the child.
+        key: &'a [u8],
+    },
     /// Sets an attribute or takes it away.
     Set(Attribute<'a>),
     /// Makes the node.
@@ -105,6 +119,8 @@ const DROP: u8 = 12;
 const MOVE: u8 = 13;
 const RESHAPE_LEAF: u8 = 14;
 const RESHAPE_INNER: u8 = 15;
+const LINK: u8 = 16;
+const UNLINK: u8 = 17;
 /// Set in the first byte of an operation on the node of the one before.
 const SAME_NODE: u8 = 0x80;
 
@@ -155,6 +171,14 @@ impl<'a> Operations<'a> {
             WriteOperation::Guard(range) => {
                 writer.range(range);
                 GUARD
+            }
+            WriteOperation::Link { key, child } => {
+                writer.bytes(key).node(*child);
+                LINK
+            }
+            WriteOperation::Unlink { key } => {
+                writer.bytes(key);
+                UNLINK
             }
             WriteOperation::Set(Attribute { id, value: Some(value) }) => {
                 writer.number(u64::from(*id)).bytes(value);
@@ -267,6 +291,8 @@ impl<'a> Iter<'a> {
                 }
                 WriteOperation::Set(Attribute { id, value })
             }
+            LINK => WriteOperation::Link { key: reader.key()?, child: reader.node()? },
+            UNLINK => WriteOperation::Unlink { key: reader.key()? },
             CREATE_LEAF => WriteOperation::Create(NewNode::read(NodeKind::Leaf, reader)?),
             CREATE_INNER => WriteOperation::Create(NewNode::read(NodeKind::Inner, reader)?),
             DROP => WriteOperation::Drop,
@@ -307,6 +333,8 @@ mod tests {
                 expect
             }),
             (key(), expect()).prop_map(|(key, expect)| WriteOperation::Delete { key, expect }),
+            (key(), 0..9u64).prop_map(|(key, child)| WriteOperation::Link { key, child: node(child) }),
+            key().prop_map(|key| WriteOperation::Unlink { key }),
             range().prop_map(WriteOperation::DeleteRange),
             range().prop_map(WriteOperation::Guard),
             (any::<u16>(), prop::option::of(key()))

@@ -19,6 +19,9 @@ pub struct Participants<'a> {
 }
 
 impl<'a> Participants<'a> {
+    /// None.
+    pub const NONE: Participants<'static> = Participants { bytes: &[] };
+
     /// Appends them, which must be in order, to a buffer that begins with
     /// them.
     pub fn encode(servers: &[ServerId]) -> Vec<u8> {

@@ -1,0 +1,17 @@
+//! The nodes of one storage server: multi-version, transactional, and a pure
+//! state machine without clock, socket, file or thread.
+//!
+//! `docs/yesquel/nodes.md` has the laws. [`Engine::handle`] takes a request
+//! and the time, and gives replies and records of the log; [`Engine::replay`]
+//! takes records and gives the same state.
+
+mod cell;
+mod engine;
+mod node;
+mod record;
+mod snapshots;
+mod store;
+mod transaction;
+
+pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo, Settings};
+pub use record::Record;

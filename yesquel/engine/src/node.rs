@@ -1,0 +1,455 @@
+//! A node: what it looks like to a snapshot, what stands in the way of a
+//! transaction, and how operations change it.
+
+use crate::cell::{Cell, prefix_of};
+use std::{collections::VecDeque, sync::Arc};
+use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, Timestamp, TxnId};
+use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
+
+/// An attribute, or that there was one.
+#[derive(Debug, Clone)]
+struct AttributeVersion {
+    id: u16,
+    at: Timestamp,
+    value: Option<Box<[u8]>>,
+}
+
+/// All of a node but its cells. A change makes another one.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    pub(crate) kind: NodeKind,
+    pub(crate) fence: KeyRange,
+    attributes: Vec<AttributeVersion>,
+}
+
+impl Shape {
+    pub(crate) fn attribute(&self, id: u16) -> Option<&[u8]> {
+        self.attributes.iter().find(|known| known.id == id)?.value.as_deref()
+    }
+}
+
+/// What a mark stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The range was deleted.
+    Deleted,
+    /// Somebody relied on it.
+    Guarded,
+}
+
+/// A committed operation on a range, for those who began before it.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    pub(crate) claim: Claim,
+    pub(crate) range: KeyRange,
+    pub(crate) at: Timestamp,
+}
+
+/// What a prepared operation will change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Key(Key),
+    Range(KeyRange),
+    Guard(KeyRange),
+    Attribute(u16),
+    /// All of the node.
+    Shape,
+}
+
+/// An operation of a transaction that has voted yes and is not decided.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    pub(crate) txn: TxnId,
+    pub(crate) at: Timestamp,
+    pub(crate) target: Target,
+}
+
+impl Target {
+    /// What an operation will change.
+    pub(crate) fn of(write: &WriteOperation<'_>) -> Target {
+        match write {
+            WriteOperation::Put { key, .. }
+            | WriteOperation::Delete { key, .. }
+            | WriteOperation::Link { key, .. }
+            | WriteOperation::Unlink { key } => Target::Key((*key).into()),
+            WriteOperation::DeleteRange(range) | WriteOperation::Move { range, .. } => {
+                Target::Range(range.clone())
+            }
+            WriteOperation::Guard(range) => Target::Guard(range.clone()),
+            WriteOperation::Set(attribute) => Target::Attribute(attribute.id),
+            WriteOperation::Create(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => Target::Shape,
+        }
+    }
+
+    /// Whether it may change what is read of these keys.
+    fn changes(&self, range: &KeyRange) -> bool {
+        match self {
+            Target::Key(key) => range.contains(key),
+            Target::Range(own) => own.meets(range),
+            Target::Guard(_) | Target::Attribute(_) => false,
+            Target::Shape => true,
+        }
+    }
+
+    fn changes_key(&self, key: &[u8]) -> bool {
+        match self {
+            Target::Key(own) => **own == *key,
+            Target::Range(own) => own.contains(key),
+            Target::Guard(_) | Target::Attribute(_) => false,
+            Target::Shape => true,
+        }
+    }
+
+    /// Whether the two get in each other's way.
+    fn meets(&self, other: &Target) -> bool {
+        use Target::{Attribute, Guard, Key, Range, Shape};
+        match (self, other) {
+            (Shape, _) | (_, Shape) => true,
+            (Attribute(a), Attribute(b)) => a == b,
+            (Attribute(_), _) | (_, Attribute(_)) | (Guard(_), Guard(_)) => false,
+            (Key(a), Key(b)) => a == b,
+            (Key(key), Range(range) | Guard(range)) | (Range(range) | Guard(range), Key(key)) => {
+                range.contains(key)
+            }
+            (Range(a) | Guard(a), Range(b) | Guard(b)) => a.meets(b),
+        }
+    }
+}
+
+/// A read must wait for this transaction's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Undecided(pub(crate) TxnId);
+
+/// A node of one server.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    /// The oldest first; `None`: not there.
+    shapes: Vec<(Timestamp, Option<Arc<Shape>>)>,
+    /// By key, each key once.
+    cells: Vec<Cell>,
+    /// The oldest first: whoever began a moment ago looks at the last few.
+    marks: VecDeque<Mark>,
+    prepared: Vec<Prepared>,
+    /// Bytes of the cells.
+    memory: usize,
+    /// The log's length when it was last changed.
+    pub(crate) changed_at_lsn: u64,
+    /// Whether it stands in the queue for collection.
+    pub(crate) queued: bool,
+}
+
+impl Node {
+    pub(crate) fn new(id: NodeId, at: Timestamp, new: &NewNode) -> Node {
+        let shape = Shape { kind: new.kind, fence: new.fence.clone(), attributes: Vec::new() };
+        Node {
+            id,
+            shapes: vec![(at, Some(Arc::new(shape)))],
+            cells: Vec::new(),
+            marks: VecDeque::new(),
+            prepared: Vec::new(),
+            memory: 0,
+            changed_at_lsn: 0,
+            queued: false,
+        }
+    }
+
+    /// The shape now, if the node is there.
+    pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
+        self.shapes.last().and_then(|(_, shape)| shape.as_ref())
+    }
+
+    /// The shape that a snapshot sees.
+    pub(crate) fn shape_at(&self, snapshot: Timestamp) -> Option<&Arc<Shape>> {
+        let seen = self.shapes.iter().rev().find(|(at, _)| *at <= snapshot);
+        seen.and_then(|(_, shape)| shape.as_ref())
+    }
+
+    pub(crate) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Bytes of its cells.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        let prefix = prefix_of(key);
+        self.cells.binary_search_by(|cell| cell.compare(prefix, key))
+    }
+
+    /// The cells with keys in a range.
+    fn covered(&self, range: &KeyRange) -> std::ops::Range<usize> {
+        let position = |key: &[u8]| self.find(key).unwrap_or_else(|position| position);
+        let low = position(&range.low);
+        let high = range.high.as_deref().map_or(self.cells.len(), position);
+        low..high.max(low)
+    }
+
+    /// What a snapshot sees under a key; `None` in `Ok` where the key is not
+    /// the node's.
+    pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Option<Option<&[u8]>>, Undecided> {
+        let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
+        if !shape.fence.contains(key) {
+            return Ok(None);
+        }
+        self.wait_for(snapshot, |target| target.changes_key(key))?;
+        Ok(Some(self.find(key).ok().and_then(|position| self.cells[position].seen_at(snapshot))))
+    }
+
+    /// The cells in a range that a snapshot may see; each is still to be asked
+    /// what the snapshot sees of it.
+    pub(crate) fn scan(&self, snapshot: Timestamp, range: &KeyRange) -> Result<&[Cell], Undecided> {
+        self.wait_for(snapshot, |target| target.changes(range))?;
+        Ok(&self.cells[self.covered(range)])
+    }
+
+    /// The attribute that a snapshot sees; `None` in `Ok` where there is no
+    /// node.
+    pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Option<Option<&[u8]>>, Undecided> {
+        self.wait_for(snapshot, |target| matches!(target, Target::Attribute(own) if *own == id))?;
+        Ok(self.shape_at(snapshot).map(|shape| shape.attribute(id)))
+    }
+
+    fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&Target) -> bool) -> Result<(), Undecided> {
+        let mut waiting = self.prepared.iter().filter(|prepared| prepared.at <= snapshot);
+        match waiting.find(|prepared| is_met(&prepared.target)) {
+            Some(prepared) => Err(Undecided(prepared.txn)),
+            None => Ok(()),
+        }
+    }
+
+    /// What stands in the way of an operation of a transaction that reads at
+    /// `snapshot`. The fence is the caller's to look at, who knows what the
+    /// transaction itself has made of it before.
+    pub(crate) fn check(
+        &self,
+        txn: TxnId,
+        snapshot: Timestamp,
+        write: &WriteOperation<'_>,
+    ) -> Result<(), Refusal> {
+        let node = self.id;
+        if !self.prepared.is_empty() {
+            let target = Target::of(write);
+            let mut others = self.prepared.iter().filter(|prepared| prepared.txn != txn);
+            // What moves takes along what is prepared on its cells.
+            let moves = matches!(write, WriteOperation::Move { .. } | WriteOperation::Reshape(_));
+            let met = others.find(|prepared| {
+                if moves {
+                    matches!(prepared.target, Target::Attribute(_) | Target::Shape)
+                } else {
+                    prepared.target.meets(&target)
+                }
+            });
+            if let Some(prepared) = met {
+                return Err(Conflict::Prepared { node, by: prepared.txn }.into());
+            }
+        }
+        match write {
+            WriteOperation::Put { key, expect, .. } | WriteOperation::Delete { key, expect } => {
+                let there = self.check_key(snapshot, key)?;
+                match expect {
+                    Expect::Absent if there => Err(Refusal::Exists(node)),
+                    Expect::Present if !there => Err(Refusal::Missing(node)),
+                    _ => Ok(()),
+                }
+            }
+            WriteOperation::Link { key, .. } | WriteOperation::Unlink { key } => {
+                self.check_key(snapshot, key).map(drop)
+            }
+            WriteOperation::DeleteRange(range) => {
+                self.check_cells(snapshot, range)?;
+                self.check_marks(snapshot, |mark| mark.range.meets(range))
+            }
+            WriteOperation::Guard(range) => {
+                self.check_cells(snapshot, range)?;
+                self.check_marks(snapshot, |mark| mark.claim == Claim::Deleted && mark.range.meets(range))
+            }
+            WriteOperation::Set(attribute) => {
+                let known = self.shape().into_iter().flat_map(|shape| &shape.attributes);
+                let newer = known.filter(|known| known.id == attribute.id).any(|known| known.at > snapshot);
+                if newer { Err(Conflict::Node { node }.into()) } else { Ok(()) }
+            }
+            WriteOperation::Drop => {
+                self.check_cells(snapshot, &KeyRange::all())?;
+                self.check_marks(snapshot, |_| true)?;
+                self.check_shape(snapshot)
+            }
+            WriteOperation::Create(_) => Err(Conflict::Node { node }.into()),
+            WriteOperation::Reshape(_) => self.check_shape(snapshot),
+            WriteOperation::Move { .. } => Ok(()),
+        }
+    }
+
+    /// What stands in the way of writing a key; whether it is there.
+    fn check_key(&self, snapshot: Timestamp, key: &[u8]) -> Result<bool, Refusal> {
+        let cell = self.find(key).ok().map(|position| &self.cells[position]);
+        if cell.is_some_and(|cell| cell.at() > snapshot) {
+            return Err(Conflict::Cell { node: self.id }.into());
+        }
+        self.check_marks(snapshot, |mark| mark.range.contains(key))?;
+        Ok(cell.is_some_and(|cell| cell.newest().is_some()))
+    }
+
+    fn check_cells(&self, snapshot: Timestamp, range: &KeyRange) -> Result<(), Refusal> {
+        let newer = self.cells[self.covered(range)].iter().any(|cell| cell.at() > snapshot);
+        if newer { Err(Conflict::Cell { node: self.id }.into()) } else { Ok(()) }
+    }
+
+    fn check_marks(&self, snapshot: Timestamp, is_met: impl Fn(&Mark) -> bool) -> Result<(), Refusal> {
+        let node = self.id;
+        let mut newer = self.marks.iter().rev().take_while(|mark| mark.at > snapshot);
+        match newer.find(|mark| is_met(mark)) {
+            None => Ok(()),
+            Some(Mark { claim: Claim::Deleted, .. }) => Err(Conflict::Range { node }.into()),
+            Some(Mark { claim: Claim::Guarded, .. }) => Err(Conflict::Guard { node }.into()),
+        }
+    }
+
+    fn check_shape(&self, snapshot: Timestamp) -> Result<(), Refusal> {
+        let newer = self.shapes.last().is_some_and(|(at, _)| *at > snapshot);
+        if newer { Err(Conflict::Node { node: self.id }.into()) } else { Ok(()) }
+    }
+
+    /// Notes an operation of a transaction that votes yes.
+    pub(crate) fn prepare(&mut self, prepared: Prepared) {
+        self.prepared.push(prepared);
+    }
+
+    /// Forgets the operations of a transaction that is decided.
+    pub(crate) fn decided(&mut self, txn: TxnId) {
+        self.prepared.retain(|prepared| prepared.txn != txn);
+    }
+
+    /// Whether a transaction has prepared anything here.
+    pub(crate) fn is_prepared(&self) -> bool {
+        !self.prepared.is_empty()
+    }
+
+    /// Writes a cell. Returns whether there is now something to collect.
+    pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<&[u8]>) -> bool {
+        match self.find(key) {
+            Ok(position) => {
+                let growth = self.cells[position].write(at, value);
+                self.memory = self.memory.wrapping_add_signed(growth);
+                true
+            }
+            Err(position) => {
+                let cell = Cell::new(key, at, value);
+                self.memory += cell.memory();
+                // Not by doubling: a node has few cells, and there are many nodes.
+                if self.cells.len() == self.cells.capacity() {
+                    self.cells.reserve_exact((self.cells.len() / 8).max(4));
+                }
+                self.cells.insert(position, cell);
+                value.is_none()
+            }
+        }
+    }
+
+    pub(crate) fn delete_range(&mut self, at: Timestamp, range: &KeyRange) {
+        for position in self.covered(range) {
+            let cell = &mut self.cells[position];
+            if cell.seen_at(at).is_some() {
+                self.memory = self.memory.wrapping_add_signed(cell.write(at, None));
+            }
+        }
+        self.mark(Mark { claim: Claim::Deleted, range: range.clone(), at });
+    }
+
+    pub(crate) fn guard(&mut self, at: Timestamp, range: &KeyRange) {
+        self.mark(Mark { claim: Claim::Guarded, range: range.clone(), at });
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        // At the end, but for what was prepared before and decided after.
+        let position = self.marks.partition_point(|known| known.at <= mark.at);
+        self.marks.insert(position, mark);
+    }
+
+    pub(crate) fn set(&mut self, at: Timestamp, id: u16, value: Option<&[u8]>) {
+        let Some(shape) = self.shape() else { return };
+        let mut shape = Shape::clone(shape);
+        shape.attributes.retain(|known| known.id != id);
+        shape.attributes.push(AttributeVersion { id, at, value: value.map(Into::into) });
+        self.shapes_push(at, Some(shape));
+    }
+
+    pub(crate) fn reshape(&mut self, at: Timestamp, new: &NewNode) {
+        let attributes = self.shape().map(|shape| shape.attributes.clone()).unwrap_or_default();
+        self.shapes_push(at, Some(Shape { kind: new.kind, fence: new.fence.clone(), attributes }));
+    }
+
+    /// Takes the node away, with all its cells.
+    pub(crate) fn drop_at(&mut self, at: Timestamp) {
+        self.delete_range(at, &KeyRange::all());
+        self.shapes_push(at, None);
+    }
+
+    fn shapes_push(&mut self, at: Timestamp, shape: Option<Shape>) {
+        let shape = shape.map(Arc::new);
+        match self.shapes.last_mut() {
+            Some((known, old)) if *known >= at => *old = shape,
+            _ => self.shapes.push((at, shape)),
+        }
+    }
+
+    /// Hands what stands in a range to another node, and keeps it for
+    /// snapshots below `at` as deleted then.
+    pub(crate) fn move_to(&mut self, at: Timestamp, range: &KeyRange, to: &mut Node) {
+        let covered = self.covered(range);
+        for position in covered {
+            let cell = &mut self.cells[position];
+            let moved = cell.clone();
+            to.memory += moved.memory();
+            match to.find(cell.key()) {
+                Err(position) => to.cells.insert(position, moved),
+                // Its fence has only just become the cell's: there is none.
+                Ok(position) => to.cells[position] = moved,
+            }
+            if cell.newest().is_some() {
+                self.memory = self.memory.wrapping_add_signed(cell.write(at, None));
+            }
+        }
+        for mark in self.marks.iter().filter(|mark| mark.range.meets(range)) {
+            to.mark(Mark { range: mark.range.intersection(range), ..mark.clone() });
+        }
+        for prepared in &self.prepared {
+            let target = match &prepared.target {
+                Target::Key(key) if range.contains(key) => prepared.target.clone(),
+                Target::Range(own) if own.meets(range) => Target::Range(own.intersection(range)),
+                Target::Guard(own) if own.meets(range) => Target::Guard(own.intersection(range)),
+                _ => continue,
+            };
+            to.prepared.push(Prepared { target, ..prepared.clone() });
+        }
+        // They stay here too: a snapshot below `at` still reads here, and must
+        // wait for what may commit below it.
+    }
+
+    /// Whether some low-water mark lets go of something.
+    pub(crate) fn has_garbage(&self) -> bool {
+        self.shapes.len() > 1
+            || self.shape().is_none()
+            || !self.marks.is_empty()
+            || self.cells.iter().any(Cell::has_garbage)
+    }
+
+    /// Lets go of what no snapshot from `low` on sees. Returns whether the
+    /// node is left.
+    pub(crate) fn collect(&mut self, low: Timestamp) -> bool {
+        let gone = self.marks.partition_point(|mark| mark.at <= low);
+        self.marks.drain(..gone);
+        let seen = self.shapes.iter().rposition(|(at, _)| *at <= low).unwrap_or(0);
+        self.shapes.drain(..seen);
+        let mut memory = 0;
+        self.cells.retain_mut(|cell| {
+            let left = cell.collect(low);
+            memory += if left { cell.memory() } else { 0 };
+            left
+        });
+        self.memory = memory;
+        !matches!(self.shapes.as_slice(), [(at, None)] if *at <= low) || self.is_prepared()
+    }
+}

@@ -1,0 +1,149 @@
+//! Records of the log: what has changed, so that it can be done again without
+//! a clock and without a message.
+
+use yesquel_model::{NodeId, Timestamp, TxnId};
+use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Writer};
+
+/// One record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A transaction of this server alone.
+    Commit {
+        /// Which.
+        txn: TxnId,
+        /// When.
+        at: Timestamp,
+        /// What it did.
+        operations: Operations<'a>,
+    },
+    /// A vote for yes.
+    Prepare {
+        /// Which transaction.
+        txn: TxnId,
+        /// Not before this it commits.
+        at: Timestamp,
+        /// Everyone who takes part.
+        participants: Participants<'a>,
+        /// What it does here.
+        operations: Operations<'a>,
+    },
+    /// How a transaction of several servers ended, a vote for no that nobody
+    /// had asked for among them.
+    Decide {
+        /// Which.
+        txn: TxnId,
+        /// How.
+        decision: Decision,
+    },
+    /// Nobody will ask how it ended any more.
+    Forget {
+        /// Which.
+        txn: TxnId,
+    },
+    /// No timestamp above this one has been given out.
+    Ceiling(Timestamp),
+    /// No number of a counter from this one on has been given out.
+    Counter {
+        /// Whose counter.
+        node: NodeId,
+        /// The next number.
+        next: u64,
+    },
+}
+
+const COMMIT: u8 = 1;
+const PREPARE: u8 = 2;
+const COMMITTED: u8 = 3;
+const ABORTED: u8 = 4;
+const FORGET: u8 = 5;
+const CEILING: u8 = 6;
+const COUNTER: u8 = 7;
+
+impl<'a> Record<'a> {
+    /// Appends it to a buffer.
+    pub fn write(&self, buffer: &mut Vec<u8>) {
+        let mut writer = Writer(buffer);
+        match self {
+            Record::Commit { txn, at, operations } => {
+                writer.byte(COMMIT).txn(*txn).timestamp(*at).bytes(operations.bytes());
+            }
+            Record::Prepare { txn, at, participants, operations } => {
+                writer.byte(PREPARE).txn(*txn).timestamp(*at);
+                writer.bytes(participants.bytes()).bytes(operations.bytes());
+            }
+            Record::Decide { txn, decision: Decision::Commit(at) } => {
+                writer.byte(COMMITTED).txn(*txn).timestamp(*at);
+            }
+            Record::Decide { txn, decision: Decision::Abort } => {
+                writer.byte(ABORTED).txn(*txn);
+            }
+            Record::Forget { txn } => {
+                writer.byte(FORGET).txn(*txn);
+            }
+            Record::Ceiling(at) => {
+                writer.byte(CEILING).timestamp(*at);
+            }
+            Record::Counter { node, next } => {
+                writer.byte(COUNTER).node(*node).number(*next);
+            }
+        }
+    }
+
+    /// The record that some bytes are.
+    pub fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let before = reader;
+        let record = match reader.byte()? {
+            COMMIT => Record::Commit {
+                txn: reader.txn()?,
+                at: reader.timestamp()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            PREPARE => Record::Prepare {
+                txn: reader.txn()?,
+                at: reader.timestamp()?,
+                participants: Participants::decode(reader.bytes()?)?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            COMMITTED => {
+                Record::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
+            }
+            ABORTED => Record::Decide { txn: reader.txn()?, decision: Decision::Abort },
+            FORGET => Record::Forget { txn: reader.txn()? },
+            CEILING => Record::Ceiling(reader.timestamp()?),
+            COUNTER => Record::Counter { node: reader.node()?, next: reader.number()? },
+            _ => return Err(before.malformed("a record that is not known")),
+        };
+        reader.finish()?;
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::ServerId;
+
+    #[test]
+    fn every_record_comes_back() {
+        let (txn, at) = (TxnId { client: 3, number: 4 }, Timestamp(5));
+        let participants = Participants::encode(&[ServerId(1)]);
+        let participants = Participants::decode(&participants).unwrap();
+        for record in [
+            Record::Commit { txn, at, operations: Operations::NONE },
+            Record::Prepare { txn, at, participants, operations: Operations::NONE },
+            Record::Decide { txn, decision: Decision::Commit(at) },
+            Record::Decide { txn, decision: Decision::Abort },
+            Record::Forget { txn },
+            Record::Ceiling(at),
+            Record::Counter { node: NodeId::default(), next: 700 },
+        ] {
+            let mut bytes = Vec::new();
+            record.write(&mut bytes);
+            assert_eq!(Record::decode(&bytes), Ok(record));
+            for length in 0..bytes.len() {
+                assert!(Record::decode(&bytes[..length]).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Transactions that have voted yes, and how those ended that somebody may
+//! still ask about.
+
+use crate::node::Target;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TxnId};
+use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, WriteOperation};
+
+/// Ends of a client's transactions that are kept: more than it may have
+/// without having told that it knows them.
+const ENDS_MAX: usize = 4096;
+
+/// A [`WriteOperation`] of one's own.
+#[derive(Debug, Clone)]
+enum Change {
+    Put(Key, Box<[u8]>),
+    Delete(Key),
+    DeleteRange(KeyRange),
+    Guard(KeyRange),
+    Link(Key, NodeId),
+    Unlink(Key),
+    Set(u16, Option<Box<[u8]>>),
+    Create(NewNode),
+    Drop,
+    Move(KeyRange, NodeId),
+    Reshape(NewNode),
+}
+
+/// An operation that waits for its transaction's end.
+#[derive(Debug, Clone)]
+pub(crate) struct Planned {
+    pub(crate) node: NodeId,
+    change: Change,
+    /// It is done if the transaction commits before this, for then the cell
+    /// moved to another node, where it is done in any case.
+    until: Timestamp,
+}
+
+impl Planned {
+    pub(crate) fn new(operation: &Operation<'_>) -> Planned {
+        let change = match &operation.write {
+            WriteOperation::Put { key, value, .. } => Change::Put((*key).into(), (*value).into()),
+            WriteOperation::Delete { key, .. } => Change::Delete((*key).into()),
+            WriteOperation::DeleteRange(range) => Change::DeleteRange(range.clone()),
+            WriteOperation::Guard(range) => Change::Guard(range.clone()),
+            WriteOperation::Link { key, child } => Change::Link((*key).into(), *child),
+            WriteOperation::Unlink { key } => Change::Unlink((*key).into()),
+            WriteOperation::Set(attribute) => Change::Set(attribute.id, attribute.value.map(Into::into)),
+            WriteOperation::Create(new) => Change::Create(new.clone()),
+            WriteOperation::Drop => Change::Drop,
+            WriteOperation::Move { range, to } => Change::Move(range.clone(), *to),
+            WriteOperation::Reshape(new) => Change::Reshape(new.clone()),
+        };
+        Planned { node: operation.node, change, until: Timestamp::MAX }
+    }
+
+    /// As an operation, if it is to be done at all by a transaction that
+    /// commits at this time, where no snapshot below `low` is read any more.
+    pub(crate) fn operation(&self, at: Timestamp, low: Timestamp) -> Option<WriteOperation<'_>> {
+        (at < self.until && low < self.until).then(|| self.write())
+    }
+
+    fn write(&self) -> WriteOperation<'_> {
+        let expect = Expect::Any;
+        match &self.change {
+            Change::Put(key, value) => WriteOperation::Put { key, value, expect },
+            Change::Delete(key) => WriteOperation::Delete { key, expect },
+            Change::DeleteRange(range) => WriteOperation::DeleteRange(range.clone()),
+            Change::Guard(range) => WriteOperation::Guard(range.clone()),
+            Change::Link(key, child) => WriteOperation::Link { key, child: *child },
+            Change::Unlink(key) => WriteOperation::Unlink { key },
+            Change::Set(id, value) => WriteOperation::Set(Attribute { id: *id, value: value.as_deref() }),
+            Change::Create(new) => WriteOperation::Create(new.clone()),
+            Change::Drop => WriteOperation::Drop,
+            Change::Move(range, to) => WriteOperation::Move { range: range.clone(), to: *to },
+            Change::Reshape(new) => WriteOperation::Reshape(new.clone()),
+        }
+    }
+
+    /// What it will change.
+    pub(crate) fn target(&self) -> Target {
+        Target::of(&self.write())
+    }
+
+    /// What it becomes in a node to which a range moves at some time.
+    fn moved(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) -> Option<Planned> {
+        let change = match &self.change {
+            Change::Put(key, _) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)
+                if range.contains(key) && self.until == Timestamp::MAX =>
+            {
+                let change = self.change.clone();
+                self.until = at;
+                change
+            }
+            Change::DeleteRange(own) if own.meets(range) => Change::DeleteRange(own.intersection(range)),
+            Change::Guard(own) if own.meets(range) => Change::Guard(own.intersection(range)),
+            _ => return None,
+        };
+        Some(Planned { node: to, change, until: Timestamp::MAX })
+    }
+}
+
+/// A transaction that has voted yes here.
+#[derive(Debug, Clone)]
+pub(crate) struct Voted {
+    /// Not before this it commits.
+    pub(crate) at: Timestamp,
+    /// Everyone who takes part, in order.
+    pub(crate) participants: Vec<ServerId>,
+    pub(crate) planned: Vec<Planned>,
+    /// The votes that recovery has learned.
+    pub(crate) yes: Vec<(ServerId, Timestamp)>,
+}
+
+impl Voted {
+    /// Takes note that cells of a node move.
+    pub(crate) fn moved(&mut self, at: Timestamp, from: NodeId, range: &KeyRange, to: NodeId) {
+        let here = self.planned.iter_mut().filter(|planned| planned.node == from);
+        let there: Vec<Planned> = here.filter_map(|planned| planned.moved(at, range, to)).collect();
+        self.planned.extend(there);
+    }
+}
+
+/// One client's transactions of this server alone.
+#[derive(Debug, Default)]
+struct Client {
+    /// It knows how all up to this one ended.
+    known: u64,
+    /// The newest commits, in the order of their numbers almost always.
+    commits: VecDeque<(u64, Timestamp)>,
+    /// Those that are not to happen any more.
+    given_up: Vec<u64>,
+    /// When it was last heard of.
+    heard_ms: u64,
+}
+
+/// How transactions ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    clients: FxHashMap<u64, Client>,
+    /// Of several servers.
+    decided: FxHashMap<TxnId, Decision>,
+}
+
+impl Ends {
+    /// A transaction of this server alone has committed.
+    pub(crate) fn committed(&mut self, txn: TxnId, at: Timestamp, now_ms: u64) {
+        let client = self.clients.entry(txn.client).or_default();
+        client.heard_ms = client.heard_ms.max(now_ms);
+        if client.commits.len() == ENDS_MAX {
+            let oldest = client.commits.pop_front();
+            client.known = client.known.max(oldest.map_or(0, |(number, _)| number));
+        }
+        client.commits.push_back((txn.number, at));
+    }
+
+    /// The end of a transaction of this server alone; `None` where it has not
+    /// ended, `Some(None)` where it is not known any more.
+    pub(crate) fn of_one(&self, txn: TxnId) -> Option<Option<Decision>> {
+        let client = self.clients.get(&txn.client)?;
+        let commit = client.commits.iter().rev().find(|(number, _)| *number == txn.number);
+        match commit {
+            Some((_, at)) => Some(Some(Decision::Commit(*at))),
+            None if client.given_up.contains(&txn.number) => Some(Some(Decision::Abort)),
+            None if txn.number <= client.known => Some(None),
+            None => None,
+        }
+    }
+
+    /// A transaction that has not ended is not to happen.
+    pub(crate) fn give_up(&mut self, txn: TxnId, now_ms: u64) {
+        let client = self.clients.entry(txn.client).or_default();
+        client.heard_ms = client.heard_ms.max(now_ms);
+        if client.given_up.len() == ENDS_MAX {
+            client.known = client.known.max(client.given_up.remove(0));
+        }
+        client.given_up.push(txn.number);
+    }
+
+    /// A client knows how all its transactions up to a number ended.
+    pub(crate) fn known(&mut self, client: u64, number: u64, now_ms: u64) {
+        let client = self.clients.entry(client).or_default();
+        client.heard_ms = client.heard_ms.max(now_ms);
+        if number <= client.known {
+            return;
+        }
+        client.known = number;
+        client.commits.retain(|(commit, _)| *commit > number);
+        client.given_up.retain(|given_up| *given_up > number);
+    }
+
+    /// Forgets clients that were not heard of for so long.
+    pub(crate) fn expire(&mut self, before_ms: u64) {
+        self.clients.retain(|_, client| client.heard_ms >= before_ms);
+    }
+
+    /// How a transaction of several servers ended.
+    pub(crate) fn of_several(&self, txn: TxnId) -> Option<Decision> {
+        self.decided.get(&txn).copied()
+    }
+
+    pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision) {
+        self.decided.insert(txn, decision);
+    }
+
+    pub(crate) fn forget(&mut self, txn: TxnId) -> bool {
+        self.decided.remove(&txn).is_some()
+    }
+}
