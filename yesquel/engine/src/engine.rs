@@ -519,6 +519,9 @@ impl Engine {
                 for planned in &voted.planned {
                     if let Some(write) = planned.operation(at, low) {
                         self.apply_operation(at, planned.node, &write);
+                        if let Some((key, moved_at)) = planned.moved_away() {
+                            self.store.change(planned.node, |node| node.end_at(moved_at, key));
+                        }
                     }
                 }
             }
@@ -631,6 +634,11 @@ impl Engine {
         for txn in late {
             self.recover(now, txn, effects);
         }
+    }
+
+    /// Looks through all nodes and says what is wrong, for tests.
+    pub fn audit(&self) -> Result<(), String> {
+        self.store.audit(self.snapshots.low())
     }
 
     /// Has the participants of an undecided transaction asked.

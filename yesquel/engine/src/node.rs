@@ -165,10 +165,6 @@ impl Node {
         seen.and_then(|(_, shape)| shape.as_ref())
     }
 
-    pub(crate) fn cells(&self) -> &[Cell] {
-        &self.cells
-    }
-
     /// Bytes of its cells.
     pub(crate) fn memory(&self) -> usize {
         self.memory
@@ -348,6 +344,16 @@ impl Node {
         }
     }
 
+    /// Ends a cell at the time at which it moved away, if it was written below
+    /// that after it had moved.
+    pub(crate) fn end_at(&mut self, at: Timestamp, key: &[u8]) {
+        if let Ok(position) = self.find(key)
+            && self.cells[position].at() < at
+        {
+            self.put(at, key, None);
+        }
+    }
+
     pub(crate) fn delete_range(&mut self, at: Timestamp, range: &KeyRange) {
         for position in self.covered(range) {
             let cell = &mut self.cells[position];
@@ -434,6 +440,41 @@ impl Node {
             || self.shape().is_none()
             || !self.marks.is_empty()
             || self.cells.iter().any(Cell::has_garbage)
+    }
+
+    /// Says what is wrong with it: what nobody sees may be there only if the
+    /// node is in the queue.
+    pub(crate) fn audit(&self, low: Timestamp) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("node {}: {what}", self.id));
+        if self.memory != self.cells.iter().map(Cell::memory).sum::<usize>() {
+            return wrong("its memory is not that of its cells");
+        }
+        if !self.cells.is_sorted_by(|a, b| a.key() < b.key()) {
+            return wrong("its cells are out of order");
+        }
+        if !self.marks.iter().is_sorted_by_key(|mark| mark.at) {
+            return wrong("its marks are out of order");
+        }
+        if self.queued {
+            return Ok(());
+        }
+        if self.has_garbage() {
+            return wrong("it has something to collect and is not queued");
+        }
+        if self.marks.iter().any(|mark| mark.at <= low) {
+            return wrong("it has a mark that nobody needs");
+        }
+        let fence = self.shape().map(|shape| &shape.fence);
+        for cell in &self.cells {
+            if cell.versions().filter(|(at, _)| *at <= low).count() > 1 {
+                return wrong("a cell has versions that nobody sees");
+            }
+            let within = fence.is_some_and(|fence| fence.contains(cell.key()));
+            if cell.at() <= low && (!within || cell.newest().is_none()) {
+                return wrong("it has a cell that nobody sees");
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of what no snapshot from `low` on sees. Returns whether the

@@ -36,7 +36,7 @@ impl Store {
         self.memory
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+    fn iter(&self) -> impl Iterator<Item = &Node> {
         self.slots.iter().flatten().map(|node| &**node)
     }
 
@@ -172,8 +172,18 @@ impl Store {
         }
     }
 
-    /// Nodes that wait to be collected.
-    pub(crate) fn queued(&self) -> usize {
-        self.garbage.len()
+    /// Says what is wrong.
+    pub(crate) fn audit(&self, low: Timestamp) -> Result<(), String> {
+        let memory: usize = self.iter().map(|node| NODE_BYTES + node.memory()).sum();
+        if memory != self.memory {
+            return Err(format!("the nodes take {memory} bytes, not {}", self.memory));
+        }
+        if self.iter().filter(|node| node.queued).count() != self.garbage.len() {
+            return Err("the queue has other nodes than say so".to_owned());
+        }
+        if self.index.len() != self.iter().count() {
+            return Err("the index has other nodes than there are".to_owned());
+        }
+        self.iter().try_for_each(|node| node.audit(low))
     }
 }

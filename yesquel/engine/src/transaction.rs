@@ -78,6 +78,16 @@ impl Planned {
         }
     }
 
+    /// The key, and when its cell moved away, if it did.
+    pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
+        let (Change::Put(key, _) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
+            &self.change
+        else {
+            return None;
+        };
+        (self.until < Timestamp::MAX).then_some((key, self.until))
+    }
+
     /// What it will change.
     pub(crate) fn target(&self) -> Target {
         Target::of(&self.write())

@@ -9,6 +9,8 @@
 //! A seed makes a list of steps; `SEEDS=from..to` chooses seeds. A failing
 //! list is shortened before it is shown.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use std::collections::BTreeMap;
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
@@ -573,7 +575,9 @@ impl Run {
         }
         for (request, mut waits, asked) in std::mem::take(&mut self.parked) {
             waits.retain(|txn| *txn != decided);
-            if waits.is_empty() && let Asked::Commit { writes, .. } = &asked {
+            if waits.is_empty()
+                && let Asked::Commit { writes, .. } = &asked
+            {
                 // It was looked at in the midst of those above, some of which
                 // may now be in its way; it waits if it met one that still is.
                 let met = |other: &Effect| writes.iter().any(|(_, write)| Run::effect_of(write).meets(other));
@@ -768,6 +772,26 @@ impl Run {
     }
 }
 
+impl Run {
+    /// Everybody goes; nothing is left that nobody sees.
+    fn end(&mut self) {
+        while !self.prepared.is_empty() {
+            self.decide(0, self.prepared.len().is_multiple_of(2), 1, false);
+        }
+        assert!(self.parked.is_empty());
+        self.snapshots.clear();
+        self.hold();
+        for _ in 0..10 {
+            self.step(&Step::Time { ms: 50, jump: 0 });
+            self.engine.audit().unwrap();
+        }
+        // All that was written is below the mark now.
+        let written = self.committed.iter().map(|(at, _)| *at).max().unwrap_or_default();
+        assert!(self.engine.oldest_snapshot() >= written);
+        assert_eq!(self.engine.undecided().count(), 0);
+    }
+}
+
 fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Conflict(Conflict::Prepared { .. }) => "prepared",
@@ -785,6 +809,7 @@ fn run(steps: &[Step]) -> Result<(), String> {
         for step in steps {
             run.step(step);
         }
+        run.end();
     });
     outcome.map_err(|panic| match panic.downcast::<String>() {
         Ok(words) => *words,
