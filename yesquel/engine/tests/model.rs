@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, CellValue, Decision, Direction, Expect, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, Scan, Vote, WriteOperation, Writer,
+    Answer, CellValue, Decision, Direction, Ended, Expect, NewNode, NodeKind, Operation, Operations,
+    Participants, Question, Questions, Reply, Request, Scan, Vote, WriteOperation, Writer,
 };
 
 const US: ServerId = ServerId(0);
@@ -81,6 +81,16 @@ enum Step {
         key: u8,
         right: bool,
     },
+    /// Asks how a transaction ended, of this server alone or of both, and
+    /// sends it again.
+    Again {
+        which: usize,
+        several: bool,
+    },
+    /// Asks about a transaction that is yet to come, which then must not.
+    Unborn {
+        several: bool,
+    },
     /// Lets go of a snapshot.
     End {
         snapshot: usize,
@@ -105,7 +115,8 @@ fn steps(seed: u64) -> Vec<Step> {
     let writes = |random: &mut Random| {
         let count = 1 + random.next(3);
         (0..count)
-            .map(|_| match random.next(8) {
+            .map(|_| match random.next(9) {
+                8 => Do::DeleteRange(key(random), 1 + random.next(5) as u8),
                 0..4 => Do::Put(key(random), random.next(200) as u8, expect(random)),
                 4..6 => Do::Delete(key(random), expect(random)),
                 6 => Do::DeleteRange(key(random), random.next(5) as u8),
@@ -115,7 +126,7 @@ fn steps(seed: u64) -> Vec<Step> {
     };
     let count = 20 + random.next(100);
     (0..count)
-        .map(|_| match random.next(40) {
+        .map(|_| match random.next(44) {
             0..6 => Step::Begin,
             6..12 => Step::Read { snapshot: random.next(100) as usize, key: key(random) },
             12..16 => Step::Scan {
@@ -141,6 +152,8 @@ fn steps(seed: u64) -> Vec<Step> {
             }
             34..36 => Step::End { snapshot: random.next(100) as usize },
             36..39 => Step::Time { ms: random.next(80), jump: random.next(2000) as i64 - 1000 },
+            39..42 => Step::Again { which: random.next(100) as usize, several: random.next(2) == 0 },
+            42 => Step::Unborn { several: random.next(2) == 0 },
             _ => Step::Restart,
         })
         .collect()
@@ -187,7 +200,7 @@ struct PreparedTxn {
 enum Asked {
     Read { snapshot: Timestamp, node: NodeId, key: Vec<u8> },
     Scan { snapshot: Timestamp, node: NodeId, scan: Scan },
-    Commit { snapshot: Option<Timestamp>, writes: Vec<(NodeId, Do)> },
+    Commit { txn: TxnId, snapshot: Option<Timestamp>, writes: Vec<(NodeId, Do)> },
 }
 
 struct Run {
@@ -210,6 +223,10 @@ struct Run {
     parked: Vec<(u64, Vec<TxnId>, Asked)>,
     /// The highest time that was given out.
     highest: Timestamp,
+    /// Snapshots below this are from before a restart.
+    restarted_at: Timestamp,
+    /// How transactions ended, of this server alone and of both.
+    ended: [Vec<(TxnId, Decision)>; 2],
 }
 
 fn node(local: u64) -> NodeId {
@@ -247,6 +264,8 @@ impl Run {
             owners: Vec::new(),
             parked: Vec::new(),
             highest: Timestamp::ZERO,
+            restarted_at: Timestamp::ZERO,
+            ended: [Vec::new(), Vec::new()],
         };
         let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
         let at = run.structure(&[Operation { node: node(0), write: create }]);
@@ -522,7 +541,7 @@ impl Run {
                     .collect();
                 assert_eq!(found, seen[..seen.len().min(scan.cells_max as usize)], "{asked:?}");
             }
-            Asked::Commit { snapshot, writes } => {
+            Asked::Commit { txn, snapshot, writes } => {
                 let verdict = self.judge(snapshot.unwrap_or(Timestamp::MAX), writes);
                 match (reply, verdict) {
                     (None, Ok(waits)) => self.park(request, asked.clone(), waits),
@@ -530,6 +549,7 @@ impl Run {
                         assert!(at > self.highest, "{at} is not above {}", self.highest);
                         self.highest = at;
                         let effects = writes.iter().map(|(_, write)| Run::effect_of(write)).collect();
+                        self.ended[0].push((*txn, Decision::Commit(at)));
                         self.commit_in_model(at, effects);
                     }
                     (Some(Reply::Refused { operation, refusal }), Err((number, why))) => {
@@ -642,7 +662,7 @@ impl Run {
                 let operations = Operations::decode(&bytes).unwrap();
                 let txn = self.txn();
                 let request = Request::Commit { txn, snapshot, seen: Timestamp::ZERO, operations };
-                self.ask(&request, Asked::Commit { snapshot, writes });
+                self.ask(&request, Asked::Commit { txn, snapshot, writes });
             }
             Step::Prepare { snapshot, writes } => self.prepare(*snapshot, writes),
             Step::Decide { which, commit, late, recovery } => self.decide(*which, *commit, *late, *recovery),
@@ -661,7 +681,12 @@ impl Run {
                 // Nobody answers: those who wait go on waiting.
                 self.effects.asks.clear();
                 assert!(self.replies().is_empty());
+                let held = self.snapshots.iter().filter(|snapshot| **snapshot >= self.restarted_at).min();
+                let low = self.engine.oldest_snapshot();
+                assert!(held.is_none_or(|held| low <= *held), "{low} is above {held:?}, which is held");
             }
+            Step::Again { which, several } => self.again(*which, *several),
+            Step::Unborn { several } => self.unborn(*several),
             Step::Restart => {
                 let mut engine =
                     Engine::new(Settings { grace_ms: 100, recover_after_ms: 50, ..Settings::default() });
@@ -673,6 +698,7 @@ impl Run {
                 self.engine = engine;
                 self.parked.clear();
                 self.now.uptime_ms = 0;
+                self.restarted_at = self.engine.oldest_snapshot();
                 self.hold();
             }
         }
@@ -740,11 +766,62 @@ impl Run {
             let reply = self.effects.replies.iter().position(|reply| reply.asker.request == request).unwrap();
             self.effects.replies.remove(reply);
         }
+        self.ended[1].push((txn, if commit { Decision::Commit(at) } else { Decision::Abort }));
         if commit {
             self.highest = self.highest.max(at);
             self.commit_in_model(at, effects);
         }
         self.unpark(txn);
+    }
+
+    /// Sends nothing that writes, as one who has lost the answer may.
+    fn reply_to(&mut self, request: &Request<'_>) -> Vec<u8> {
+        let number = self.send(request);
+        self.one_reply(number)
+    }
+
+    fn again(&mut self, which: usize, several: bool) {
+        let ended = &self.ended[usize::from(several)];
+        let Some((txn, decision)) = which.checked_rem(ended.len()).map(|which| ended[which]) else { return };
+        let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
+        let (question, again) = if several {
+            let participants = Participants::NONE;
+            let prepare = Request::Prepare { txn, snapshot: None, seen, participants, operations };
+            (Request::Resolve { txn }, prepare)
+        } else {
+            (Request::Outcome { txn }, Request::Commit { txn, snapshot: None, seen, operations })
+        };
+        let reply = self.reply_to(&question);
+        let expected = if several {
+            Reply::Vote(Vote::Decided(decision))
+        } else {
+            Reply::Ended(Ended::Decided(decision))
+        };
+        assert_eq!(Reply::decode(&reply).unwrap(), expected);
+        let reply = self.reply_to(&again);
+        let reply = Reply::decode(&reply).unwrap();
+        match decision {
+            Decision::Commit(at) => {
+                assert!([Reply::Committed(at), Reply::Voted(at)].contains(&reply), "{reply:?}")
+            }
+            Decision::Abort => assert!(given_up(&reply), "{reply:?}"),
+        }
+    }
+
+    fn unborn(&mut self, several: bool) {
+        let txn = self.txn();
+        let question = if several { Request::Resolve { txn } } else { Request::Outcome { txn } };
+        let reply = self.reply_to(&question);
+        let no = [Reply::Vote(Vote::No), Reply::Ended(Ended::Decided(Decision::Abort))];
+        assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
+        let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
+        let request = if several {
+            Request::Prepare { txn, snapshot: None, seen, participants, operations }
+        } else {
+            Request::Commit { txn, snapshot: None, seen, operations }
+        };
+        let reply = self.reply_to(&request);
+        assert!(given_up(&Reply::decode(&reply).unwrap()));
     }
 
     fn split(&mut self, key: &[u8], right: bool) {
@@ -790,6 +867,10 @@ impl Run {
         assert!(self.engine.oldest_snapshot() >= written);
         assert_eq!(self.engine.undecided().count(), 0);
     }
+}
+
+fn given_up(reply: &Reply<'_>) -> bool {
+    matches!(reply, Reply::Refused { refusal: Refusal::GivenUp(_), .. })
 }
 
 fn word(refusal: &Refusal) -> &'static str {
