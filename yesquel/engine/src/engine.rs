@@ -1,18 +1,18 @@
 //! Requests in, replies and log records out.
 
 use crate::{
-    node::{Node, Prepared, Shape, Undecided},
+    answer,
+    node::{Node, Prepared, Undecided},
     record::Record,
     snapshots::Snapshots,
     store::Store,
     transaction::{Ends, Planned, Voted},
 };
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 use yesquel_model::{Clock, Conflict, KeyRange, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{
-    AnswerWriter, CellValue, Decision, Direction, Ended, Malformed, NewNode, NodeKind, Operation, Operations,
-    Participants, Question, Questions, Reply, Request, Scan, Vote, WriteOperation,
+    Decision, Ended, Malformed, NewNode, NodeKind, Operation, Operations, Participants, Questions, Reply,
+    Request, Vote, WriteOperation,
 };
 
 /// How far the ceiling of timestamps is put above the clock, and how near the
@@ -341,7 +341,7 @@ impl Engine {
                     continue;
                 };
                 needs_lsn = needs_lsn.max(node.changed_at_lsn);
-                if let Err(Undecided(txn)) = answer_question(node, snapshot, &question, cells, &mut writer) {
+                if let Err(Undecided(txn)) = answer::write(node, snapshot, &question, cells, &mut writer) {
                     undecided = Some(txn);
                     return;
                 }
@@ -706,68 +706,4 @@ fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
         WriteOperation::Set(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => true,
         WriteOperation::Create(_) => false,
     }
-}
-
-fn answer_question(
-    node: &Node,
-    snapshot: Timestamp,
-    question: &Question<'_>,
-    cells: &mut Vec<u8>,
-    writer: &mut AnswerWriter<'_>,
-) -> Result<(), Undecided> {
-    match question {
-        Question::Lookup { key, .. } => match node.lookup(snapshot, key)? {
-            None => writer.moved(),
-            Some(None) => writer.absent(),
-            Some(Some(value)) => writer.value(value),
-        },
-        Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
-            None => writer.moved(),
-            Some(None) => writer.absent(),
-            Some(Some(value)) => writer.value(value),
-        },
-        Question::Scan { scan, .. } => match node.shape_at(snapshot) {
-            None => writer.moved(),
-            Some(shape) => {
-                cells.clear();
-                let more = write_cells(node, snapshot, shape, scan, cells)?;
-                writer.cells(shape.kind, &shape.fence, more, cells);
-            }
-        },
-    }
-    Ok(())
-}
-
-/// Writes the cells that a scan sees; whether there are more of them.
-fn write_cells(
-    node: &Node,
-    snapshot: Timestamp,
-    shape: &Arc<Shape>,
-    scan: &Scan,
-    buffer: &mut Vec<u8>,
-) -> Result<bool, Undecided> {
-    // Beyond its fence a node may have cells that have moved.
-    let range = scan.range.intersection(&shape.fence);
-    let all = node.scan(snapshot, &range)?;
-    let mut next: Box<dyn Iterator<Item = &crate::cell::Cell>> = match scan.direction {
-        Direction::Up => Box::new(all.iter()),
-        Direction::Down => Box::new(all.iter().rev()),
-    };
-    let seen = next.by_ref().filter_map(|cell| Some((cell.key(), cell.seen_at(snapshot)?)));
-    let (mut count, mut bytes) = (0, 0);
-    for (key, value) in seen {
-        if count >= scan.cells_max || bytes >= scan.bytes_max {
-            return Ok(true);
-        }
-        let value = if value.len() as u64 > scan.value_bytes_max {
-            CellValue::Length(value.len() as u64)
-        } else {
-            bytes += value.len() as u64;
-            CellValue::Bytes(value)
-        };
-        AnswerWriter::cell(buffer, key, value);
-        count += 1;
-        bytes += key.len() as u64;
-    }
-    Ok(false)
 }

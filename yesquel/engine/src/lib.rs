@@ -5,6 +5,7 @@
 //! and the time, and gives replies and records of the log; [`Engine::replay`]
 //! takes records and gives the same state.
 
+mod answer;
 mod cell;
 mod engine;
 mod node;

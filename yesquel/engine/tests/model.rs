@@ -925,7 +925,7 @@ fn every_seed_does_as_the_reference() {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)
     });
-    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..2_000);
+    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..10_000);
     std::panic::set_hook(Box::new(|_| {}));
     let failed = seeds.into_iter().find(|seed| run(&steps(*seed)).is_err());
     let shrunk = failed.map(|seed| shrink(steps(seed)));

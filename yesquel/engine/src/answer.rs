@@ -1,0 +1,71 @@
+//! Answers to questions about one node.
+
+use crate::cell::Cell;
+use crate::node::{Node, Shape, Undecided};
+use yesquel_model::Timestamp;
+use yesquel_wire::{AnswerWriter, CellValue, Direction, Question, Scan};
+
+/// Writes the answer that a snapshot gives. `cells` is a buffer.
+pub(crate) fn write(
+    node: &Node,
+    snapshot: Timestamp,
+    question: &Question<'_>,
+    cells: &mut Vec<u8>,
+    writer: &mut AnswerWriter<'_>,
+) -> Result<(), Undecided> {
+    match question {
+        Question::Lookup { key, .. } => match node.lookup(snapshot, key)? {
+            None => writer.moved(),
+            Some(None) => writer.absent(),
+            Some(Some(value)) => writer.value(value),
+        },
+        Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
+            None => writer.moved(),
+            Some(None) => writer.absent(),
+            Some(Some(value)) => writer.value(value),
+        },
+        Question::Scan { scan, .. } => match node.shape_at(snapshot) {
+            None => writer.moved(),
+            Some(shape) => {
+                cells.clear();
+                let more = write_cells(node, snapshot, shape, scan, cells)?;
+                writer.cells(shape.kind, &shape.fence, more, cells);
+            }
+        },
+    }
+    Ok(())
+}
+
+/// Writes the cells that a scan sees; whether there are more of them.
+fn write_cells(
+    node: &Node,
+    snapshot: Timestamp,
+    shape: &Shape,
+    scan: &Scan,
+    buffer: &mut Vec<u8>,
+) -> Result<bool, Undecided> {
+    // Beyond its fence a node may have cells that have moved.
+    let range = scan.range.intersection(&shape.fence);
+    let all = node.scan(snapshot, &range)?;
+    let mut next: Box<dyn Iterator<Item = &Cell>> = match scan.direction {
+        Direction::Up => Box::new(all.iter()),
+        Direction::Down => Box::new(all.iter().rev()),
+    };
+    let seen = next.by_ref().filter_map(|cell| Some((cell.key(), cell.seen_at(snapshot)?)));
+    let (mut count, mut bytes) = (0, 0);
+    for (key, value) in seen {
+        if count >= scan.cells_max || bytes >= scan.bytes_max {
+            return Ok(true);
+        }
+        let value = if value.len() as u64 > scan.value_bytes_max {
+            CellValue::Length(value.len() as u64)
+        } else {
+            bytes += value.len() as u64;
+            CellValue::Bytes(value)
+        };
+        AnswerWriter::cell(buffer, key, value);
+        count += 1;
+        bytes += key.len() as u64;
+    }
+    Ok(false)
+}
