@@ -69,7 +69,7 @@ fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let faults: Vec<_> = refusals
         .map(|demand| {
             let (store, verb) = (plan.store.name, demand.kind.name());
-            Faults::one(format!("{}: {store} has no {verb}", demand.because)).0.remove(0)
+            Faults::one(format!("{}: {store}, as it is set up, has no {verb}", demand.because)).0.remove(0)
         })
         .collect();
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }

@@ -63,7 +63,8 @@ pub enum QuestionKind {
     Delete,
 }
 
-struct Open<S>(Arc<S>);
+/// A store, and the name that it was asked for by.
+struct Open<S>(Arc<S>, String);
 
 fn selection(fields: &[String]) -> FieldSelection {
     let mut selection = FieldSelection::default();
@@ -76,7 +77,7 @@ async fn exists<C: Client>(
     client: &mut C,
     table: &str,
     key: &str,
-    reply: &mut Reply,
+    (store, reply): (&str, &mut Reply),
 ) -> Result<bool, StoreError> {
     reply.clear();
     let outcome = client.read(table, key, &FieldSelection::default(), reply).await;
@@ -88,7 +89,7 @@ async fn exists<C: Client>(
                 return Err(lost);
             }
             let words = outcome.message.unwrap_or_else(|| status.name().into());
-            Err(StoreError::new("store", format!("reading the record '{key}' fails: {words}")))
+            Err(StoreError::new(store, format!("reading the record '{key}' fails: {words}")))
         }
     }
 }
@@ -110,7 +111,7 @@ impl<S: Store> Session for Open<S> {
         probe(&*self.0, async |client| {
             let (mut reply, mut count) = (Reply::new(), 0);
             for key in keys {
-                count += usize::from(exists(client, table, key, &mut reply).await?);
+                count += usize::from(exists(client, table, key, (&self.1, &mut reply)).await?);
             }
             Ok(count)
         })?
@@ -165,14 +166,14 @@ impl<S: Store> Session for Open<S> {
 
 /// Opens a store by name.
 pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
-    struct Boxed;
+    struct Boxed(String);
     impl Visitor for Boxed {
         type Output = Box<dyn Session>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session> {
-            Box::new(Open(Arc::new(store)))
+            Box::new(Open(Arc::new(store), self.0))
         }
     }
-    serval_stores::open(name, properties, Boxed)
+    serval_stores::open(name, properties, Boxed(name.to_owned()))
 }
 
 /// Merges pairs of several statuses.

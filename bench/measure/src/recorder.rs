@@ -19,8 +19,9 @@ use std::{
 const STATUSES: usize = Status::ALL.len();
 const SLOTS: usize = Metric::COUNT * STATUSES;
 
-/// Different messages kept apart for one thread; a store that puts keys into
-/// its messages must not fill memory. Later ones count as [`OTHER_MESSAGES`].
+/// Different messages of a metric and status kept apart for one thread; a store
+/// that puts keys into its messages must not fill memory, nor hide what ends
+/// otherwise. Later ones count as [`OTHER_MESSAGES`].
 pub const MESSAGES_MAX: usize = 64;
 
 /// What messages beyond [`MESSAGES_MAX`] count as.
@@ -184,9 +185,10 @@ impl RecorderHandle {
     fn record_failure(&self, metric: Metric, outcome: &Outcome) {
         let Some(message) = &outcome.message else { return };
         let mut messages = self.recorder.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = messages.len() >= MESSAGES_MAX;
         let key = (metric, outcome.status, message.clone());
-        if full && !messages.contains_key(&key) {
+        let alike = (metric, outcome.status, Box::default())..;
+        let alike = messages.range(alike).take_while(|((m, s, _), _)| (*m, *s) == (metric, outcome.status));
+        if !messages.contains_key(&key) && alike.count() >= MESSAGES_MAX {
             *messages.entry((metric, outcome.status, OTHER_MESSAGES.into())).or_default() += 1;
         } else {
             *messages.entry(key).or_default() += 1;
@@ -330,5 +332,12 @@ mod tests {
         assert_eq!(messages.len(), MESSAGES_MAX + 1);
         assert_eq!(messages[&(Metric::READ, Status::Error, "no key 0".into())], 2);
         assert_eq!(messages[&(Metric::READ, Status::Error, OTHER_MESSAGES.into())], 10);
+        // Others are told all the same.
+        let gone = Outcome::failed(Status::ServiceUnavailable, "gone");
+        handle.record(Metric::READ, &gone, times(1), AT);
+        handle.record(Metric::INSERT, &Outcome::error("no room"), times(1), AT);
+        let messages = recorder.messages();
+        assert_eq!(messages[&(Metric::READ, Status::ServiceUnavailable, "gone".into())], 1);
+        assert_eq!(messages[&(Metric::INSERT, Status::Error, "no room".into())], 1);
     }
 }

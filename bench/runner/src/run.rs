@@ -483,6 +483,10 @@ impl Conductor<'_> {
                 if ended_by == EndedBy::Count && self.unfinished_units(course) {
                     let in_time = clock::now() < course.end_at.load(Relaxed);
                     ended_by = if in_time { EndedBy::Failed } else { EndedBy::Time };
+                    if in_time {
+                        // It lasted until the last of them left, and no longer.
+                        course.end_at.fetch_min(clock::now(), Relaxed);
+                    }
                 }
                 break;
             }

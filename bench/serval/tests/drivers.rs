@@ -50,7 +50,11 @@ fn what_a_driver_has_not_is_refused_naming_who_asks() {
     let driver = format!("sh -c 'printf \"{welcome}\"; cat >/dev/null'");
     let file = workload("workloade");
     let ran = with_driver(place.path(), &format!("run driver -P {file}"), &driver).expect(2);
-    assert!(ran.stderr.contains("scanproportion=0.95: driver has no SCAN"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("scanproportion=0.95: driver, as it is set up, has no SCAN"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// It reports what was measured, and says what happened.

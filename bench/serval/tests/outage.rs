@@ -61,3 +61,22 @@ fn an_outage_is_seen_and_nothing_is_counted_twice() {
         assert_eq!(by_second.last(), Some(&0), "failures have their second: {by_second:?}");
     }
 }
+
+#[test]
+fn a_load_whose_clients_give_up_lasted_until_they_did() {
+    let place = folder();
+    let here = place.path();
+    let load = "load sqlite -p sqlite.path=s.db -p recordcount=20 -p fieldcount=1 --threads 2";
+    serval(here, load).expect(0);
+    // The keys are there: the first insert of each client fails, and ends it.
+    for limit in ["", " -p maxexecutiontime=3600"] {
+        let again = format!("{load}{limit} -p exporter=json --result again{}", limit.len());
+        serval(here, &again).expect(1);
+        let result = std::fs::read_to_string(here.join(format!("again{}/result.json", limit.len()))).unwrap();
+        let result: serde_json::Value = serde_json::from_str(&result).unwrap();
+        let overall = &result["overall"];
+        assert_eq!(overall["ended_by"], "failed", "{overall}");
+        let lasted = overall["duration_s"].as_f64().unwrap();
+        assert!(lasted < 600.0, "{lasted} s");
+    }
+}

@@ -28,6 +28,7 @@ pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
+mod opening;
 pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -15,6 +15,7 @@
 //! unsigned number, modulo their number. Nothing goes to another server when
 //! one is down.
 
+use crate::opening::{self, Opening};
 use crate::{StoreInfo, json, optional};
 use async_memcached::{
     AsciiProtocol, Client as Driver, Error, ErrorKind, MetaProtocol, MetaValue, Status as Said,
@@ -29,16 +30,12 @@ use std::{
     fmt::Write as _,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::time;
+use tokio::time::{self, Instant};
 
 /// The port of a server whose address has none.
 const PORT: u16 = 11211;
-
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often an update is tried whose record another client changes in
 /// between. Each time somebody else has made progress; so many in a row mean
@@ -327,7 +324,7 @@ impl Store for Memcached {
         let settings = &self.settings;
         let mut links = Vec::with_capacity(settings.addresses.len());
         for server in 0..settings.addresses.len() {
-            links.push(Link { driver: Some(settings.connect(server).await?), retry_at: None });
+            links.push(Link { driver: Some(settings.connect(server).await?), opening: Opening::default() });
         }
         Ok(MemcachedClient {
             settings: Arc::clone(settings),
@@ -350,8 +347,7 @@ fn server_of(key: &str, servers: usize) -> usize {
 /// A connection to one server, which may have to be opened again.
 struct Link {
     driver: Option<Driver>,
-    /// Not before this.
-    retry_at: Option<Instant>,
+    opening: Opening<Driver>,
 }
 
 /// One client with its connections.
@@ -369,16 +365,15 @@ pub struct MemcachedClient {
 /// Takes one step on a connection: waits at most so long, and tells a failure
 /// as an outcome.
 async fn step<T>(
-    timeout: Option<Duration>,
+    limit: Option<Duration>,
+    deadline: Option<Instant>,
     future: impl Future<Output = Result<T, Error>>,
 ) -> Result<Result<T, Said>, Outcome> {
-    let result = match timeout {
-        None => future.await,
-        Some(limit) => time::timeout(limit, future).await.map_err(|_| {
-            let words = format!("connection lost: no answer within {limit:?} (memcached.opTimeoutMillis)");
-            Outcome::failed(Status::ServiceUnavailable, words)
-        })?,
-    };
+    let result = opening::by(deadline, future).await.ok_or_else(|| {
+        let limit = limit.unwrap_or_default();
+        let words = format!("connection lost: no answer within {limit:?} (memcached.opTimeoutMillis)");
+        Outcome::failed(Status::ServiceUnavailable, words)
+    })?;
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(Error::Protocol(said @ (Said::NotStored | Said::Exists | Said::NotFound))) => Ok(Err(said)),
@@ -423,7 +418,12 @@ fn take(item: MetaValue, record: &mut Record) -> Result<(), Outcome> {
 
 impl MemcachedClient {
     /// Sets the key and finds its connection, opened again if it must be.
-    async fn link(&mut self, table: &str, key: &str) -> Result<(&str, &mut Driver), Outcome> {
+    async fn link(
+        &mut self,
+        table: &str,
+        key: &str,
+        deadline: Option<Instant>,
+    ) -> Result<(&str, &mut Driver), Outcome> {
         self.key.clear();
         // Writing to a string cannot fail.
         let _ = write!(self.key, "{table}-{key}");
@@ -431,13 +431,12 @@ impl MemcachedClient {
         let link = &mut self.links[server];
         if link.driver.as_ref().is_none_or(Driver::is_closed) {
             link.driver = None;
-            if let Some(at) = link.retry_at {
-                time::sleep_until(at.into()).await;
-            }
-            link.retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-            let opened = self.settings.connect(server).await;
-            link.driver =
-                Some(opened.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))?);
+            let settings = Arc::clone(&self.settings);
+            let opened = link.opening.wait(|| async move { settings.connect(server).await });
+            let opened = opening::by(deadline, opened).await;
+            let late =
+                || opening::no_connection(self.settings.operation_timeout, "memcached.opTimeoutMillis");
+            link.driver = Some(opened.ok_or_else(late)??);
         }
         let driver = link.driver.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
         Ok((&self.key, driver))
@@ -445,9 +444,10 @@ impl MemcachedClient {
 
     /// Gets the item of a key.
     async fn get(&mut self, table: &str, key: &str, flags: &[&str]) -> Result<MetaValue, Outcome> {
-        let timeout = self.settings.operation_timeout;
-        let (key, driver) = self.link(table, key).await?;
-        let found = step(timeout, driver.meta_get(key, false, None, Some(flags))).await?;
+        let limit = self.settings.operation_timeout;
+        let deadline = opening::deadline(limit);
+        let (key, driver) = self.link(table, key, deadline).await?;
+        let found = step(limit, deadline, driver.meta_get(key, false, None, Some(flags))).await?;
         found.ok().flatten().ok_or(Outcome::NOT_FOUND)
     }
 
@@ -457,10 +457,12 @@ impl MemcachedClient {
         let document = std::mem::take(&mut self.document);
         let flags = [how, &settings.expiration];
         let flags = if settings.expiration.is_empty() { &flags[..1] } else { &flags[..] };
+        let limit = settings.operation_timeout;
+        let deadline = opening::deadline(limit);
         let said = async {
-            let (key, driver) = self.link(table, key).await?;
+            let (key, driver) = self.link(table, key, deadline).await?;
             let writing = driver.meta_set(key, &document[..], false, None, Some(flags));
-            Ok(step(settings.operation_timeout, writing).await?.map(drop))
+            Ok(step(limit, deadline, writing).await?.map(drop))
         }
         .await;
         self.document = document;
@@ -546,10 +548,11 @@ impl Client for MemcachedClient {
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        let timeout = self.settings.operation_timeout;
+        let limit = self.settings.operation_timeout;
+        let deadline = opening::deadline(limit);
         let done = async {
-            let (key, driver) = self.link(table, key).await?;
-            step(timeout, driver.meta_delete(key, false, None, None)).await
+            let (key, driver) = self.link(table, key, deadline).await?;
+            step(limit, deadline, driver.meta_delete(key, false, None, None)).await
         };
         match done.await {
             Ok(Ok(_)) => Outcome::OK,

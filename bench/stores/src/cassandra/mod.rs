@@ -391,7 +391,7 @@ impl Cassandra {
         let mut make_keyspace = format!(
             "CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{'class': 'SimpleStrategy', \
              'replication_factor': {}}}",
-            self.create.map_or(3, |create| create.replication)
+            self.create.map_or(1, |create| create.replication)
         );
         let value_type = self.create.map_or("text", |create| create.value_type);
         let mut make_table =

@@ -2,22 +2,17 @@
 //! opened again after it was lost.
 
 use super::settings::Settings;
+use crate::opening::{self, Opening};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
 use std::{
     cell::{Cell, RefCell},
     error::Error as _,
-    future::Future,
     rc::Rc,
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
 };
 use tokio::{sync::Mutex, time};
 use tonic::{Code, transport::Endpoint};
-
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of the longest answer: what gRPC can count. The driver's own limit of
 /// 4 MiB would refuse scans that the server answers.
@@ -220,8 +215,8 @@ pub(super) struct Seat {
     opened: Cell<u64>,
     /// The member that it is to be opened to.
     member: Cell<usize>,
-    /// One client at a time opens it, and not before this.
-    opening: Mutex<Option<Instant>>,
+    /// One client at a time opens it.
+    opening: Mutex<Opening<(Opened, usize)>>,
 }
 
 impl Seat {
@@ -243,23 +238,16 @@ impl Seat {
         if let Some(found) = there() {
             return Ok(found);
         }
-        let mut retry_at = self.opening.lock().await;
+        let mut opening = self.opening.lock().await;
         if let Some(found) = there() {
             return Ok(found);
         }
-        if let Some(at) = *retry_at {
-            time::sleep_until(at.into()).await;
-        }
-        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-        match self.connector.open_any(self.member.get()).await {
-            Ok((opened, member)) => {
-                self.member.set(member);
-                self.opened.set(self.opened.get() + 1);
-                *self.connection.borrow_mut() = Some(opened.records.clone());
-                Ok((opened.records, self.opened.get()))
-            }
-            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
-        }
+        let (connector, member) = (Arc::clone(&self.connector), self.member.get());
+        let (opened, member) = opening.wait(|| async move { connector.open_any(member).await }).await?;
+        self.member.set(member);
+        self.opened.set(self.opened.get() + 1);
+        *self.connection.borrow_mut() = Some(opened.records.clone());
+        Ok((opened.records, self.opened.get()))
     }
 
     /// Gives a connection up; the next one is to the next member.
@@ -291,12 +279,14 @@ impl Link {
         request: impl AsyncFnOnce(&mut KvClient) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         let limit = self.settings().operation_timeout;
+        let deadline = opening::deadline(limit);
         if self.held.is_none() {
-            self.held = Some(self.seat.connection().await?);
+            let found = opening::by(deadline, self.seat.connection()).await;
+            self.held = Some(found.ok_or_else(|| opening::no_connection(limit, "etcd.operation.timeout"))??);
         }
         let (connection, opened) = self.held.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
         let opened = *opened;
-        let (close, outcome) = match within(limit, request(connection)).await {
+        let (close, outcome) = match opening::by(deadline, request(connection)).await {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(error)) => failure(&error),
             None => {
@@ -312,13 +302,5 @@ impl Link {
             self.seat.close(opened);
         }
         Err(outcome)
-    }
-}
-
-/// What a future brings in this time.
-async fn within<F: Future>(limit: Option<Duration>, future: F) -> Option<F::Output> {
-    match limit {
-        None => Some(future.await),
-        Some(limit) => time::timeout(limit, future).await.ok(),
     }
 }

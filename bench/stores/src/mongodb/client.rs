@@ -1,17 +1,17 @@
 //! The verbs, and the commands that they are.
 
-use super::{Shared, failure::failure};
+use super::{Shared, limit::Limit};
 use futures_util::TryStreamExt;
 use mongodb::{
     Collection,
-    action::Find,
     bson::{
         Binary, Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, raw::CStr, spec::BinarySubtype,
     },
     error::Error,
+    options::FindOptions,
 };
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
-use std::{future::Future, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
 /// The key's field, which MongoDB gives every document.
 pub(super) const KEY: &str = "_id";
@@ -23,12 +23,14 @@ pub struct MongodbClient {
     /// Of the table used last; a workload has one.
     collection: Option<(String, Collection<RawDocumentBuf>)>,
     upsert: bool,
-    timeout: Option<Duration>,
+    limit: Limit,
+    /// What a query fills, which must not borrow from anybody.
+    found: Reply,
 }
 
 impl MongodbClient {
     pub(super) fn new(shared: Rc<Shared>, upsert: bool, timeout: Option<Duration>) -> Self {
-        MongodbClient { shared, collection: None, upsert, timeout }
+        MongodbClient { shared, collection: None, upsert, limit: Limit::new(timeout), found: Reply::new() }
     }
 
     fn collection(&mut self, table: &str) -> Result<Collection<RawDocumentBuf>, Outcome> {
@@ -45,66 +47,57 @@ impl MongodbClient {
         }
     }
 
-    /// Waits for the driver as long as an operation may take. A connection in
-    /// the middle of a command is closed when its operation is dropped.
-    async fn limited<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Outcome> {
-        let result = match self.timeout {
-            None => work.await,
-            Some(limit) => match tokio::time::timeout(limit, work).await {
-                Ok(result) => result,
-                Err(_) => {
-                    let words = format!("no answer within {limit:?} (mongodb.timeout)");
-                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
-                }
-            },
-        };
-        result.map_err(|error| failure(&error))
-    }
-
     /// Moves the documents of a query into the reply; returns how many.
     async fn query(
-        &self,
-        find: Find<'_, RawDocumentBuf>,
-        fields: &FieldSelection,
+        &mut self,
+        collection: Collection<RawDocumentBuf>,
+        filter: Document,
+        options: FindOptions,
         reply: &mut Reply,
     ) -> Result<u64, Outcome> {
-        let find = if fields.is_all() { find } else { find.projection(projection(fields)) };
-        self.limited(async {
-            let mut cursor = find.batch().await?;
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let work = async move {
+            let mut cursor = collection.find(filter).with_options(options).batch().await?;
             let mut count = 0;
             while let Some(batch) = cursor.try_next().await? {
                 for document in batch.doc_slices()? {
                     if let RawBsonRef::Document(document) = document? {
-                        take_record(document, reply.begin_record())?;
+                        take_record(document, found.begin_record())?;
                         count += 1;
                     }
                 }
             }
-            Ok(count)
-        })
-        .await
+            Ok((count, found))
+        };
+        let (count, found) = self.limit.wait(work).await?;
+        self.found = std::mem::replace(reply, found);
+        Ok(count)
     }
 
     async fn try_update(&mut self, table: &str, key: &str, fields: &Record) -> Result<u64, Outcome> {
         let collection = self.collection(table)?;
         if fields.is_empty() {
             // There is nothing to set; whether the record is there is still told.
-            let find = collection.find(doc! { KEY: key }).projection(doc! { KEY: 1 }).limit(-1);
-            return self.query(find, &FieldSelection::default(), &mut Reply::new()).await;
+            let mut options = one(&FieldSelection::default());
+            options.projection = Some(doc! { KEY: 1 });
+            return self.query(collection, doc! { KEY: key }, options, &mut Reply::new()).await;
         }
         let set: Document = fields.iter().map(|(name, value)| (name.to_owned(), binary(value))).collect();
-        let update = collection.update_one(doc! { KEY: key }, doc! { "$set": set });
-        Ok(self.limited(update.into_future()).await?.matched_count)
+        let filter = doc! { KEY: key };
+        let update = async move { collection.update_one(filter, doc! { "$set": set }).await };
+        Ok(self.limit.wait(update).await?.matched_count)
     }
 
     async fn try_insert(&mut self, table: &str, key: &str, record: &Record) -> Result<(), Outcome> {
         let collection = self.collection(table)?;
         let document = document(key, record)?;
         if self.upsert {
-            let replace = collection.replace_one(doc! { KEY: key }, &document).upsert(true);
-            self.limited(replace.into_future()).await.map(drop)
+            let filter = doc! { KEY: key };
+            let replace = async move { collection.replace_one(filter, &document).upsert(true).await };
+            self.limit.wait(replace).await.map(drop)
         } else {
-            self.limited(collection.insert_one(&document).into_future()).await.map(drop)
+            self.limit.wait(async move { collection.insert_one(&document).await }).await.map(drop)
         }
     }
 
@@ -122,17 +115,14 @@ impl MongodbClient {
             return Ok(());
         }
         let collection = self.collection(table)?;
-        self.limited(collection.insert_many(&documents).into_future()).await.map(drop)
+        self.limit.wait(async move { collection.insert_many(&documents).await }).await.map(drop)
     }
 }
 
 impl Client for MongodbClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
         match self.collection(table) {
-            // A negative limit: one answer, and no cursor left open.
-            Ok(collection) => {
-                found(self.query(collection.find(doc! { KEY: key }).limit(-1), fields, reply).await)
-            }
+            Ok(collection) => found(self.query(collection, doc! { KEY: key }, one(fields), reply).await),
             Err(outcome) => outcome,
         }
     }
@@ -161,20 +151,21 @@ impl Client for MongodbClient {
             Ok(collection) => collection,
             Err(outcome) => return outcome,
         };
-        let find = collection
-            .find(doc! { KEY: { "$gte": start_key } })
-            .sort(doc! { KEY: 1 })
-            .limit(i64::try_from(count).unwrap_or(i64::MAX))
-            // One answer, as far as its size allows.
-            .batch_size(count.min(i32::MAX as u64 - 1) as u32);
-        self.query(find, fields, reply).await.err().unwrap_or(Outcome::OK)
+        let mut options = one(fields);
+        options.sort = Some(doc! { KEY: 1 });
+        options.limit = Some(i64::try_from(count).unwrap_or(i64::MAX));
+        // One answer, as far as its size allows.
+        options.batch_size = Some(count.min(i32::MAX as u64 - 1) as u32);
+        let filter = doc! { KEY: { "$gte": start_key } };
+        self.query(collection, filter, options, reply).await.err().unwrap_or(Outcome::OK)
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         let deleted = match self.collection(table) {
             Ok(collection) => {
-                let delete = collection.delete_one(doc! { KEY: key });
-                self.limited(delete.into_future()).await.map(|result| result.deleted_count)
+                let filter = doc! { KEY: key };
+                let delete = async move { collection.delete_one(filter).await };
+                self.limit.wait(delete).await.map(|result| result.deleted_count)
             }
             Err(outcome) => Err(outcome),
         };
@@ -187,6 +178,7 @@ impl Client for MongodbClient {
 
     async fn close(&mut self) -> Outcome {
         self.collection = None;
+        self.limit.close();
         self.shared.leave().await;
         Outcome::OK
     }
@@ -199,6 +191,15 @@ fn found(documents: Result<u64, Outcome>) -> Outcome {
         Ok(_) => Outcome::OK,
         Err(outcome) => outcome,
     }
+}
+
+/// Options of a query for one document.
+fn one(fields: &FieldSelection) -> FindOptions {
+    let mut options = FindOptions::default();
+    // A negative limit: one answer, and no cursor left open.
+    options.limit = Some(-1);
+    options.projection = (!fields.is_all()).then(|| projection(fields));
+    options
 }
 
 /// The fields wanted, and not the key, which comes along unless refused.

@@ -19,6 +19,7 @@
 
 mod client;
 mod failure;
+mod limit;
 mod settings;
 
 use crate::{StoreInfo, optional};

@@ -146,6 +146,9 @@ impl Settings {
         options.driver_info = Some(DriverInfo::builder().name("serval").build());
         let upsert = reader.flag(&UPSERT);
         let timeout = Some(reader.duration(&TIMEOUT)).filter(|timeout| !timeout.is_zero());
+        if timeout.is_some() {
+            options.cmap_event_handler = Some(super::limit::connections());
+        }
         let database = options.default_database.clone().filter(|name| name != "admin");
         let database = database.unwrap_or_else(|| DATABASE.to_owned());
         reader.finish()?;

@@ -2,22 +2,15 @@
 
 use super::link::{Link, Prepared, Server, is_lost, refusal};
 use crate::columns::Quotes;
+use crate::opening::{self, Opening};
 use mysql_async::{Error, Params, Row, Value, prelude::Queryable};
 use serval_model::{
     Client, FieldSelection, Outcome, Record, Reply, Schema, Status, StoreError, java::string_hash,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::time;
+use std::{sync::Arc, time::Duration};
 
 /// How MySQL has names quoted.
 const QUOTES: Quotes = Quotes('`');
-
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Parameters that a statement may have.
 const PARAMETERS_MAX: usize = u16::MAX as usize;
@@ -29,7 +22,7 @@ pub struct MysqlClient {
     /// In the servers' order; `None` while one is lost.
     links: Vec<Option<Link>>,
     /// When each may be opened again.
-    retry_at: Vec<Option<Instant>>,
+    openings: Vec<Opening<Link>>,
     connect_timeout: Duration,
     timeout: Option<Duration>,
     fields: Arc<[String]>,
@@ -50,7 +43,7 @@ impl MysqlClient {
         }
         Ok(MysqlClient {
             servers: Arc::clone(servers),
-            retry_at: vec![None; links.len()],
+            openings: links.iter().map(|_| Opening::default()).collect(),
             links,
             connect_timeout,
             timeout,
@@ -73,17 +66,12 @@ impl MysqlClient {
         if self.links[shard].is_some() {
             return Ok(());
         }
-        if let Some(at) = self.retry_at[shard] {
-            time::sleep_until(at.into()).await;
-        }
-        self.retry_at[shard] = Some(Instant::now() + RECONNECT_PAUSE);
-        match self.servers[shard].connect(self.connect_timeout, Arc::clone(&self.fields)).await {
-            Ok(link) => {
-                self.links[shard] = Some(link);
-                Ok(())
-            }
-            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
-        }
+        let (servers, fields, timeout) =
+            (Arc::clone(&self.servers), Arc::clone(&self.fields), self.connect_timeout);
+        let opening =
+            self.openings[shard].wait(|| async move { servers[shard].connect(timeout, fields).await });
+        self.links[shard] = Some(opening.await?);
+        Ok(())
     }
 
     /// Does something with a server's connection and the statement's text, in
@@ -93,21 +81,18 @@ impl MysqlClient {
         shard: usize,
         work: impl AsyncFnOnce(&mut Link, &str) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
-        self.open(shard).await?;
+        let limit = self.timeout;
+        let deadline = opening::deadline(limit);
+        let opened = opening::by(deadline, self.open(shard)).await;
+        opened.ok_or_else(|| opening::no_connection(limit, "mysql.timeout"))??;
         let Some(link) = &mut self.links[shard] else {
             return Err(Outcome::error("the client is closed"));
         };
         let working = work(link, &self.sql);
-        let result = match self.timeout {
-            None => working.await,
-            Some(limit) => match time::timeout(limit, working).await {
-                Ok(result) => result,
-                Err(_) => {
-                    self.links[shard] = None;
-                    let words = format!("no answer within {limit:?} (mysql.timeout)");
-                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
-                }
-            },
+        let Some(result) = opening::by(deadline, working).await else {
+            self.links[shard] = None;
+            let words = format!("no answer within {:?} (mysql.timeout)", limit.unwrap_or_default());
+            return Err(Outcome::failed(Status::ServiceUnavailable, words));
         };
         result.map_err(|error| {
             if is_lost(&error) {

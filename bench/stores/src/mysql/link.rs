@@ -143,7 +143,13 @@ pub(super) fn refusal(error: &Error) -> Outcome {
         _ => Status::Error,
     };
     let lost = if is_lost(error) && status == Status::ServiceUnavailable { "connection lost: " } else { "" };
-    Outcome::failed(status, format!("{lost}{}", said.message))
+    let words = match said.code {
+        // The server says which, so no two messages would be alike.
+        1062 => "there is a record under this key already".to_owned(),
+        1406 => format!("{} (mysql.value_type says what a new table takes)", said.message),
+        _ => said.message.clone(),
+    };
+    Outcome::failed(status, format!("{lost}{words}"))
 }
 
 /// A statement that a connection has prepared.

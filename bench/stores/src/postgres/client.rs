@@ -6,11 +6,11 @@ use super::{
     sql,
 };
 use crate::json;
+use crate::opening;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{SinkExt, TryStreamExt};
 use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status};
 use std::{error, pin::pin, rc::Rc};
-use tokio::time;
 use tokio_postgres::{
     Error, Row,
     types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
@@ -54,23 +54,22 @@ impl PostgresClient {
             drop(link);
             self.seat.close(opened);
         }
+        let limit = self.seat.server.timeout;
+        let deadline = opening::deadline(limit);
         let (link, opened) = match &self.link {
             Some(link) => link,
-            None => self.link.insert(self.seat.link().await?),
+            None => {
+                let found = opening::by(deadline, self.seat.link()).await;
+                self.link.insert(found.ok_or_else(|| opening::no_connection(limit, "postgres.timeout"))??)
+            }
         };
         let working = async { work(link, &*link.prepared(&self.sql).await?).await };
-        let result = match self.seat.server.timeout {
-            None => working.await,
-            Some(limit) => match time::timeout(limit, working).await {
-                Ok(result) => result,
-                Err(_) => {
-                    link.give_up("another operation of this connection ran into postgres.timeout");
-                    self.seat.close(*opened);
-                    self.link = None;
-                    let words = format!("no answer within {limit:?} (postgres.timeout)");
-                    return Err(Outcome::failed(Status::ServiceUnavailable, words));
-                }
-            },
+        let Some(result) = opening::by(deadline, working).await else {
+            link.give_up("another operation of this connection ran into postgres.timeout");
+            self.seat.close(*opened);
+            self.link = None;
+            let words = format!("no answer within {:?} (postgres.timeout)", limit.unwrap_or_default());
+            return Err(Outcome::failed(Status::ServiceUnavailable, words));
         };
         match result {
             Ok(value) => Ok(value),

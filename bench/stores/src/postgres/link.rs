@@ -1,6 +1,7 @@
 //! Connections: how one is opened, kept with its prepared statements, and
 //! opened again when it is lost.
 
+use crate::opening::Opening;
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
 use std::{
@@ -9,7 +10,7 @@ use std::{
     error::Error as _,
     rc::Rc,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::{sync::Mutex, task::AbortHandle, time};
 use tokio_postgres::{
@@ -18,10 +19,6 @@ use tokio_postgres::{
     types::Type,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
-
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Statements that a connection keeps prepared. A workload uses a handful of
 /// shapes and one more for each field that it may read or update alone.
@@ -280,8 +277,8 @@ pub(super) struct Seat {
     /// Counts openings: a client that failed on an older connection must not
     /// close a newer one.
     opened: Cell<u64>,
-    /// One client at a time opens it, and not before this.
-    opening: Mutex<Option<Instant>>,
+    /// One client at a time opens it.
+    opening: Mutex<Opening<Link>>,
 }
 
 impl Seat {
@@ -292,7 +289,7 @@ impl Seat {
             fields,
             link: RefCell::new(Some(Rc::new(link))),
             opened: Cell::new(1),
-            opening: Mutex::new(None),
+            opening: Mutex::default(),
         }))
     }
 
@@ -302,23 +299,15 @@ impl Seat {
         if let Some(found) = there() {
             return Ok(found);
         }
-        let mut retry_at = self.opening.lock().await;
+        let mut opening = self.opening.lock().await;
         if let Some(found) = there() {
             return Ok(found);
         }
-        if let Some(at) = *retry_at {
-            time::sleep_until(at.into()).await;
-        }
-        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-        match self.server.connect(Arc::clone(&self.fields)).await {
-            Ok(link) => {
-                let link = Rc::new(link);
-                self.opened.set(self.opened.get() + 1);
-                *self.link.borrow_mut() = Some(Rc::clone(&link));
-                Ok((link, self.opened.get()))
-            }
-            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
-        }
+        let (server, fields) = (Arc::clone(&self.server), Arc::clone(&self.fields));
+        let link = Rc::new(opening.wait(|| async move { server.connect(fields).await }).await?);
+        self.opened.set(self.opened.get() + 1);
+        *self.link.borrow_mut() = Some(Rc::clone(&link));
+        Ok((link, self.opened.get()))
     }
 
     /// Takes the connection of this opening away.

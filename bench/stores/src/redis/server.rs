@@ -2,6 +2,7 @@
 //! after it was lost.
 
 use super::INDEX;
+use crate::opening::{self, Opening};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
@@ -11,7 +12,7 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::{sync::Mutex, time};
 
@@ -100,7 +101,7 @@ impl Server {
                  the client (redis.tls.certificate)?"
             }
             _ if error.is_timeout() => {
-                "Nobody answered within redis.timeout: are redis.host and redis.port right, and redis.tls as the \
+                "Nobody answered in time (redis.timeout, redis.operation.timeout): are redis.host and redis.port right, and redis.tls as the \
                  server wants it?"
             }
             _ if error.is_io_error() => {
@@ -149,8 +150,8 @@ pub(super) struct Seat {
     /// How often it has been opened: a client that failed on an older one
     /// must not close a newer one.
     opened: Cell<u64>,
-    /// One client at a time opens it, and not before this.
-    opening: Mutex<Option<Instant>>,
+    /// One client at a time opens it.
+    opening: Mutex<Opening<MultiplexedConnection>>,
 }
 
 impl Seat {
@@ -178,22 +179,15 @@ impl Seat {
         if let Some(found) = there() {
             return Ok(found);
         }
-        let mut retry_at = self.opening.lock().await;
+        let mut opening = self.opening.lock().await;
         if let Some(found) = there() {
             return Ok(found);
         }
-        if let Some(at) = *retry_at {
-            time::sleep_until(at.into()).await;
-        }
-        *retry_at = Some(Instant::now() + RECONNECT_PAUSE);
-        match self.server.connect().await {
-            Ok(connection) => {
-                self.opened.set(self.opened.get() + 1);
-                *self.connection.borrow_mut() = Some(connection.clone());
-                Ok((connection, self.opened.get()))
-            }
-            Err(error) => Err(Outcome::failed(Status::ServiceUnavailable, error.problem)),
-        }
+        let server = self.server.clone();
+        let connection = opening.wait(|| async move { server.connect().await }).await?;
+        self.opened.set(self.opened.get() + 1);
+        *self.connection.borrow_mut() = Some(connection.clone());
+        Ok((connection, self.opened.get()))
     }
 
     /// The outcome of an error; one of the connection closes it.
@@ -202,7 +196,12 @@ impl Seat {
             if self.opened.get() == opened {
                 *self.connection.borrow_mut() = None;
             }
-            return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {error}"));
+            let limit = self.server.connector.operation_timeout.filter(|_| error.is_timeout());
+            let words = match limit {
+                Some(limit) => format!("no answer within {limit:?} (redis.operation.timeout)"),
+                None => error.to_string(),
+            };
+            return Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {words}"));
         }
         let status = match error.code() {
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Status::Forbidden,
@@ -241,7 +240,9 @@ impl Link {
 
     async fn held(&mut self) -> Result<&mut (MultiplexedConnection, u64), Outcome> {
         if self.held.is_none() {
-            self.held = Some(self.seat.connection().await?);
+            let limit = self.seat.server.connector.operation_timeout;
+            let found = opening::by(opening::deadline(limit), self.seat.connection()).await;
+            self.held = Some(found.ok_or_else(|| opening::no_connection(limit, "redis.operation.timeout"))??);
         }
         self.held.as_mut().ok_or_else(|| Outcome::error("no connection"))
     }

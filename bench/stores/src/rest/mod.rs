@@ -73,9 +73,9 @@ pub const UPDATE: Property = Property::serval(
     Kind::Choice(&["put", "patch", "merge"]),
     "How an update is sent: put, as YCSB (the fields given take the whole record's place); patch (PATCH with the fields \
      given, for services that know JSON merge patches); merge (json layout only: GET, then PUT of the record with the \
-     fields given, two requests, between which another client's update can be lost).",
-)
-.default("put");
+     fields given, two requests, between which another client's update can be lost). Without it: put in the data \
+     layout, merge in the json layout, where put would drop the other fields.",
+);
 /// Headers.
 pub const HEADERS: Property = Property::serval(
     "rest.headers",
@@ -196,8 +196,8 @@ pub const INFO: StoreInfo = StoreInfo {
     details: "A read is a GET of rest.url and the key, an insert a POST, an update a PUT, a delete a DELETE; there are no \
               scans. By default keys are URLs and bodies are the field 'data', as YCSB's rest binding has it and \
               workload=rest uses it. With rest.layout=json any workload runs, a record being a JSON object; values \
-              must then be UTF-8. An update by PUT puts the fields given in the place of the whole record: set \
-              rest.update=patch or merge, or writeallfields=true, for records of several fields. What an insert does \
+              must then be UTF-8. An update by PUT puts the fields given in the place of the whole record; in the json \
+              layout it is therefore a GET and a PUT of the whole, unless rest.update says otherwise. What an insert does \
               with a record that is there is the service's affair. 2xx and 304 are OK; 400 BAD_REQUEST; 401, 403 and \
               407 FORBIDDEN; 404 and 410 NOT_FOUND; 405 and 501 NOT_IMPLEMENTED; 408, 429 and 503 \
               SERVICE_UNAVAILABLE; 409 and 412 ERROR; other 4xx BAD_REQUEST; other 5xx, and redirections, which are \
@@ -254,9 +254,10 @@ impl Rest {
             url => Prefix::parse(url).map_err(|problem| reader.fault(&URL, problem)).ok(),
         };
         let layout = if reader.choice(&LAYOUT) == "json" { Layout::Json } else { Layout::Data };
-        let update = match reader.choice(&UPDATE) {
-            "patch" => Update::Patch,
-            "merge" => Update::Merge,
+        let chosen = if reader.given(&UPDATE) { reader.choice(&UPDATE) } else { "" };
+        let update = match (chosen, layout) {
+            ("patch", _) => Update::Patch,
+            ("merge", _) | ("", Layout::Json) => Update::Merge,
             _ => Update::Put,
         };
         if update == Update::Merge && layout == Layout::Data {

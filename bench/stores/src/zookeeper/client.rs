@@ -332,10 +332,17 @@ impl Client for ZookeeperClient {
     }
 
     async fn close(&mut self) -> Outcome {
-        if let Some(session) = self.link.session.take() {
-            link::close(&self.link.settings, session).await;
+        let Some(session) = self.link.session.take() else { return Outcome::OK };
+        match link::close(&self.link.settings, session).await {
+            true => Outcome::OK,
+            false => {
+                let limit = self.link.settings.connect_timeout;
+                let words = format!(
+                    "the session's end was not answered within {limit:?} (zookeeper.connect_timeout)"
+                );
+                Outcome::failed(Status::ServiceUnavailable, words)
+            }
         }
-        Outcome::OK
     }
 }
 

@@ -82,11 +82,10 @@ fn reason(settings: &Settings, error: &Error) -> String {
         (Error::AuthFailed, None) => {
             format!("{error}. The servers want to know their clients: set zookeeper.username and zookeeper.auth=sasl")
         }
-        (Error::NoHosts, _) if settings.tls.is_none() => "no server took the session. Are they ZooKeepers that are \
-            part of a quorum, on a port without TLS (or set zookeeper.tls=true), and do they take so many clients \
-            from one host (maxClientCnxns)?"
+        (Error::NoHosts, _) if settings.tls.is_none() => "no server took the session. Do they run, as parts of a \
+            quorum, on a port without TLS (or zookeeper.tls=true), for so many clients (maxClientCnxns)?"
             .to_owned(),
-        (Error::NoHosts, _) => "no server took the session. Do they talk TLS on this port (secureClientPort), do they \
+        (Error::NoHosts, _) => "no server took the session. Do they run, do they talk TLS on this port (secureClientPort), do they \
             want a certificate (zookeeper.tls_certificate), and do they take so many clients from one host \
             (maxClientCnxns)?"
             .to_owned(),
@@ -185,13 +184,17 @@ pub(super) async fn look_at_root(
     }
 }
 
-/// Ends a session and waits until the server has been told, or for a moment.
-pub(super) async fn close(settings: &Settings, session: Session) {
+/// Ends a session and waits until the server has been told, or for a moment;
+/// whether it was. One that has no connection is left to end by itself.
+pub(super) async fn close(settings: &Settings, session: Session) -> bool {
+    if !is_connected(&session) {
+        return true;
+    }
     let mut states = session.state_watcher();
     drop(session);
     let ended = async { while !states.changed().await.is_terminated() {} };
     // A server that does not hear of it forgets the session by itself.
-    let _ = time::timeout(settings.connect_timeout, ended).await;
+    time::timeout(settings.connect_timeout, ended).await.is_ok()
 }
 
 /// What the first server that answers says of itself; nothing, if it does not

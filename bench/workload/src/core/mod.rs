@@ -460,7 +460,8 @@ impl Workload for CoreWorkload {
         if self.0.phase == Phase::Run && ranged && end > range.end {
             return vec![format!(
                 "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
-                 never chosen. Set operationcount or expectedoperations",
+                 never chosen. Set expectedoperations to more, or operationcount to what is done; proportions that \
+                 do not sum to 1 make the last of them larger than it says",
                 range.end.saturating_sub(range.records),
                 end - range.records,
                 end - range.end,
