@@ -244,7 +244,11 @@ pub fn names(
         .into_iter()
         .filter(near)
         .map(|fault| Fault { problem: format!("{} It is passed to the driver", fault.problem), ..fault });
-    let ignored = |fault: &Fault| fault.problem.contains("has no effect");
+    // What a store of Serval's own makes nothing of may be what the driver's needs.
+    let stores = || serval_stores::STORES.iter().flat_map(|info| info.properties.properties);
+    let of_a_store =
+        |fault: &Fault| stores().any(|own| fault.problem.starts_with(&format!("'{}' ", own.name)));
+    let ignored = |fault: &Fault| fault.problem.contains("has no effect") && !of_a_store(fault);
     (Vec::new(), slips.chain(warnings.into_iter().filter(ignored)).collect())
 }
 

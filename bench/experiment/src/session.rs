@@ -72,24 +72,27 @@ fn selection(fields: &[String]) -> FieldSelection {
     selection
 }
 
-/// Whether a key has a record; the store's words when it cannot say.
-async fn exists<C: Client>(
-    client: &mut C,
-    table: &str,
-    key: &str,
-    (store, reply): (&str, &mut Reply),
-) -> Result<bool, StoreError> {
-    reply.clear();
-    let outcome = client.read(table, key, &FieldSelection::default(), reply).await;
-    match outcome.status {
-        Status::NotFound => Ok(false),
-        _ if outcome.is_ok() => Ok(true),
-        status => {
-            if let Some(lost) = client.lost() {
-                return Err(lost);
+impl<S: Store> Open<S> {
+    /// Whether a key has a record; the store's words when it cannot say.
+    async fn has(
+        &self,
+        client: &mut S::Client,
+        table: &str,
+        key: &str,
+        reply: &mut Reply,
+    ) -> Result<bool, StoreError> {
+        reply.clear();
+        let outcome = client.read(table, key, &FieldSelection::default(), reply).await;
+        match outcome.status {
+            Status::NotFound => Ok(false),
+            _ if outcome.is_ok() => Ok(true),
+            status => {
+                if let Some(lost) = client.lost() {
+                    return Err(self.0.explain(lost));
+                }
+                let words = outcome.message.unwrap_or_else(|| status.name().into());
+                Err(StoreError::new(&self.1, format!("reading the record '{key}' fails: {words}")))
             }
-            let words = outcome.message.unwrap_or_else(|| status.name().into());
-            Err(StoreError::new(store, format!("reading the record '{key}' fails: {words}")))
         }
     }
 }
@@ -111,7 +114,7 @@ impl<S: Store> Session for Open<S> {
         probe(&*self.0, async |client| {
             let (mut reply, mut count) = (Reply::new(), 0);
             for key in keys {
-                count += usize::from(exists(client, table, key, (&self.1, &mut reply)).await?);
+                count += usize::from(self.has(client, table, key, &mut reply).await?);
             }
             Ok(count)
         })?

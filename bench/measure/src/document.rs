@@ -108,7 +108,8 @@ pub struct Overall {
     pub failed: u64,
     /// Operations a second.
     pub throughput: f64,
-    /// How the run ended: `count`, `time`, `interrupted` or `failed`.
+    /// How the run ended: `count`, `time`, `interrupted`, `stopped` (the
+    /// clients had no more to do) or `failed`.
     pub ended_by: String,
     /// CPU seconds that the client used, all threads, in the measured time.
     pub client_cpu_s: f64,

@@ -108,6 +108,12 @@ pub trait Store: Send + Sync + 'static {
         client: usize,
     ) -> impl Future<Output = Result<Self::Client, StoreError>>;
 
+    /// Says more of why the store was lost, which may take a moment: it is
+    /// called when nothing is measured any more.
+    fn explain(&self, lost: StoreError) -> StoreError {
+        lost
+    }
+
     /// Called once when all clients are closed.
     fn finish(&self) -> Result<(), StoreError> {
         Ok(())

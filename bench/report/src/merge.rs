@@ -243,7 +243,7 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
         }
     };
     // The worst end is that of the whole.
-    let ends = ["failed", "interrupted", "time", "count"];
+    let ends = ["failed", "interrupted", "stopped", "time", "count"];
     let ended_by = ends.iter().find(|end| all.iter().any(|o| o.ended_by == **end));
     Overall {
         duration_s,

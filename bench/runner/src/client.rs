@@ -8,7 +8,7 @@ use serval_measure::{
 };
 use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
 use serval_workload::{ClientWorkload, End, Last, Step};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What all clients of a run look at. Instants are of the run's clock.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Course {
     pub(crate) allowance: u64,
     /// Whether the time that comparing data takes is measured.
     pub(crate) verifies: bool,
+    /// A client has left because of a failure.
+    pub(crate) gave_up: AtomicBool,
 }
 
 /// What one client has beside the store.
@@ -105,6 +107,7 @@ impl Seat<'_> {
                 }
             }
             if end.stop {
+                course.gave_up.fetch_or(!end.ok, Relaxed);
                 break;
             }
         }

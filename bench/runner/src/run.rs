@@ -18,7 +18,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::{Duration, SystemTime},
@@ -186,6 +186,9 @@ pub enum EndedBy {
     Interrupted,
     /// The store was lost, the workload failed, or clients stopped for failures.
     Failed,
+    /// The clients had no more to do, before their number of units was done
+    /// or the time was over: a script's `stop()`.
+    Stopped,
 }
 
 impl EndedBy {
@@ -196,6 +199,7 @@ impl EndedBy {
             EndedBy::Time => "time",
             EndedBy::Interrupted => "interrupted",
             EndedBy::Failed => "failed",
+            EndedBy::Stopped => "stopped",
         }
     }
 }
@@ -318,6 +322,10 @@ pub fn run<S: Store>(
     drop(crew);
     let conductor = Conductor { stage: &stage, options: &options, units, slack, recorders, observer };
     let mut record = conductor.conduct(workload.verifies())?;
+    record.lost = record.lost.map(|lost| match lost {
+        Lost::Store(error) => Lost::Store(store.explain(error)),
+        lost => lost,
+    });
     record.slack = slack;
     record.execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
     store.finish()?;
@@ -374,6 +382,7 @@ impl Conductor<'_> {
             schedule,
             allowance,
             verifies,
+            gave_up: AtomicBool::new(false),
         });
         self.observer.started(started);
         let (ended_by, cpu) = self.watch(course);
@@ -482,7 +491,11 @@ impl Conductor<'_> {
                 // have left by now.
                 if ended_by == EndedBy::Count && self.unfinished_units(course) {
                     let in_time = clock::now() < course.end_at.load(Relaxed);
-                    ended_by = if in_time { EndedBy::Failed } else { EndedBy::Time };
+                    ended_by = match (in_time, course.gave_up.load(Relaxed)) {
+                        (false, _) => EndedBy::Time,
+                        (true, true) => EndedBy::Failed,
+                        (true, false) => EndedBy::Stopped,
+                    };
                     if in_time {
                         // It lasted until the last of them left, and no longer.
                         course.end_at.fetch_min(clock::now(), Relaxed);
@@ -585,8 +598,16 @@ impl Conductor<'_> {
         let now = clock::now();
         let end_at = course.end_at.load(Relaxed);
         let (mut in_flight, mut not_started, mut late) = <(Histogram, Histogram, Histogram)>::default();
+        let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
+        // A schedule knows no end; what is beyond the units asked for was
+        // never to be done.
+        let mut left = self.units.map_or(u64::MAX, |units| units.saturating_sub(done));
+        let begun = self.stage.slots.iter().filter(|slot| matches!(slot.seen(), Seen::InFlight(_)));
+        left = left.saturating_sub(begun.count() as u64);
         let mut waiting = |intended: u64, n: u64| {
-            if intended < end_at {
+            let n = n.min(left);
+            if intended < end_at && n > 0 {
+                left -= n;
                 not_started.record_n(end_at - intended, n);
                 late.record_n(end_at - intended, n);
             }

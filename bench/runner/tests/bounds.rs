@@ -287,3 +287,22 @@ fn clients_that_stop_early_have_not_done_all() {
         assert_eq!(go(store, &options).unwrap().ended_by, EndedBy::Failed);
     }
 }
+
+#[test]
+fn no_more_are_unfinished_than_were_to_be_done() {
+    for execution in BOTH {
+        let options = RunOptions {
+            clients: 2,
+            units: Some(50),
+            rate: Some(RateSchedule::parse("100000").unwrap()),
+            arrivals: Arrivals::Uniform,
+            time: Some(Duration::from_millis(40)),
+            grace: Duration::from_millis(20),
+            ..RunOptions::default()
+        };
+        let store = TestStore::new(execution, Answer::NeverFor { client: 1, operation: 3 });
+        let record = go(store, &options).unwrap();
+        let unfinished = record.in_flight.count() + record.not_started.count();
+        assert_eq!(reads(&record) + unfinished, 50, "{} done", reads(&record));
+    }
+}

@@ -652,7 +652,10 @@ fn sequence_table(lua: &Lua, host: &Shared) -> mlua::Result<mlua::Table> {
         }
         if let Some(sequence) = &mut host.sequence {
             sequence.finished = true;
-            sequence.ok &= !matches!(result, Value::Boolean(false));
+            // What it says wins over what became of its operations.
+            if let Value::Boolean(flag) = result {
+                sequence.ok = flag;
+            }
         }
         Ok(())
     })?;

@@ -69,6 +69,8 @@ fn innermost(error: &mlua::Error) -> (String, Option<String>) {
         mlua::Error::MemoryError(_) => ("needs more memory than a script may have".into(), None),
         mlua::Error::BadArgument { cause, .. } => innermost(cause),
         mlua::Error::FromLuaConversionError { from, to, message } => {
+            // By the host's name for it.
+            let to = if to.contains("str") || to == "String" { "a text of UTF-8" } else { to };
             let why = message.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
             (format!("a {from} is given where {to} is wanted{why}"), None)
         }

@@ -170,7 +170,7 @@ fn a_script_reads_what_a_reply_brought() {
     write(place.path(), "test.lua", script);
     let sets = "-p workload=test.lua -p recordcount=20 -p operationcount=50";
     serval(place.path(), &format!("load sqlite {sets}")).expect(0);
-    let ran = serval(place.path(), &format!("run sqlite {sets}")).expect(1);
+    let ran = serval(place.path(), &format!("run sqlite {sets}")).expect(0);
     // The reads of nobody fail as operations; the units are all right.
     assert_eq!(ran.value("[READ], Return=NOT_FOUND,"), 50.0, "{}", ran.stderr);
     assert_eq!(ran.value("[UPDATE], Return=OK,"), 50.0);
@@ -356,4 +356,43 @@ fn the_ready_made_scripts_load_and_run() {
         "{}",
         ran.stdout
     );
+}
+
+#[test]
+fn a_script_that_stops_has_run_as_long_as_it_did() {
+    let script = "operations = { 'read' }\nlocal n = 0\nfunction step() n = n + 1 if n > 30 then stop() return end \
+                  read('k') end";
+    let place = folder();
+    for (number, more) in ["", "-p maxexecutiontime=3600", "-p target=100000"].into_iter().enumerate() {
+        let more = format!("-p operationcount=1000 {more} --result r{number}");
+        run(place.path(), script, &more).expect(0);
+        let text = std::fs::read_to_string(place.path().join(format!("r{number}/result.json"))).unwrap();
+        let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let overall = &result["overall"];
+        assert_eq!(
+            (&overall["ended_by"], &overall["operations"]),
+            (&"stopped".into(), &30.into()),
+            "{overall}"
+        );
+        assert!(overall["duration_s"].as_f64().unwrap() < 600.0, "{overall}");
+    }
+}
+
+#[test]
+fn what_a_sequence_says_of_itself_wins_over_its_operations() {
+    let place = folder();
+    serval(place.path(), "load sqlite -p recordcount=1").expect(0);
+    for (says, failed) in [("true", 0), ("false", 20), ("nil", 20)] {
+        let script = format!(
+            "operations = {{ 'read' }} transactions = {{ 'T' }} check = false\n\
+             function step() transaction('T', function(op) op.read('nobody') return {says} end) end"
+        );
+        write(place.path(), "test.lua", &script);
+        let words =
+            format!("run sqlite -p workload=test.lua -p operationcount=20 -p recordcount=1 --result {says}");
+        serval(place.path(), &words);
+        let text = std::fs::read_to_string(place.path().join(format!("{says}/result.json"))).unwrap();
+        let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(result["overall"]["failed"], failed, "{says}: {}", result["overall"]);
+    }
 }

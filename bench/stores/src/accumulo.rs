@@ -85,7 +85,8 @@ const TABLETS: Property = Property::serval(
 const OPERATION_TIMEOUT: Property = Property::serval(
     "accumulo.timeout",
     Kind::MILLISECONDS,
-    "How long an operation may take, with all that Accumulo's client tries again; then it is SERVICE_UNAVAILABLE.",
+    "How long an operation may take, with all that Accumulo's client tries again; then it is SERVICE_UNAVAILABLE. Where \
+     the whole of Accumulo is away its client waits for ZooKeeper without end: driver.timeout then ends the run.",
 )
 .default("30000")
 .unit("ms");

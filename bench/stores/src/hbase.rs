@@ -113,8 +113,8 @@ const FILTER_VALUE: Property =
 const OPERATION_TIMEOUT: Property = Property::serval(
     "hbase.timeout",
     Kind::MILLISECONDS,
-    "How long an operation may take, with all that HBase's client tries again; then it is SERVICE_UNAVAILABLE. Holds \
-     for hbase.rpc.timeout, hbase.client.operation.timeout, hbase.client.meta.operation.timeout and \
+    "How long an operation may take, with all that HBase's client tries again; then it is SERVICE_UNAVAILABLE. Where the whole \
+     of HBase is away its client also waits for ZooKeeper, some 10 s at a time, which this does not shorten. Holds for hbase.rpc.timeout, hbase.client.operation.timeout, hbase.client.meta.operation.timeout and \
      hbase.client.scanner.timeout.period where they are not set themselves. hbase.client.retries.number=0 turns trying \
      again off.",
 )

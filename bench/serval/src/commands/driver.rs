@@ -67,7 +67,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         stdout(json(&report).as_bytes())?;
     } else {
         let verbs: Vec<&str> = report.capabilities.iter().map(|kind| kind.name()).collect();
-        anstream::println!("driver of '{}' with {}", report.store, verbs.join(", "));
+        let verbs = if verbs.is_empty() { "no verbs".to_owned() } else { verbs.join(", ") };
+        anstream::println!("driver of '{}' with {verbs}", report.store.escape_debug());
         for check in &report.checks {
             let (word, style, why) = shown(&check.verdict);
             let mut line = format!("  {style}{word:<8}{style:#} {}", check.name);

@@ -83,6 +83,11 @@ pub fn check(mut driver: Driver) -> Result<Report, StoreError> {
         bench.all(&local).await
     })?;
     let mut checks = bench.checks;
+    if bench.lost {
+        let verdict = Verdict::Skipped("the driver is lost".into());
+        checks.push(Check { name: "all that would come after", verdict });
+        return Ok(Report { store, capabilities, checks, hop_ns });
+    }
     driver.apart = true;
     let mut bench = Bench::new(&driver, capabilities);
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -112,6 +117,8 @@ struct Bench<'a> {
     used: Vec<String>,
     /// The first service time that cannot be.
     times: Option<String>,
+    /// The driver has broken, so that nothing more can be asked.
+    lost: bool,
 }
 
 fn full(tag: &str) -> Fields {
@@ -187,6 +194,7 @@ impl<'a> Bench<'a> {
             checks: Vec::new(),
             used: Vec::new(),
             times: None,
+            lost: false,
         }
     }
 
@@ -228,6 +236,9 @@ impl<'a> Bench<'a> {
                 if self.needs($name, &$kinds) {
                     let found = self.$case(c).await;
                     self.note($name, found);
+                    if self.is_lost(c) {
+                        return Ok(None);
+                    }
                 }
             };
         }
@@ -247,6 +258,9 @@ impl<'a> Bench<'a> {
         if self.needs(SIDE, &[Insert, Read]) {
             let found = self.side_by_side(local).await;
             self.note(SIDE, found);
+            if self.is_lost(c) {
+                return Ok(None);
+            }
         }
         case!("verbs that it has not are NOT_IMPLEMENTED", [], not_implemented);
         let hop = if self.can(Insert) && self.can(Read) { self.hop(c).await } else { None };
@@ -264,10 +278,19 @@ impl<'a> Bench<'a> {
             Err(error) => Err(error.problem),
         };
         self.note("a client may be opened again", reopened);
-        match client.lost() {
-            Some(error) => Err(error),
-            None => Ok(hop),
+        Ok(if self.is_lost(&client) { None } else { hop })
+    }
+
+    /// Whether the driver is lost. Then the last case is what it was lost at,
+    /// and there are no more.
+    fn is_lost(&mut self, client: &DriverClient) -> bool {
+        let Some(error) = client.lost() else { return false };
+        let words = self.driver.explain(error).problem;
+        if let Some(last) = self.checks.last_mut() {
+            last.verdict = Verdict::Failed(words);
         }
+        self.lost = true;
+        true
     }
 
     /// Clients with pipes of their own, beside each other.
@@ -294,7 +317,7 @@ impl<'a> Bench<'a> {
     async fn insert(&mut self, client: &mut DriverClient, key: &str, fields: &Fields) -> Result<(), String> {
         let start = Instant::now();
         let outcome = client.insert(TABLE, key, &record(fields)).await;
-        let (whole, service) = (start.elapsed(), Duration::from_nanos(client.service_ns));
+        let (whole, service) = (start.elapsed(), Duration::from_nanos(client.service_ns.unwrap_or_default()));
         if outcome.is_ok() && self.times.is_none() && (service.is_zero() || service > whole) {
             self.times =
                 Some(format!("an insert took {whole:?}, of which the driver says {service:?} is service"));
@@ -520,7 +543,9 @@ impl<'a> Bench<'a> {
             if !client.read(TABLE, &key, &all, &mut reply).await.is_ok() {
                 return None;
             }
-            hops.push((start.elapsed().as_nanos() as u64).saturating_sub(client.service_ns));
+            hops.push(
+                (start.elapsed().as_nanos() as u64).saturating_sub(client.service_ns.unwrap_or_default()),
+            );
         }
         hops.sort_unstable();
         hops.get(HOPS / 2).copied()

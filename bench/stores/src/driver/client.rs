@@ -16,7 +16,8 @@ pub struct DriverClient {
     pub(super) slot: u32,
     pub(super) number: u32,
     pub(super) batches: bool,
-    pub(super) service_ns: u64,
+    /// Of the last request, if it was answered.
+    pub(super) service_ns: Option<u64>,
 }
 
 impl DriverClient {
@@ -28,7 +29,7 @@ impl DriverClient {
         reply: &mut Reply,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Outcome {
-        self.service_ns = 0;
+        self.service_ns = None;
         if let Err(TooLong) = self.link.send(self.slot, kind, body) {
             let max = frame::FRAME_MAX >> 20;
             return Outcome::failed(
@@ -43,7 +44,7 @@ impl DriverClient {
         });
         match answered.await {
             Ok((outcome, service_ns)) => {
-                self.service_ns = service_ns;
+                self.service_ns = Some(service_ns);
                 outcome
             }
             Err(broken) => Outcome::failed(Status::ServiceUnavailable, &*broken),
@@ -129,10 +130,10 @@ impl Client for DriverClient {
                 .await;
         }
         // The service time of all of them.
-        let mut service_ns = 0;
+        let mut service_ns = Some(0);
         for (key, record) in records {
             let outcome = self.insert(table, key, record).await;
-            service_ns += self.service_ns;
+            service_ns = service_ns.zip(self.service_ns).map(|(sum, own)| sum + own);
             self.service_ns = service_ns;
             if !outcome.is_ok() {
                 return outcome;
@@ -142,11 +143,12 @@ impl Client for DriverClient {
     }
 
     fn service_ns(&self) -> Option<u64> {
-        Some(self.service_ns)
+        self.service_ns
     }
 
     fn lost(&self) -> Option<StoreError> {
-        Some(self.shared.failed(&self.link.broken()?))
+        // Without its exit and last words: others are being measured.
+        Some(self.shared.broken(&self.link.broken()?))
     }
 
     async fn close(&mut self) -> Outcome {

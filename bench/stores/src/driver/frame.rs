@@ -43,6 +43,8 @@ pub(crate) const CAN_SERVE_APART: u32 = 1 << 6;
 pub(crate) enum Nonsense {
     #[error("a frame of {0} bytes, which is more than {FRAME_MAX} or none")]
     Length(u32),
+    #[error("no frame but text, which begins: {0}")]
+    Prose(String),
     #[error("a frame of type {0}, which nobody sends here")]
     Type(u8),
     #[error("a frame of type {0} that ends before all of it is there")]
@@ -61,6 +63,18 @@ pub(crate) enum Nonsense {
     Version(u16),
     #[error("a greeting that does not begin as this protocol's")]
     Magic,
+}
+
+/// Of a text in the place of frames as much is shown.
+const PROSE_BYTES_MAX: usize = 300;
+
+/// What bytes say, if they are text: a program that prints where it should
+/// speak. No four letters are the length of a frame.
+fn prose(bytes: &[u8]) -> Option<String> {
+    let shown = &bytes[..bytes.len().min(PROSE_BYTES_MAX)];
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    let is_prose = bytes.len() >= 4 && shown.iter().all(is_text);
+    is_prose.then(|| String::from_utf8_lossy(shown).split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Appends a frame. `false`, and nothing appended, if it would be too long.
@@ -308,7 +322,7 @@ impl Frames {
         let Some((length, rest)) = there.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length);
         if length == 0 || length as usize > FRAME_MAX {
-            return Err(Nonsense::Length(length));
+            return Err(prose(there).map_or(Nonsense::Length(length), Nonsense::Prose));
         }
         let length = length as usize;
         if rest.len() < length {
@@ -343,6 +357,17 @@ mod tests {
             }
         }
         Ok(all)
+    }
+
+    #[test]
+    fn text_in_the_place_of_frames_is_quoted() {
+        let text = b"Error occurred during initialization of VM\nToo small maximum heap\n";
+        let mut frames = Frames::default();
+        frames.room()[..text.len()].copy_from_slice(text);
+        frames.filled(text.len());
+        let words = frames.next().unwrap_err().to_string();
+        let expected = "no frame but text, which begins: Error occurred during initialization of VM Too small maximum heap";
+        assert_eq!(words, expected);
     }
 
     #[test]

@@ -33,8 +33,15 @@ pub(crate) struct Ends {
     pub(crate) answers: OwnedFd,
 }
 
-/// Parts of the timeout after which is looked whether anything came.
+/// Parts of the timeout after which is looked whether anything came, at least.
 const LOOKS: u32 = 4;
+
+/// Longest time between two looks, at which it is also seen whether the driver
+/// has exited: what it has started may hold its connections open.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// Whether the driver's process has ended.
+pub(crate) type Exited = Box<dyn Fn() -> bool>;
 
 #[derive(Debug, Default, PartialEq)]
 enum State {
@@ -81,6 +88,7 @@ impl Link {
         ends: Ends,
         timeout: Duration,
         heard: &Rc<Cell<u64>>,
+        exited: Exited,
     ) -> std::io::Result<(Rc<Link>, Worker)> {
         rustix::io::ioctl_fionbio(&ends.answers, true)?;
         rustix::io::ioctl_fionbio(&ends.requests, true)?;
@@ -93,7 +101,10 @@ impl Link {
             frames: Frames::default(),
             writing: Vec::new(),
             written: 0,
-            looks: interval(timeout / LOOKS),
+            looks: interval((timeout / LOOKS).min(LOOK_MAX)),
+            timeout,
+            exited,
+            gone: false,
             heard: Rc::clone(heard),
             heard_before: heard.get(),
             quiet: 0,
@@ -202,7 +213,6 @@ impl Inner {
 }
 
 /// The task that works a link. Ends when the link is broken.
-#[derive(Debug)]
 pub(crate) struct Worker {
     /// Watched for what comes only: a socket watched for room as well wakes
     /// us each time that the driver reads, for nothing.
@@ -216,6 +226,10 @@ pub(crate) struct Worker {
     writing: Vec<u8>,
     written: usize,
     looks: Interval,
+    timeout: Duration,
+    exited: Exited,
+    /// It had exited at the last look. What it said before is read first.
+    gone: bool,
     heard: Rc<Cell<u64>>,
     /// The same at the last look.
     heard_before: u64,
@@ -324,9 +338,15 @@ impl Worker {
             let silent = heard == self.heard_before && self.link.under_way() > 0;
             self.heard_before = heard;
             self.quiet = if silent { self.quiet + 1 } else { 0 };
+            if self.gone && self.link.under_way() > 0 {
+                return Err(
+                    "It has exited, and something that it has started holds its connection open".to_owned()
+                );
+            }
+            self.gone = (self.exited)();
             // The first look may come just after a request.
-            if self.quiet > LOOKS {
-                let timeout = self.looks.period() * LOOKS;
+            let timeout = self.timeout;
+            if self.looks.period() * (self.quiet.saturating_sub(1)) >= timeout {
                 return Err(format!(
                     "It has sent nothing for {timeout:?} (driver.timeout) while {} requests were under way",
                     self.link.under_way()

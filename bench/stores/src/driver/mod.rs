@@ -16,11 +16,11 @@ pub use client::DriverClient;
 
 use crate::StoreInfo;
 use frame::{Answer, Body, CAN_BATCH, CAN_SERVE_APART, Frames, Nonsense, ask, tell};
-use link::{Ends, Link};
+use link::{Ends, Exited, Link};
 use meeting::Meeting;
 use process::{Process, Talk};
 use serval_model::{
-    Client, Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError,
+    Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table},
 };
 use std::{
@@ -130,6 +130,8 @@ struct Running {
     /// Requests of an event loop that ended before their answers came. What
     /// comes next on the connection is theirs.
     abandoned: usize,
+    /// What went wrong on it, if something has.
+    broken: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -151,9 +153,29 @@ impl Shared {
     /// An error of the driver with its exit and last words, for which it is
     /// given a moment.
     fn failed(&self, what: &str) -> StoreError {
+        let what = what.trim_end_matches('.');
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Running(running) if let Some(process) = &running.process => process.failed(what),
-            _ => StoreError::new(format!("driver at '{}'", self.origin.shown()), format!("{what}.")),
+            _ => self.broken(what),
+        }
+    }
+
+    /// The same, at once.
+    fn broken(&self, what: &str) -> StoreError {
+        let which = match &self.origin {
+            Origin::Program(..) => format!("driver '{}'", self.origin.shown()),
+            Origin::Socket(_) => format!("driver at '{}'", self.origin.shown()),
+        };
+        StoreError::new(which, format!("{}.", what.trim_end_matches('.')))
+    }
+
+    /// Whether the driver's process has ended.
+    fn has_exited(&self) -> bool {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Running(running) => {
+                running.process.as_ref().is_some_and(|process| process.exit(Duration::ZERO).is_some())
+            }
+            _ => false,
         }
     }
 }
@@ -262,6 +284,7 @@ impl Driver {
                         prepared: None,
                         lent: false,
                         abandoned: 0,
+                        broken: None,
                     }),
                     Err(what) => {
                         drop(talk);
@@ -279,16 +302,21 @@ impl Driver {
                     prepared: None,
                     lent: false,
                     abandoned: 0,
+                    broken: None,
                 })
             }
         }
     }
 
+    fn exited(&self) -> Exited {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.has_exited())
+    }
+
     fn dial(&self, path: &PathBuf) -> Result<(Talk, Frames, Welcome), StoreError> {
-        let failed =
-            |what: String| StoreError::new(format!("driver at '{}'", path.display()), format!("{what}."));
+        let failed = |what: String| StoreError::new(format!("driver at '{}'", path.display()), what);
         let stream = UnixStream::connect(path).map_err(|error| {
-            failed(format!("Cannot connect to the socket (driver.socket): {error}. Does the driver run"))
+            failed(format!("Cannot connect to the socket (driver.socket): {error}. Does the driver run?"))
         });
         let requests = stream?;
         let answers =
@@ -446,10 +474,17 @@ impl Store for Driver {
         facts
     }
 
+    fn explain(&self, lost: StoreError) -> StoreError {
+        self.shared.failed(&lost.problem)
+    }
+
     fn local(&self) -> Result<Local, StoreError> {
         let failed = |error: std::io::Error| {
             StoreError::new(format!("driver '{}'", self.shared.origin.shown()), error.to_string())
         };
+        if let Some(broken) = self.with(|running| Ok(running.broken.clone()))? {
+            return Err(self.shared.failed(&broken));
+        }
         let (ends, capabilities) = match &self.shared.origin {
             Origin::Program(..) => self.with(|running| {
                 if running.lent || running.abandoned > 0 {
@@ -478,7 +513,7 @@ impl Store for Driver {
             }
         };
         let heard = Rc::default();
-        let (link, worker) = Link::new(ends, self.timeout, &heard).map_err(failed)?;
+        let (link, worker) = Link::new(ends, self.timeout, &heard, self.exited()).map_err(failed)?;
         tokio::task::spawn_local(worker);
         let meeting = if self.apart && capabilities & CAN_SERVE_APART != 0 { Meeting::new() } else { None };
         let batches = capabilities & CAN_BATCH != 0;
@@ -494,7 +529,7 @@ impl Store for Driver {
             shared: Arc::clone(&self.shared),
             number,
             batches: local.batches,
-            service_ns: 0,
+            service_ns: None,
         };
         let place = local.meeting.as_ref().map(|meeting| meeting.place(number)).transpose();
         let place =
@@ -511,7 +546,8 @@ impl Store for Driver {
         let outcome = opening.await;
         if outcome.is_ok() {
             if let Some(place) = place {
-                let met = place.meet().and_then(|ends| Link::new(ends, self.timeout, &local.heard));
+                let met =
+                    place.meet().and_then(|ends| Link::new(ends, self.timeout, &local.heard, self.exited()));
                 let (link, worker) = met.map_err(|error| {
                     let words = format!("It says that client {number} is connected, and is not: {error}");
                     self.shared.failed(&words)
@@ -522,8 +558,8 @@ impl Store for Driver {
             }
             return Ok(client);
         }
-        if let Some(error) = client.lost() {
-            return Err(error);
+        if let Some(broken) = client.link.broken() {
+            return Err(self.shared.failed(&broken));
         }
         let words = outcome.message.unwrap_or_else(|| outcome.status.name().into());
         let name = self.with(|running| Ok(running.welcome.name.clone())).unwrap_or_default();
@@ -550,6 +586,7 @@ impl Drop for Local {
         {
             running.lent = false;
             running.abandoned += self.link.under_way();
+            running.broken = self.link.broken().map(|broken| broken.to_string());
         }
     }
 }

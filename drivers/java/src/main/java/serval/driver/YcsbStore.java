@@ -22,6 +22,9 @@ final class YcsbStore implements Store {
     Class<?> found;
     try {
       found = Class.forName(className);
+    } catch (ExceptionInInitializerError error) {
+      throw new IllegalArgumentException(
+          "the class " + className + " cannot be initialised: " + Worker.words(error.getCause()));
     } catch (ClassNotFoundException | LinkageError error) {
       throw new IllegalArgumentException(
           "the class " + className + " is not on the class path (java.classpath), or needs one that is not: "

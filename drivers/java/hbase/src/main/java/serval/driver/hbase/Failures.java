@@ -46,6 +46,10 @@ final class Failures {
         || error instanceof TableNotFoundException) {
       return Status.BAD_REQUEST;
     }
+    // HBase says so of its ZooKeeper in nothing but words.
+    if (error instanceof DoNotRetryIOException && String.valueOf(error.getMessage()).contains("Zookeeper")) {
+      return Status.SERVICE_UNAVAILABLE;
+    }
     if (error instanceof DoNotRetryIOException && !(error instanceof RetriesExhaustedException)) {
       return Status.ERROR;
     }
