@@ -384,6 +384,38 @@ fn an_operation_without_an_answer_ends_at_its_timeout_and_the_next_goes_on() {
 }
 
 #[test]
+#[allow(clippy::await_holding_lock, reason = "answers are held back while operations wait")]
+fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
+    let Some(space) = Space::new() else { return };
+    let between = Between::new(&space.address, b"x");
+    let store =
+        space.by(&between.address).store(&[("mongodb.timeout", "100ms"), ("mongodb.maxconnections", "1")]);
+    Loop.run(async {
+        let local = store.local().unwrap();
+        let mut first = store.connect(&local, 0).await.unwrap();
+        let mut second = store.connect(&local, 1).await.unwrap();
+        assert_eq!(first.insert(TABLE, "k", &record(&[("field0", b"x")])).await, Outcome::OK);
+        let held = between.hold();
+        for _ in 0..10 {
+            for client in [&mut first, &mut second] {
+                assert_eq!(read(client, "k").await.0.status, Status::ServiceUnavailable);
+            }
+        }
+        drop(held);
+        // One that is still waited behind may be late, and those before it.
+        for client in [&mut first, &mut second] {
+            let mut outcome = Outcome::error("not asked");
+            for _ in 0..4 {
+                outcome = read(client, "k").await.0;
+            }
+            assert_eq!(outcome, Outcome::OK);
+        }
+        assert_eq!(first.close().await, Outcome::OK);
+        assert_eq!(second.close().await, Outcome::OK);
+    });
+}
+
+#[test]
 fn the_clients_of_a_loop_share_a_pool_that_the_last_of_them_closes() {
     let Some(space) = Space::new() else { return };
     let store = space.store(&[("mongodb.maxconnections", "2")]);
