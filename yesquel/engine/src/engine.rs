@@ -5,7 +5,7 @@ use crate::{
     node::{Node, Prepared, Undecided},
     record::Record,
     snapshots::Snapshots,
-    store::Store,
+    store::{NodeLimits, Store},
     transaction::{Ends, Planned, Voted},
 };
 use rustc_hash::FxHashMap;
@@ -41,6 +41,10 @@ pub struct Settings {
     pub ends_kept_ms: u64,
     /// Bytes of memory that nodes may take.
     pub memory_bytes_max: usize,
+    /// Cells of a node beyond which it is to be split.
+    pub node_cells_max: usize,
+    /// Bytes of a node's cells beyond which it is to be split.
+    pub node_bytes_max: usize,
 }
 
 impl Default for Settings {
@@ -52,6 +56,8 @@ impl Default for Settings {
             recover_after_ms: 500,
             ends_kept_ms: 600_000,
             memory_bytes_max: usize::MAX,
+            node_cells_max: 128,
+            node_bytes_max: 64 << 10,
         }
     }
 }
@@ -441,7 +447,8 @@ impl Engine {
                 voted.moved(at, node, range, *to);
             }
         }
-        self.store.apply(at, self.lsn, node, write);
+        let Settings { node_cells_max: cells_max, node_bytes_max: bytes_max, .. } = self.settings;
+        self.store.apply((at, self.lsn), NodeLimits { cells_max, bytes_max }, node, write);
     }
 
     fn prepare(
@@ -634,6 +641,12 @@ impl Engine {
         for txn in late {
             self.recover(now, txn, effects);
         }
+    }
+
+    /// Nodes that have grown too large since this was asked last, for whoever
+    /// splits them.
+    pub fn take_full(&mut self) -> Vec<NodeId> {
+        self.store.take_full()
     }
 
     /// Looks through all nodes and says what is wrong, for tests.

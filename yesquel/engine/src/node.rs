@@ -2,6 +2,7 @@
 //! transaction, and how operations change it.
 
 use crate::cell::{Cell, prefix_of};
+use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, Timestamp, TxnId};
 use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
@@ -137,6 +138,8 @@ pub(crate) struct Node {
     pub(crate) changed_at_lsn: u64,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
+    /// Whether it was told that it is too large.
+    pub(crate) told_full: bool,
 }
 
 impl Node {
@@ -151,6 +154,7 @@ impl Node {
             memory: 0,
             changed_at_lsn: 0,
             queued: false,
+            told_full: false,
         }
     }
 
@@ -168,6 +172,12 @@ impl Node {
     /// Bytes of its cells.
     pub(crate) fn memory(&self) -> usize {
         self.memory
+    }
+
+    /// Whether it is to be split: it has too many cells, or several that are
+    /// too large together.
+    pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
+        self.cells.len() > limits.cells_max || (self.memory > limits.bytes_max && self.cells.len() > 1)
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {

@@ -7,6 +7,13 @@ use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::WriteOperation;
 
+/// How large a node may grow before it is to be split.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeLimits {
+    pub(crate) cells_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
 /// Memory that a node takes beside its cells, about.
 const NODE_BYTES: usize = 512;
 
@@ -20,6 +27,8 @@ pub(crate) struct Store {
     memory: usize,
     /// Nodes with something to collect, each once, since when.
     garbage: VecDeque<(Timestamp, NodeId)>,
+    /// Nodes that want to be split.
+    full: Vec<NodeId>,
 }
 
 impl Store {
@@ -77,7 +86,13 @@ impl Store {
     /// Does what a committed operation says, as record `lsn` of the log.
     /// Operations on nodes that there are not do nothing: they were checked
     /// when they were new.
-    pub(crate) fn apply(&mut self, at: Timestamp, lsn: u64, id: NodeId, write: &WriteOperation<'_>) {
+    pub(crate) fn apply(
+        &mut self,
+        (at, lsn): (Timestamp, u64),
+        limits: NodeLimits,
+        id: NodeId,
+        write: &WriteOperation<'_>,
+    ) {
         match write {
             WriteOperation::Create(new) => {
                 let mut node = Node::new(id, at, new);
@@ -121,10 +136,15 @@ impl Store {
             };
             let queue = garbage && !node.queued;
             node.queued |= garbage;
-            queue
+            let full = !node.told_full && node.is_full(limits);
+            node.told_full |= full;
+            (queue, full)
         });
-        if queue == Some(true) {
+        if let Some((true, _)) = queue {
             self.garbage.push_back((at, id));
+        }
+        if let Some((_, true)) = queue {
+            self.full.push(id);
         }
     }
 
@@ -170,6 +190,13 @@ impl Store {
                 _ => {}
             }
         }
+    }
+
+    /// Nodes that have grown too large since this was asked last.
+    pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
+        let mut full = std::mem::take(&mut self.full);
+        full.retain(|id| self.change(*id, |node| node.told_full = false).is_some());
+        full
     }
 
     /// Says what is wrong.

@@ -1,0 +1,202 @@
+//! The commit, run by the client: one round trip where one server takes part,
+//! two phases where several do.
+
+use crate::{Client, Error};
+use std::collections::BTreeMap;
+use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_transport::Transport;
+use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Vote};
+
+/// Why a transaction did not commit, or may not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// A server refused; nothing was done.
+    #[error("{refusal}")]
+    Refused {
+        /// The server.
+        server: ServerId,
+        /// Which of its operations, counted from zero, if it was one.
+        operation: Option<u64>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Something failed before the end was sure; nothing was done, or nothing
+    /// will be.
+    #[error("{0}; the transaction was rolled back")]
+    Failed(Error),
+    /// It is not known, and cannot be found out, whether it was done.
+    #[error("{0}; whether the transaction was done is not known")]
+    Unknown(Error),
+}
+
+/// What a transaction writes, by server.
+#[derive(Debug, Clone, Default)]
+pub struct Writes {
+    servers: BTreeMap<ServerId, (Vec<u8>, Option<NodeId>)>,
+}
+
+impl Writes {
+    /// Nothing yet.
+    pub fn new() -> Writes {
+        Writes::default()
+    }
+
+    /// Adds an operation; those on one server are done in their order.
+    pub fn push(&mut self, operation: &Operation<'_>) {
+        let (bytes, last) = self.servers.entry(operation.node.server).or_default();
+        Operations::push(bytes, last, operation);
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+}
+
+/// What a server says of its vote.
+enum Ballot {
+    Yes(Timestamp),
+    Decided(Decision),
+}
+
+fn given_up(server: ServerId, txn: TxnId) -> CommitError {
+    CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
+}
+
+fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
+    match Reply::decode(bytes).map_err(|malformed| CommitError::Unknown(malformed.into()))? {
+        Reply::Voted(vote) => Ok(Ballot::Yes(vote)),
+        Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
+        _ => Err(CommitError::Unknown(Error::Unfit)),
+    }
+}
+
+/// Times that the end of a transaction is asked for after a lost answer.
+const OUTCOME_ATTEMPTS_MAX: usize = 3;
+
+impl<T: Transport> Client<T> {
+    /// Commits what was read at a snapshot and is written now. Returns when it
+    /// happened; the latest time known if nothing is written.
+    pub async fn commit(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+    ) -> Result<Timestamp, CommitError> {
+        let mut servers = writes.servers.iter();
+        let at = match (servers.next(), servers.next()) {
+            (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
+            (Some((server, (bytes, _))), None) => self.commit_at_one(*server, snapshot, bytes).await?,
+            _ => self.commit_at_several(snapshot, writes).await?,
+        };
+        self.saw(at);
+        Ok(at)
+    }
+
+    async fn commit_at_one(
+        &self,
+        server: ServerId,
+        snapshot: Option<Timestamp>,
+        bytes: &[u8],
+    ) -> Result<Timestamp, CommitError> {
+        let failed = CommitError::Failed;
+        let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
+        let txn = self.txn();
+        let request = Request::Commit { txn, snapshot, seen: self.seen(), operations };
+        let bytes = match self.call(server, &request).await {
+            Ok(bytes) => bytes,
+            Err(lost) => return self.find_out(server, txn, lost.into()).await,
+        };
+        match Reply::decode(&bytes) {
+            Ok(Reply::Committed(at)) => Ok(at),
+            Ok(Reply::Refused { operation, refusal }) => {
+                Err(CommitError::Refused { server, operation, refusal })
+            }
+            Ok(_) => Err(CommitError::Unknown(Error::Unfit)),
+            Err(malformed) => Err(CommitError::Unknown(malformed.into())),
+        }
+    }
+
+    /// Asks how a transaction ended whose answer was lost. The server gives it
+    /// up if it has not seen it.
+    async fn find_out(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Timestamp, CommitError> {
+        for _ in 0..OUTCOME_ATTEMPTS_MAX {
+            let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
+            return match Reply::decode(&bytes) {
+                Ok(Reply::Ended(Ended::Decided(Decision::Commit(at)))) => Ok(at),
+                Ok(Reply::Ended(Ended::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
+                _ => Err(CommitError::Unknown(error)),
+            };
+        }
+        Err(CommitError::Unknown(error))
+    }
+
+    /// Asks for a vote whose answer was lost. A server that has not voted now
+    /// votes no.
+    async fn ask_for_vote(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Ballot, CommitError> {
+        for _ in 0..OUTCOME_ATTEMPTS_MAX {
+            let Ok(bytes) = self.call(server, &Request::Resolve { txn }).await else { continue };
+            return match Reply::decode(&bytes) {
+                Ok(Reply::Vote(Vote::Yes { at, .. })) => Ok(Ballot::Yes(at)),
+                Ok(Reply::Vote(Vote::No)) => Err(given_up(server, txn)),
+                Ok(Reply::Vote(Vote::Decided(decision))) => Ok(Ballot::Decided(decision)),
+                _ => Err(CommitError::Unknown(error)),
+            };
+        }
+        Err(CommitError::Unknown(error))
+    }
+
+    async fn commit_at_several(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+    ) -> Result<Timestamp, CommitError> {
+        let txn = self.txn();
+        let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
+        let participants = Participants::encode(&servers);
+        let failed = |error: Error| CommitError::Failed(error);
+        let participants =
+            Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
+        let (mut at, mut refused) = (Timestamp::ZERO, None);
+        for (server, (bytes, _)) in &writes.servers {
+            let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
+            let request = Request::Prepare { txn, snapshot, seen: self.seen(), participants, operations };
+            let vote = match self.call(*server, &request).await {
+                Ok(bytes) => voted(*server, &bytes),
+                // It may have voted yes, and then that counts.
+                Err(lost) => self.ask_for_vote(*server, txn, lost.into()).await,
+            };
+            match vote {
+                Ok(Ballot::Yes(vote)) => {
+                    self.saw(vote);
+                    at = at.max(vote);
+                }
+                // Recovery was faster.
+                Ok(Ballot::Decided(Decision::Commit(at))) => return Ok(at),
+                Ok(Ballot::Decided(Decision::Abort)) => {
+                    refused = Some(given_up(*server, txn));
+                    break;
+                }
+                // Nobody may say how it ends who does not know all votes.
+                Err(error @ CommitError::Unknown(_)) => return Err(error),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let decision = if refused.is_none() { Decision::Commit(at) } else { Decision::Abort };
+        // From here on the votes alone say how it ended; whoever does not hear
+        // it now finds it out by them.
+        let mut all_know = true;
+        for server in &servers {
+            all_know &= self.call(*server, &Request::Decide { txn, decision }).await.is_ok();
+        }
+        if all_know {
+            for server in &servers {
+                // Whoever does not hear it remembers for longer.
+                let _ = self.call(*server, &Request::Forget { txn }).await;
+            }
+        }
+        refused.map_or(Ok(at), Err)
+    }
+}

@@ -1,0 +1,130 @@
+//! Transactions over nodes: snapshot reads, and a commit that the client runs.
+//!
+//! `docs/yesquel/commit.md` has the protocol and why it is safe. What is here
+//! knows nodes and not trees; it buffers nothing but what a commit needs.
+
+mod commit;
+mod counters;
+
+pub use commit::{CommitError, Writes};
+pub use counters::{Counters, Counts};
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use thiserror::Error;
+use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_transport::{Lost, Transport};
+use yesquel_wire::{Answers, Malformed, Question, Questions, Reply, Request, Writer};
+
+/// Why a server was asked in vain.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Error {
+    /// It says no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It did not answer.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// It does not speak the protocol.
+    #[error("the server's answer is no answer: {0}")]
+    Malformed(#[from] Malformed),
+    /// Its answer is to another question.
+    #[error("the server answered another question than was asked")]
+    Unfit,
+}
+
+/// A client of some servers. Threads may share one.
+#[derive(Debug)]
+pub struct Client<T> {
+    transport: T,
+    /// A number that no other client has.
+    id: u64,
+    next: AtomicU64,
+    /// The highest timestamp that it knows of.
+    seen: AtomicU64,
+    counters: Counters,
+}
+
+impl<T: Transport> Client<T> {
+    /// A client with a number that no other one has, now or before.
+    pub fn new(transport: T, id: u64) -> Client<T> {
+        let (next, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        Client { transport, id, next, seen, counters: Counters::default() }
+    }
+
+    /// What was sent so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn seen(&self) -> Timestamp {
+        Timestamp(self.seen.load(Relaxed))
+    }
+
+    fn saw(&self, at: Timestamp) {
+        self.seen.fetch_max(at.0, Relaxed);
+    }
+
+    fn txn(&self) -> TxnId {
+        TxnId { client: self.id, number: self.next.fetch_add(1, Relaxed) + 1 }
+    }
+
+    /// Sends a request.
+    async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
+        let mut bytes = Vec::with_capacity(128);
+        request.write(&mut Writer(&mut bytes));
+        self.counters.sent();
+        self.transport.call(server, &bytes).await
+    }
+
+    /// Asks nodes of one server, all at one snapshot: the one given, or the
+    /// server's present, which `snapshot` then is.
+    pub async fn read(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        server: ServerId,
+        questions: &[Question<'_>],
+    ) -> Result<Reading, Error> {
+        let mut asked = Vec::with_capacity(64);
+        questions.iter().for_each(|question| question.write(&mut Writer(&mut asked)));
+        let questions = Questions::decode(&asked)?;
+        let request = Request::Read { snapshot: *snapshot, seen: self.seen(), questions };
+        let bytes = self.call(server, &request).await?;
+        match Reply::decode(&bytes)? {
+            Reply::Answers { snapshot: at, .. } => {
+                self.saw(at);
+                *snapshot = Some(at);
+                Ok(Reading { bytes })
+            }
+            Reply::Refused { refusal, .. } => Err(refusal.into()),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Numbers of a node's counter, above `above`, that nobody else gets;
+    /// returns the first.
+    pub async fn take(&self, node: NodeId, count: u64, above: u64) -> Result<u64, Error> {
+        let bytes = self.call(node.server, &Request::Take { node, count, above }).await?;
+        match Reply::decode(&bytes)? {
+            Reply::Taken(first) => Ok(first),
+            Reply::Refused { refusal, .. } => Err(refusal.into()),
+            _ => Err(Error::Unfit),
+        }
+    }
+}
+
+/// Answers of one server.
+#[derive(Debug)]
+pub struct Reading {
+    bytes: Vec<u8>,
+}
+
+impl Reading {
+    /// Them, in the order of the questions.
+    pub fn answers(&self) -> Option<Answers<'_>> {
+        // It was decoded when it came.
+        match Reply::decode(&self.bytes) {
+            Ok(Reply::Answers { answers, .. }) => Some(answers),
+            _ => None,
+        }
+    }
+}
