@@ -197,7 +197,8 @@ impl Node {
     /// the node's.
     pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Option<Option<&[u8]>>, Undecided> {
         let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
-        if !shape.fence.contains(key) {
+        // An inner node has no values: the tree has grown.
+        if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
             return Ok(None);
         }
         self.wait_for(snapshot, |target| target.changes_key(key))?;

@@ -1,0 +1,48 @@
+//! What searches have cost: the tests of what caching is worth.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts that only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    searches: AtomicU64,
+    root_fetches: AtomicU64,
+    inner_fetches: AtomicU64,
+    back_steps: AtomicU64,
+}
+
+/// The counts of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Searches for the leaf of a key.
+    pub searches: u64,
+    /// Times that a root was fetched for one.
+    pub root_fetches: u64,
+    /// Times that another inner node was.
+    pub inner_fetches: u64,
+    /// Steps back after a node that was not the key's.
+    pub back_steps: u64,
+}
+
+impl Counters {
+    pub(crate) fn searched(&self) {
+        self.searches.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn fetched(&self, is_root: bool) {
+        let count = if is_root { &self.root_fetches } else { &self.inner_fetches };
+        count.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stepped_back(&self) {
+        self.back_steps.fetch_add(1, Relaxed);
+    }
+
+    /// What they are now.
+    pub fn counts(&self) -> Counts {
+        let [searches, root_fetches, inner_fetches, back_steps] =
+            [&self.searches, &self.root_fetches, &self.inner_fetches, &self.back_steps]
+                .map(|count| count.load(Relaxed));
+        Counts { searches, root_fetches, inner_fetches, back_steps }
+    }
+}

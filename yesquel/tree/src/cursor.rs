@@ -1,0 +1,196 @@
+//! Cursors: the keys of a tree in order, both ways, as a transaction sees
+//! them.
+
+use crate::{Transaction, Tree, TreeError, cache::Goal, transaction::Write};
+use std::ops::Bound;
+use yesquel_model::Key;
+use yesquel_transport::Transport;
+
+/// A key and its value.
+type Entry = (Key, Box<[u8]>);
+
+/// A place in a tree. It stands on a key, or before the first, or after the
+/// last; what it stands on may be deleted under it, and the next step then
+/// goes on from there.
+#[derive(Debug, Clone)]
+pub struct Cursor {
+    tree: Tree,
+    place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Place {
+    Before,
+    On(Key),
+    After,
+}
+
+impl Cursor {
+    pub(crate) fn new(tree: Tree) -> Cursor {
+        Cursor { tree, place: Place::Before }
+    }
+
+    /// The key that it stands on.
+    pub fn key(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::On(key) => Some(key),
+            Place::Before | Place::After => None,
+        }
+    }
+
+    fn arrive(&mut self, found: Option<Entry>, end: Place) -> Option<Entry> {
+        self.place = found.as_ref().map_or(end, |(key, _)| Place::On(key.clone()));
+        found
+    }
+
+    /// Goes to a key, or to the next one if it is not there.
+    pub async fn seek<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+        key: &[u8],
+    ) -> Result<Option<Entry>, TreeError> {
+        let found = transaction.from(self.tree, Bound::Included(key)).await?;
+        Ok(self.arrive(found, Place::After))
+    }
+
+    /// Goes to a key, or to the one before it if it is not there, as the
+    /// paper's `seek` does (figure 4).
+    pub async fn seek_back<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+        key: &[u8],
+    ) -> Result<Option<Entry>, TreeError> {
+        let found = transaction.up_to(self.tree, Bound::Included(key)).await?;
+        Ok(self.arrive(found, Place::Before))
+    }
+
+    /// Goes to the least key.
+    pub async fn first<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+    ) -> Result<Option<Entry>, TreeError> {
+        self.place = Place::Before;
+        self.next(transaction).await
+    }
+
+    /// Goes to the greatest key.
+    pub async fn last<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+    ) -> Result<Option<Entry>, TreeError> {
+        self.place = Place::After;
+        self.previous(transaction).await
+    }
+
+    /// Goes to the next key.
+    pub async fn next<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+    ) -> Result<Option<Entry>, TreeError> {
+        let found = match &self.place {
+            Place::Before => transaction.from(self.tree, Bound::Unbounded).await?,
+            Place::On(key) => transaction.from(self.tree, Bound::Excluded(&key.clone())).await?,
+            Place::After => None,
+        };
+        Ok(self.arrive(found, Place::After))
+    }
+
+    /// Goes to the key before.
+    pub async fn previous<T: Transport>(
+        &mut self,
+        transaction: &mut Transaction<'_, T>,
+    ) -> Result<Option<Entry>, TreeError> {
+        let found = match &self.place {
+            Place::Before => None,
+            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(&key.clone())).await?,
+            Place::After => transaction.up_to(self.tree, Bound::Unbounded).await?,
+        };
+        Ok(self.arrive(found, Place::Before))
+    }
+}
+
+/// The key of a bound.
+fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+fn entry(key: &Key, write: &Write) -> Option<Entry> {
+    write.value.clone().map(|value| (key.clone(), value))
+}
+
+impl<T: Transport> Transaction<'_, T> {
+    /// The first entry from a bound on.
+    async fn from(&mut self, tree: Tree, bound: Bound<&[u8]>) -> Result<Option<Entry>, TreeError> {
+        let own = |transaction: &Self| {
+            let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, Bound::Unbounded));
+            after.filter_map(|(key, write)| entry(key, write)).next()
+        };
+        let mut goal: Key = key_of(bound).unwrap_or_default().into();
+        loop {
+            let page = self.page(tree, Goal::At(&goal)).await?;
+            let start = match bound {
+                Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own <= *key),
+                Bound::Included(key) => page.cells.partition_point(|(own, _)| **own < *key),
+                Bound::Unbounded => 0,
+            };
+            let stored = page.cells[start..].iter().find(|(key, _)| !self.hides(tree, key));
+            // An own one may come before, or in a leaf without any.
+            let own = own(self).filter(|(key, _)| page.fence.is_above(key));
+            match (stored, own) {
+                (Some(stored), Some(own)) => {
+                    return Ok(Some(if own.0 < stored.0 { own } else { stored.clone() }));
+                }
+                (Some(stored), None) => return Ok(Some(stored.clone())),
+                (None, Some(own)) => return Ok(Some(own)),
+                (None, None) => match &page.fence.high {
+                    Some(high) => goal.clone_from(high),
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// The last entry up to a bound.
+    async fn up_to(&mut self, tree: Tree, bound: Bound<&[u8]>) -> Result<Option<Entry>, TreeError> {
+        let own = |transaction: &Self| {
+            let before = transaction.own_writes(tree)?.range::<[u8], _>((Bound::Unbounded, bound));
+            before.rev().filter_map(|(key, write)| entry(key, write)).next()
+        };
+        // The leaf of the key itself first: it may be there.
+        let mut next: Option<Option<Key>> = match bound {
+            Bound::Included(_) => None,
+            Bound::Excluded([]) => return Ok(None),
+            bound => Some(key_of(bound).map(Into::into)),
+        };
+        loop {
+            let page = match (&next, key_of(bound)) {
+                (Some(below), _) => self.page(tree, Goal::Below(below.as_deref())).await?,
+                (None, key) => self.page(tree, Goal::At(key.unwrap_or_default())).await?,
+            };
+            let end = match bound {
+                Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own < *key),
+                Bound::Included(key) => page.cells.partition_point(|(own, _)| **own <= *key),
+                Bound::Unbounded => page.cells.len(),
+            };
+            let stored = page.cells[..end].iter().rev().find(|(key, _)| !self.hides(tree, key));
+            let own = own(self).filter(|(key, _)| *key >= page.fence.low);
+            match (stored, own) {
+                (Some(stored), Some(own)) => {
+                    return Ok(Some(if own.0 > stored.0 { own } else { stored.clone() }));
+                }
+                (Some(stored), None) => return Ok(Some(stored.clone())),
+                (None, Some(own)) => return Ok(Some(own)),
+                (None, None) if page.fence.low.is_empty() => return Ok(None),
+                (None, None) => next = Some(Some(page.fence.low.clone())),
+            }
+        }
+    }
+
+    /// Whether the transaction has written or deleted a stored key.
+    fn hides(&self, tree: Tree, key: &[u8]) -> bool {
+        self.own_writes(tree).is_some_and(|writes| writes.contains_key(key)) || self.is_deleted(tree, key)
+    }
+}

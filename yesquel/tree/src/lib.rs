@@ -1,0 +1,136 @@
+//! YDBT, the distributed balanced tree (SOSP'15, section 4): ordered maps with
+//! transactions, over nodes.
+//!
+//! `docs/yesquel/tree.md` says how a tree is made of nodes and how it is
+//! searched.
+
+mod cache;
+mod counters;
+mod cursor;
+mod search;
+mod split;
+mod transaction;
+
+pub use counters::{Counters, Counts};
+pub use cursor::Cursor;
+pub use split::Splitter;
+pub use transaction::{Savepoint, Transaction};
+
+use cache::Cache;
+use std::sync::Mutex;
+use thiserror::Error;
+use yesquel_client::{Client, CommitError, Writes};
+use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
+use yesquel_transport::Transport;
+use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+
+/// Why an operation on trees failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TreeError {
+    /// A server was asked in vain.
+    #[error(transparent)]
+    Client(#[from] yesquel_client::Error),
+    /// A transaction was not committed, or may not have been.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The key to insert is there.
+    #[error("the key is there already")]
+    Exists,
+    /// There is no such tree at the snapshot.
+    #[error("there is no tree {0}")]
+    NoTree(TreeId),
+    /// A key or value is too long.
+    #[error("{what} of {bytes} bytes is longer than the {bytes_max} that are taken")]
+    TooLong {
+        /// A key, or a value.
+        what: &'static str,
+        /// How long.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The nodes of a tree lead nowhere.
+    #[error("tree {0} is damaged: {1}")]
+    Damaged(TreeId, &'static str),
+}
+
+impl TreeError {
+    /// Whether another transaction was first, so that this one may be begun
+    /// again.
+    pub fn is_conflict(&self) -> bool {
+        let refusal = match self {
+            TreeError::Commit(CommitError::Refused { refusal, .. }) => refusal,
+            TreeError::Client(yesquel_client::Error::Refused(refusal)) => refusal,
+            _ => return false,
+        };
+        matches!(refusal, Refusal::Conflict(_) | Refusal::SnapshotTooOld { .. } | Refusal::GivenUp(_))
+    }
+}
+
+/// A tree: the id of its root, which never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tree {
+    root: NodeId,
+}
+
+impl Tree {
+    /// The tree with this root.
+    pub fn at(root: NodeId) -> Tree {
+        Tree { root }
+    }
+
+    /// Its root.
+    pub fn root(self) -> NodeId {
+        self.root
+    }
+}
+
+/// Whose counters give out the numbers of trees and of issuers.
+const TREE_NUMBERS: LocalId = LocalId(1);
+const ISSUER_NUMBERS: LocalId = LocalId(2);
+
+/// Trees of one client, with what it has learned of their inner nodes.
+/// Threads may share it.
+#[derive(Debug)]
+pub struct Trees<T> {
+    client: Client<T>,
+    cache: Mutex<Cache>,
+    counters: Counters,
+}
+
+impl<T: Transport> Trees<T> {
+    /// Trees by way of a client.
+    pub fn new(client: Client<T>) -> Trees<T> {
+        Trees { client, cache: Mutex::default(), counters: Counters::default() }
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Client<T> {
+        &self.client
+    }
+
+    /// What searches have cost.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Begins a transaction. Nothing is asked of a server.
+    pub fn begin(&self) -> Transaction<'_, T> {
+        Transaction::new(self)
+    }
+
+    /// Makes a tree at a server, empty.
+    pub async fn create(&self, server: ServerId) -> Result<Tree, TreeError> {
+        let numbers = NodeId { tree: TreeId::default(), server, local: TREE_NUMBERS };
+        let number = self.client.take(numbers, 1, 0).await?;
+        let Some(tree) = TreeId::new(number) else {
+            return Err(TreeError::Damaged(TreeId::MAX, "there are no numbers for trees left"));
+        };
+        let root = NodeId::root(tree, server);
+        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
+        let mut writes = Writes::new();
+        writes.push(&Operation { node: root, write: create });
+        self.client.commit(None, &writes).await?;
+        Ok(Tree { root })
+    }
+}

@@ -1,0 +1,118 @@
+//! Back-down search (section 4.1, figure 5): the cache says where the leaf
+//! should be; a fence that says otherwise sends the search back up, to a node
+//! that is fetched anew, and down from there.
+
+use crate::{
+    TreeError, Trees,
+    cache::{Goal, Guess, Inner},
+};
+use std::sync::{Arc, PoisonError};
+use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
+use yesquel_transport::Transport;
+use yesquel_wire::{Answer, CellValue, Direction, NodeKind, Question, Scan};
+
+/// A leaf as a snapshot sees it.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) node: NodeId,
+    pub(crate) fence: KeyRange,
+    pub(crate) cells: Vec<(Key, Box<[u8]>)>,
+}
+
+impl Page {
+    /// Where a key stands, or would.
+    pub(crate) fn position(&self, key: &[u8]) -> Result<usize, usize> {
+        self.cells.binary_search_by(|(own, _)| (**own).cmp(key))
+    }
+}
+
+/// A node as it was fetched.
+pub(crate) enum Fetched {
+    Leaf(Page),
+    Inner(Arc<Inner>),
+    /// It was not there.
+    Gone,
+}
+
+/// Nodes that one search fetches at most. Between two fetches a tree may
+/// change, but not as often as that.
+const FETCHES_MAX: usize = 100;
+
+impl<T: Transport> Trees<T> {
+    pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Guess {
+        self.counters.searched();
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).guess(root, goal)
+    }
+
+    /// Fetches a whole node. An inner one goes into the cache.
+    pub(crate) async fn fetch(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+    ) -> Result<Fetched, TreeError> {
+        let scan = Scan {
+            range: KeyRange::all(),
+            direction: Direction::Up,
+            cells_max: u64::MAX,
+            bytes_max: u64::MAX,
+            value_bytes_max: u64::MAX,
+        };
+        let reading = self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
+        let answer = reading.answers().and_then(|answers| answers.iter().next());
+        let cells = match answer {
+            Some(Answer::Cells(cells)) => cells,
+            Some(Answer::Moved) => return Ok(Fetched::Gone),
+            _ => return Err(yesquel_client::Error::Unfit.into()),
+        };
+        let bytes = |value: CellValue<'_>| match value {
+            CellValue::Bytes(bytes) => Box::from(bytes),
+            CellValue::Length(_) => Box::default(),
+        };
+        if cells.kind == NodeKind::Leaf {
+            let all = cells.iter().map(|(key, value)| (Key::from(key), bytes(value))).collect();
+            return Ok(Fetched::Leaf(Page { node, fence: cells.fence, cells: all }));
+        }
+        self.counters.fetched(node.local == yesquel_model::LocalId::ROOT);
+        let child = |value: CellValue<'_>| match value {
+            CellValue::Bytes(bytes) => {
+                bytes.try_into().map(|bits| NodeId::from_bits(u128::from_le_bytes(bits))).ok()
+            }
+            CellValue::Length(_) => None,
+        };
+        let children: Option<Vec<(Key, NodeId)>> =
+            cells.iter().map(|(key, value)| Some((Key::from(key), child(value)?))).collect();
+        let children =
+            children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
+        let inner = Arc::new(Inner { fence: cells.fence, children, at: snapshot.unwrap_or_default() });
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &inner);
+        Ok(Fetched::Inner(inner))
+    }
+
+    /// The leaf of a goal, whole, from a node on that `path` leads to.
+    pub(crate) async fn page_from(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        root: NodeId,
+        goal: Goal<'_>,
+        mut path: Vec<NodeId>,
+        mut node: NodeId,
+    ) -> Result<Page, TreeError> {
+        for _ in 0..FETCHES_MAX {
+            match self.fetch(snapshot, node).await? {
+                Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
+                Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
+                    path.push(node);
+                    let child = inner.child(goal);
+                    (node, _) =
+                        child.ok_or(TreeError::Damaged(root.tree, "an inner node has no child for a key"))?;
+                }
+                _ if node == root => return Err(TreeError::NoTree(root.tree)),
+                _ => {
+                    self.counters.stepped_back();
+                    node = path.pop().unwrap_or(root);
+                }
+            }
+        }
+        Err(TreeError::Damaged(root.tree, "its nodes lead in circles"))
+    }
+}

@@ -1,0 +1,130 @@
+//! Splits (sections 4.2, 4.5): a node that is too large gives the lower half
+//! of its cells to a new one, in a transaction of its own.
+//!
+//! The new node is the left one ("right split"): keys that grow go on landing
+//! in the same node. Moving is the engine's own operation, which takes along
+//! versions and prepared operations, so that no other transaction notices.
+
+use crate::{ISSUER_NUMBERS, Tree, TreeError, Trees, cache::Goal, search::Fetched};
+use std::sync::{Mutex, PoisonError};
+use yesquel_client::{CommitError, Writes};
+use yesquel_model::{Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
+use yesquel_transport::Transport;
+use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+
+/// Splits nodes of one server. There is one for each node, so that splits do
+/// not get in each other's way.
+#[derive(Debug)]
+pub struct Splitter {
+    server: ServerId,
+    issuer: Mutex<Option<Issuer>>,
+}
+
+/// Times that a split is tried before it is left for later.
+const ATTEMPTS_MAX: usize = 8;
+
+impl Splitter {
+    /// For the nodes of a server.
+    pub fn new(server: ServerId) -> Splitter {
+        Splitter { server, issuer: Mutex::new(None) }
+    }
+
+    /// A name for a new node of a tree.
+    async fn issue<T: Transport>(&self, trees: &Trees<T>, tree: TreeId) -> Result<NodeId, TreeError> {
+        loop {
+            let issued = {
+                let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);
+                issuer.as_mut().and_then(Issuer::issue)
+            };
+            if let Some(local) = issued {
+                return Ok(NodeId { tree, server: self.server, local });
+            }
+            let numbers = NodeId { tree: TreeId::default(), server: self.server, local: ISSUER_NUMBERS };
+            let number = trees.client.take(numbers, 1, 0).await?;
+            let fresh =
+                Issuer::new(number).ok_or(TreeError::Damaged(tree, "there are no names for nodes left"))?;
+            *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
+        }
+    }
+
+    /// Splits a node in two, if it is there and has two cells. Whether it was.
+    pub async fn split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.try_split(trees, node).await {
+                Err(TreeError::Commit(CommitError::Refused {
+                    refusal: Refusal::Conflict(_) | Refusal::Moved(_),
+                    ..
+                })) => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(false)
+    }
+
+    async fn try_split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+        let mut snapshot = None;
+        let (kind, fence, keys) = match trees.fetch(&mut snapshot, node).await? {
+            Fetched::Leaf(page) => {
+                (NodeKind::Leaf, page.fence, page.cells.into_iter().map(|(key, _)| key).collect())
+            }
+            Fetched::Inner(inner) => {
+                let keys: Vec<Key> = inner.children.iter().map(|(key, _)| key.clone()).collect();
+                (NodeKind::Inner, inner.fence.clone(), keys)
+            }
+            Fetched::Gone => return Ok(false),
+        };
+        if keys.len() < 2 {
+            return Ok(false);
+        }
+        let middle = keys[keys.len() / 2].clone();
+        let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
+        let high = KeyRange { low: middle, high: fence.high.clone() };
+        let mut writes = Writes::new();
+        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&Operation { node, write });
+        let new = |kind: NodeKind, fence: &KeyRange| NewNode { kind, fence: fence.clone() };
+        let left = self.issue(trees, node.tree).await?;
+        push(left, WriteOperation::Create(new(kind, &low)));
+        push(node, WriteOperation::Move { range: low.clone(), to: left });
+        if node.local == LocalId::ROOT {
+            // The root stays where it is, one floor higher.
+            let right = self.issue(trees, node.tree).await?;
+            push(right, WriteOperation::Create(new(kind, &high)));
+            push(node, WriteOperation::Move { range: high.clone(), to: right });
+            push(node, WriteOperation::Reshape(new(NodeKind::Inner, &fence)));
+            push(node, WriteOperation::Link { key: &low.low, child: left });
+            push(node, WriteOperation::Link { key: &high.low, child: right });
+        } else {
+            let parent = self.parent(trees, &mut snapshot, node, &fence.low).await?;
+            push(node, WriteOperation::Reshape(new(kind, &high)));
+            push(parent, WriteOperation::Link { key: &low.low, child: left });
+            push(parent, WriteOperation::Link { key: &high.low, child: node });
+        }
+        trees.client.commit(snapshot, &writes).await?;
+        Ok(true)
+    }
+
+    /// The node that leads to one whose least key is `low`.
+    async fn parent<T: Transport>(
+        &self,
+        trees: &Trees<T>,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        low: &[u8],
+    ) -> Result<NodeId, TreeError> {
+        let root = Tree::at(NodeId::root(node.tree, node.server)).root;
+        let damaged = |what| TreeError::Damaged(node.tree, what);
+        // From where the cache thinks it is, and from the root if that is wrong.
+        let guess = trees.guess(root, Goal::At(low));
+        for start in guess.path.last().copied().into_iter().chain([root]) {
+            let mut at = start;
+            while let Fetched::Inner(inner) = trees.fetch(snapshot, at).await? {
+                match inner.child(Goal::At(low)) {
+                    Some((child, _)) if child == node => return Ok(at),
+                    Some((child, _)) if child != at => at = child,
+                    _ => break,
+                }
+            }
+        }
+        Err(damaged("a node has no parent"))
+    }
+}

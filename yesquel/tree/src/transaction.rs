@@ -1,0 +1,318 @@
+//! Transactions over trees: reads at one snapshot, writes that wait for the
+//! commit (deferred writes, section 5).
+
+use crate::{Cursor, Tree, TreeError, Trees, cache::Goal, search::Page};
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
+use yesquel_client::{CommitError, Writes};
+use yesquel_model::{Key, KeyRange, NodeId, Refusal, Timestamp, limits};
+use yesquel_transport::Transport;
+use yesquel_wire::{Answer, Expect, Operation, Question, WriteOperation};
+
+/// A write that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Write {
+    /// The value; `None`: the key is to go.
+    pub(crate) value: Option<Box<[u8]>>,
+    expect: Expect,
+}
+
+/// What undoes a step.
+#[derive(Debug)]
+enum Undo {
+    Write(NodeId, Key, Option<Write>),
+    Range,
+    Guard,
+}
+
+/// A place in a transaction to come back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint(usize);
+
+/// A transaction: snapshot isolation, and guards for what must be more.
+///
+/// Its snapshot is that of its first read. Dropping it rolls it back.
+#[derive(Debug)]
+pub struct Transaction<'a, T> {
+    trees: &'a Trees<T>,
+    snapshot: Option<Timestamp>,
+    writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
+    /// Ranges to delete, before the writes.
+    ranges: Vec<(NodeId, KeyRange)>,
+    guards: Vec<(NodeId, KeyRange)>,
+    undo: Vec<Undo>,
+    /// Leaves that were read whole: the snapshot does not change.
+    pages: HashMap<NodeId, Rc<Page>>,
+}
+
+/// Times that a commit is sent again because a key has moved.
+const MOVES_MAX: usize = 1000;
+
+impl<'a, T: Transport> Transaction<'a, T> {
+    pub(crate) fn new(trees: &'a Trees<T>) -> Self {
+        Transaction {
+            trees,
+            snapshot: None,
+            writes: BTreeMap::new(),
+            ranges: Vec::new(),
+            guards: Vec::new(),
+            undo: Vec::new(),
+            pages: HashMap::new(),
+        }
+    }
+
+    /// Its snapshot, once something was read.
+    pub fn snapshot(&self) -> Option<Timestamp> {
+        self.snapshot
+    }
+
+    pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {
+        self.writes.get(&tree.root)
+    }
+
+    /// Whether the transaction itself has deleted the key with a range.
+    pub(crate) fn is_deleted(&self, tree: Tree, key: &[u8]) -> bool {
+        self.ranges.iter().any(|(root, range)| *root == tree.root && range.contains(key))
+    }
+
+    /// The value under a key.
+    pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
+            return Ok(write.value.clone());
+        }
+        if self.is_deleted(tree, key) {
+            return Ok(None);
+        }
+        let goal = Goal::At(key);
+        let guess = self.trees.guess(tree.root, goal);
+        if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
+            return Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()));
+        }
+        let question = Question::Lookup { node: guess.leaf, key };
+        let reading = self.trees.client.read(&mut self.snapshot, guess.leaf.server, &[question]).await?;
+        match reading.answers().and_then(|answers| answers.iter().next()) {
+            Some(Answer::Absent) => return Ok(None),
+            Some(Answer::Value(value)) => return Ok(Some(value.into())),
+            Some(Answer::Moved) => {}
+            _ => return Err(yesquel_client::Error::Unfit.into()),
+        }
+        // Back, and down from there. A root that is no leaf is fetched.
+        self.trees.counters.stepped_back();
+        let mut path = guess.path;
+        let node = path.pop().unwrap_or(tree.root);
+        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, path, node).await?;
+        let page = self.keep(page);
+        Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()))
+    }
+
+    fn keep(&mut self, page: Page) -> Rc<Page> {
+        let page = Rc::new(page);
+        self.pages.insert(page.node, Rc::clone(&page));
+        page
+    }
+
+    /// The leaf of a goal, from the transaction's own cache if it is there.
+    pub(crate) async fn page(&mut self, tree: Tree, goal: Goal<'_>) -> Result<Rc<Page>, TreeError> {
+        let guess = self.trees.guess(tree.root, goal);
+        if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
+            return Ok(Rc::clone(page));
+        }
+        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, guess.leaf).await?;
+        Ok(self.keep(page))
+    }
+
+    fn check(key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        let too_long = |what, bytes, bytes_max| Err(TreeError::TooLong { what, bytes, bytes_max });
+        if key.len() > limits::KEY_BYTES_MAX {
+            return too_long("a key", key.len(), limits::KEY_BYTES_MAX);
+        }
+        if value.len() > limits::CELL_VALUE_BYTES_MAX {
+            return too_long("a value", value.len(), limits::CELL_VALUE_BYTES_MAX);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
+        let old = self.writes.entry(tree.root).or_default().insert(key.into(), write);
+        self.undo.push(Undo::Write(tree.root, key.into(), old));
+    }
+
+    /// What a write of a key must expect, which an earlier one may have
+    /// settled.
+    fn expect(&self, tree: Tree, key: &[u8], wanted: Expect) -> Result<Expect, TreeError> {
+        let own = self.own_writes(tree).and_then(|writes| writes.get(key));
+        match own {
+            Some(Write { value: Some(_), .. }) if wanted == Expect::Absent => Err(TreeError::Exists),
+            // What the first one expected must still be so.
+            Some(Write { expect, .. }) => Ok(*expect),
+            None if self.is_deleted(tree, key) => Ok(Expect::Any),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Writes a value under a key, whatever is there.
+    pub fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        Self::check(key, value)?;
+        let expect = self.expect(tree, key, Expect::Any)?;
+        self.write(tree, key, Write { value: Some(value.into()), expect });
+        Ok(())
+    }
+
+    /// Inserts a key that must not be there; that it is not is found out by
+    /// the commit, if not before.
+    pub fn insert(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<(), TreeError> {
+        Self::check(key, value)?;
+        let expect = self.expect(tree, key, Expect::Absent)?;
+        self.write(tree, key, Write { value: Some(value.into()), expect });
+        Ok(())
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(&mut self, tree: Tree, key: &[u8]) -> Result<(), TreeError> {
+        Self::check(key, &[])?;
+        let expect = self.expect(tree, key, Expect::Any)?;
+        self.write(tree, key, Write { value: None, expect });
+        Ok(())
+    }
+
+    /// Deletes all keys of a range.
+    pub fn delete_range(&mut self, tree: Tree, range: &KeyRange) {
+        if range.is_empty() {
+            return;
+        }
+        if let Some(writes) = self.writes.get_mut(&tree.root) {
+            let own: Vec<Key> = writes.keys().filter(|key| range.contains(key)).cloned().collect();
+            for key in own {
+                let old = writes.remove(&key);
+                self.undo.push(Undo::Write(tree.root, key, old));
+            }
+        }
+        self.ranges.push((tree.root, range.clone()));
+        self.undo.push(Undo::Range);
+    }
+
+    /// What was read in a range must still be so at the commit, and whoever
+    /// changes it meanwhile loses, or this one.
+    pub fn guard(&mut self, tree: Tree, range: &KeyRange) {
+        if !range.is_empty() {
+            self.guards.push((tree.root, range.clone()));
+            self.undo.push(Undo::Guard);
+        }
+    }
+
+    /// A cursor over a tree, which sees what the transaction writes too.
+    pub fn cursor(&self, tree: Tree) -> Cursor {
+        Cursor::new(tree)
+    }
+
+    /// A place to come back to.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.undo.len())
+    }
+
+    /// Takes back what was written after a savepoint.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        while self.undo.len() > savepoint.0 {
+            match self.undo.pop() {
+                Some(Undo::Write(root, key, old)) => {
+                    let writes = self.writes.entry(root).or_default();
+                    match old {
+                        Some(old) => drop(writes.insert(key, old)),
+                        None => drop(writes.remove(&key)),
+                    }
+                }
+                Some(Undo::Range) => drop(self.ranges.pop()),
+                Some(Undo::Guard) => drop(self.guards.pop()),
+                None => return,
+            }
+        }
+    }
+
+    /// Ends it without a trace.
+    pub fn rollback(self) {}
+
+    /// Commits it. Returns when it happened.
+    pub async fn commit(self) -> Result<Timestamp, TreeError> {
+        for _ in 0..MOVES_MAX {
+            let (writes, goals) = self.addressed();
+            let (server, operation, refusal) = match self.trees.client.commit(self.snapshot, &writes).await {
+                Ok(at) => return Ok(at),
+                Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
+                Err(error) => return Err(error.into()),
+            };
+            match (refusal, operation) {
+                (Refusal::Moved(_), Some(number)) => {
+                    // Nothing was done: the right leaf is found, and all is
+                    // sent again, by the same snapshot.
+                    let mut of_server = goals.iter().filter(|goal| goal.leaf.server == server);
+                    let Some(goal) = usize::try_from(number).ok().and_then(|number| of_server.nth(number))
+                    else {
+                        return Err(yesquel_client::Error::Unfit.into());
+                    };
+                    self.trees.counters.stepped_back();
+                    let mut path = goal.path.clone();
+                    let node = path.pop().unwrap_or(goal.root);
+                    let mut present = None;
+                    self.trees.page_from(&mut present, goal.root, Goal::At(&goal.key), path, node).await?;
+                }
+                (Refusal::Exists(_), _) => return Err(TreeError::Exists),
+                (refusal, operation) => {
+                    return Err(CommitError::Refused { server, operation, refusal }.into());
+                }
+            }
+        }
+        let tree = self.writes.keys().next().map_or_else(Default::default, |root| root.tree);
+        Err(TreeError::Damaged(tree, "its keys move faster than they can be followed"))
+    }
+
+    /// All operations with the nodes that the cache thinks right, in the order
+    /// in which they are done; and what each is for.
+    fn addressed(&self) -> (Writes, Vec<Addressed>) {
+        let (mut writes, mut goals) = (Writes::new(), Vec::new());
+        let ranges = self.ranges.iter().map(|range| (range, true));
+        for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
+            // Leaf by leaf.
+            let mut rest = range.clone();
+            while !rest.is_empty() {
+                let guess = self.trees.guess(*root, Goal::At(&rest.low));
+                let part = rest.intersection(&guess.fence);
+                let key = rest.low.clone();
+                let next = if rest.covers(&guess.fence) || part.high != rest.high {
+                    part.high.clone()
+                } else {
+                    None
+                };
+                let write =
+                    if deletes { WriteOperation::DeleteRange(part) } else { WriteOperation::Guard(part) };
+                writes.push(&Operation { node: guess.leaf, write });
+                goals.push(Addressed { root: *root, key, path: guess.path, leaf: guess.leaf });
+                match next {
+                    Some(next) => rest.low = next,
+                    None => break,
+                }
+            }
+        }
+        for (root, all) in &self.writes {
+            for (key, Write { value, expect }) in all {
+                let guess = self.trees.guess(*root, Goal::At(key));
+                let write = match value {
+                    Some(value) => WriteOperation::Put { key, value, expect: *expect },
+                    None => WriteOperation::Delete { key, expect: *expect },
+                };
+                writes.push(&Operation { node: guess.leaf, write });
+                goals.push(Addressed { root: *root, key: key.clone(), path: guess.path, leaf: guess.leaf });
+            }
+        }
+        (writes, goals)
+    }
+}
+
+/// Where an operation was sent, and for which key.
+struct Addressed {
+    root: NodeId,
+    key: Key,
+    path: Vec<NodeId>,
+    leaf: NodeId,
+}

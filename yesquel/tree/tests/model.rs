@@ -1,0 +1,454 @@
+//! Trees against a plain reference: several clients with caches of their own,
+//! transactions side by side, splits all the time.
+//!
+//! The reference is the list of what was committed. A seed makes the steps;
+//! `SEEDS=from..to` chooses seeds. A failing list is shortened.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::collections::BTreeMap;
+use yesquel_client::Client;
+use yesquel_engine::{Engine, Now, Settings};
+use yesquel_model::{KeyRange, ServerId, Timestamp};
+use yesquel_transport::{Embedded, Time, block_on};
+use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
+
+const SERVER: ServerId = ServerId(0);
+const KEYS: u64 = 40;
+const CLIENTS: usize = 3;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+}
+
+/// A clock that goes on by a millisecond whenever it is looked at.
+struct Steps(u64);
+
+impl Time for Steps {
+    fn now(&mut self) -> Now {
+        self.0 += 1;
+        Now { wall_ms: 1_000_000 + self.0, uptime_ms: self.0 }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Begin {
+        client: usize,
+    },
+    Get {
+        txn: usize,
+        key: u64,
+    },
+    /// So many steps of a cursor from a key, or from an end.
+    Walk {
+        txn: usize,
+        key: Option<u64>,
+        steps: u64,
+        down: bool,
+    },
+    Put {
+        txn: usize,
+        key: u64,
+        value: u8,
+    },
+    Insert {
+        txn: usize,
+        key: u64,
+        value: u8,
+    },
+    Delete {
+        txn: usize,
+        key: u64,
+    },
+    DeleteRange {
+        txn: usize,
+        from: u64,
+        to: u64,
+    },
+    Guard {
+        txn: usize,
+        from: u64,
+        to: u64,
+    },
+    Savepoint {
+        txn: usize,
+    },
+    RollbackTo {
+        txn: usize,
+    },
+    Rollback {
+        txn: usize,
+    },
+    Commit {
+        txn: usize,
+    },
+    Split,
+}
+
+fn steps(seed: u64) -> Vec<Step> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let count = 30 + random.next(220);
+    (0..count)
+        .map(|_| {
+            let (txn, key, other) = (random.next(9) as usize, random.next(KEYS), random.next(KEYS));
+            let value = random.next(250) as u8;
+            match random.next(40) {
+                0..6 => Step::Begin { client: random.next(CLIENTS as u64) as usize },
+                6..11 => Step::Get { txn, key },
+                11..16 => Step::Walk {
+                    txn,
+                    key: (random.next(3) > 0).then_some(key),
+                    steps: random.next(12),
+                    down: random.next(2) == 0,
+                },
+                16..24 => Step::Put { txn, key, value },
+                24..27 => Step::Insert { txn, key, value },
+                27..30 => Step::Delete { txn, key },
+                30 => Step::DeleteRange { txn, from: key, to: other },
+                31 => Step::Guard { txn, from: key, to: other },
+                32 => Step::Savepoint { txn },
+                33 => Step::RollbackTo { txn },
+                34 => Step::Rollback { txn },
+                35..39 => Step::Commit { txn },
+                _ => Step::Split,
+            }
+        })
+        .collect()
+}
+
+type State = BTreeMap<Vec<u8>, u8>;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Effect {
+    Write(Vec<u8>, Option<u8>),
+    Clear(KeyRange),
+    Guard(KeyRange),
+}
+
+impl Effect {
+    fn meets(&self, other: &Effect) -> bool {
+        use Effect::{Clear, Guard, Write};
+        match (self, other) {
+            (Write(a, _), Write(b, _)) => a == b,
+            (Write(key, _), Clear(range) | Guard(range)) | (Clear(range) | Guard(range), Write(key, _)) => {
+                range.contains(key)
+            }
+            (Guard(_), Guard(_)) => false,
+            (Clear(a) | Guard(a), Clear(b) | Guard(b)) => a.meets(b),
+        }
+    }
+}
+
+fn apply(state: &mut State, effect: &Effect) {
+    match effect {
+        Effect::Write(key, Some(value)) => drop(state.insert(key.clone(), *value)),
+        Effect::Write(key, None) => drop(state.remove(key)),
+        Effect::Clear(range) => state.retain(|key, _| !range.contains(key)),
+        Effect::Guard(_) => {}
+    }
+}
+
+struct Open<'a> {
+    txn: Transaction<'a, Embedded>,
+    /// In the order in which they were asked for.
+    effects: Vec<Effect>,
+    /// Keys that must have been absent when it was the first to be written.
+    absent: Vec<Vec<u8>>,
+    savepoint: Option<(Savepoint, usize, usize)>,
+}
+
+struct Run<'a> {
+    clients: &'a [Trees<Embedded>],
+    splitting: &'a Trees<Embedded>,
+    splitter: Splitter,
+    server: Embedded,
+    tree: Tree,
+    open: Vec<Open<'a>>,
+    committed: Vec<(Timestamp, Vec<Effect>)>,
+}
+
+fn key(number: u64) -> Vec<u8> {
+    // Of several lengths, some of them beginnings of others.
+    let mut key = vec![b'a' + (number % 5) as u8; 1 + (number % 3) as usize];
+    key.push((number * 37 % 251) as u8);
+    key
+}
+
+fn range(from: u64, to: u64) -> KeyRange {
+    let (from, to) = (key(from), key(to));
+    let (low, high) = if from <= to { (from, to) } else { (to, from) };
+    if high.last() == Some(&0) { KeyRange::from(low) } else { KeyRange::new(low, high) }
+}
+
+impl Run<'_> {
+    fn pick(&mut self, which: usize) -> Option<usize> {
+        which.checked_rem(self.open.len())
+    }
+
+    /// What a transaction sees: the commits at or below its snapshot, and its
+    /// own effects.
+    fn seen(&self, open: &Open<'_>) -> State {
+        let mut state = self.state_at(open.txn.snapshot());
+        open.effects.iter().for_each(|effect| apply(&mut state, effect));
+        state
+    }
+
+    fn state_at(&self, snapshot: Option<Timestamp>) -> State {
+        let mut state = State::new();
+        let seen = self.committed.iter().filter(|(at, _)| snapshot.is_none_or(|snapshot| *at <= snapshot));
+        seen.flat_map(|(_, effects)| effects).for_each(|effect| apply(&mut state, effect));
+        state
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Begin { client } => {
+                let clients: &[Trees<Embedded>] = self.clients;
+                self.open.push(Open {
+                    txn: clients[*client].begin(),
+                    effects: Vec::new(),
+                    absent: Vec::new(),
+                    savepoint: None,
+                });
+            }
+            Step::Get { txn, key: number } => {
+                let Some(which) = self.pick(*txn) else { return };
+                let tree = self.tree;
+                let found = block_on(self.open[which].txn.get(tree, &key(*number))).unwrap();
+                let expected = self.seen(&self.open[which]).get(&key(*number)).map(|value| vec![*value]);
+                assert_eq!(found.map(Vec::from), expected);
+            }
+            Step::Walk { txn, key: number, steps, down } => self.walk(*txn, *number, *steps, *down),
+            Step::Put { txn, key: number, value } => self.write(*txn, *number, Some(*value), false),
+            Step::Insert { txn, key: number, value } => self.write(*txn, *number, Some(*value), true),
+            Step::Delete { txn, key: number } => self.write(*txn, *number, None, false),
+            Step::DeleteRange { txn, from, to } => {
+                let Some(which) = self.pick(*txn) else { return };
+                let (tree, range) = (self.tree, range(*from, *to));
+                let open = &mut self.open[which];
+                open.txn.delete_range(tree, &range);
+                if !range.is_empty() {
+                    open.effects.push(Effect::Clear(range));
+                }
+            }
+            Step::Guard { txn, from, to } => {
+                let Some(which) = self.pick(*txn) else { return };
+                let (tree, range) = (self.tree, range(*from, *to));
+                let open = &mut self.open[which];
+                open.txn.guard(tree, &range);
+                if !range.is_empty() {
+                    open.effects.push(Effect::Guard(range));
+                }
+            }
+            Step::Savepoint { txn } => {
+                let Some(which) = self.pick(*txn) else { return };
+                let open = &mut self.open[which];
+                open.savepoint = Some((open.txn.savepoint(), open.effects.len(), open.absent.len()));
+            }
+            Step::RollbackTo { txn } => {
+                let Some(which) = self.pick(*txn) else { return };
+                let open = &mut self.open[which];
+                if let Some((savepoint, effects, absent)) = open.savepoint {
+                    open.txn.rollback_to(savepoint);
+                    open.effects.truncate(effects);
+                    open.absent.truncate(absent);
+                }
+            }
+            Step::Rollback { txn } => {
+                if let Some(which) = self.pick(*txn) {
+                    self.open.remove(which).txn.rollback();
+                }
+            }
+            Step::Commit { txn } => self.commit(*txn),
+            Step::Split => {
+                for node in self.server.with_engine(Engine::take_full) {
+                    block_on(self.splitter.split(self.splitting, node)).unwrap();
+                }
+                self.server.with_engine(|engine| engine.audit()).unwrap();
+            }
+        }
+    }
+
+    fn walk(&mut self, txn: usize, number: Option<u64>, steps: u64, down: bool) {
+        let Some(which) = self.pick(txn) else { return };
+        let tree = self.tree;
+        let txn = &mut self.open[which].txn;
+        let mut cursor = txn.cursor(tree);
+        let start = number.map(key);
+        let mut found = Vec::new();
+        let first = block_on(async {
+            match (&start, down) {
+                (None, false) => cursor.first(txn).await,
+                (None, true) => cursor.last(txn).await,
+                (Some(key), false) => cursor.seek(txn, key).await,
+                (Some(key), true) => cursor.seek_back(txn, key).await,
+            }
+        });
+        found.extend(first.unwrap());
+        for _ in 0..steps {
+            let next =
+                block_on(async { if down { cursor.previous(txn).await } else { cursor.next(txn).await } });
+            let next = next.unwrap();
+            assert_eq!(cursor.key(), next.as_ref().map(|(key, _)| &**key));
+            if next.is_none() {
+                break;
+            }
+            found.extend(next);
+        }
+        let state = self.seen(&self.open[which]);
+        let mut expected: Vec<(Vec<u8>, u8)> = state.into_iter().collect();
+        if down {
+            expected.reverse();
+            expected.retain(|(key, _)| start.as_ref().is_none_or(|start| key <= start));
+        } else {
+            expected.retain(|(key, _)| start.as_ref().is_none_or(|start| key >= start));
+        }
+        expected.truncate(steps as usize + 1);
+        let found: Vec<(Vec<u8>, u8)> =
+            found.into_iter().map(|(key, value)| (key.into(), value[0])).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn write(&mut self, txn: usize, number: u64, value: Option<u8>, must_be_new: bool) {
+        let Some(which) = self.pick(txn) else { return };
+        let (tree, key) = (self.tree, key(number));
+        let open = &mut self.open[which];
+        let bytes = value.map(|value| [value]);
+        let done = match (&bytes, must_be_new) {
+            (Some(value), true) => open.txn.insert(tree, &key, value),
+            (Some(value), false) => open.txn.put(tree, &key, value),
+            (None, _) => open.txn.delete(tree, &key),
+        };
+        // What the transaction itself has done to the key before.
+        let own = open.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Write(written, value) if *written == key => Some(*value),
+            Effect::Clear(range) if range.contains(&key) => Some(None),
+            _ => None,
+        });
+        if must_be_new && matches!(own, Some(Some(_))) {
+            assert_eq!(done, Err(TreeError::Exists));
+            return;
+        }
+        assert_eq!(done, Ok(()));
+        if must_be_new && own.is_none() {
+            open.absent.push(key.clone());
+        }
+        open.effects.push(Effect::Write(key, value));
+    }
+
+    fn commit(&mut self, txn: usize) {
+        let Some(which) = self.pick(txn) else { return };
+        let Open { txn, effects, absent, .. } = self.open.remove(which);
+        let snapshot = txn.snapshot();
+        let outcome = block_on(txn.commit());
+        // What was overwritten by the transaction itself was never sent.
+        let mut sent: Vec<Effect> = Vec::new();
+        for effect in &effects {
+            sent.retain(|earlier| match (earlier, effect) {
+                (Effect::Write(a, _), Effect::Write(b, _)) => a != b,
+                (Effect::Write(key, _), Effect::Clear(range)) => !range.contains(key),
+                _ => true,
+            });
+            sent.push(effect.clone());
+        }
+        let newer = self.committed.iter().filter(|(at, _)| snapshot.is_some_and(|snapshot| *at > snapshot));
+        let conflict =
+            newer.flat_map(|(_, effects)| effects).any(|other| sent.iter().any(|own| own.meets(other)));
+        let present = self.state_at(None);
+        // A key that was to be absent, unless a range took it away again.
+        let checked =
+            |key: &Vec<u8>| sent.iter().any(|own| matches!(own, Effect::Write(written, _) if written == key));
+        let exists = absent.iter().any(|key| checked(key) && present.contains_key(key));
+        match outcome {
+            Ok(at) => {
+                assert!(!conflict, "{effects:?} committed beside a conflict");
+                assert!(!exists, "{effects:?} committed, and a key was there");
+                if !sent.is_empty() {
+                    assert!(self.committed.last().is_none_or(|(last, _)| *last < at));
+                    self.committed.push((at, effects));
+                }
+            }
+            Err(TreeError::Exists) => assert!(exists, "{effects:?}: no key is there"),
+            Err(error) if error.is_conflict() => assert!(conflict, "{effects:?}: {error}"),
+            Err(error) => panic!("{effects:?}: {error}"),
+        }
+    }
+}
+
+fn run(steps: &[Step]) -> Result<(), String> {
+    let outcome = std::panic::catch_unwind(|| {
+        let settings = Settings { grace_ms: 1_000_000, node_cells_max: 4, ..Settings::default() };
+        let server = Embedded::new(SERVER, Engine::new(settings), Steps(0));
+        let trees: Vec<Trees<Embedded>> =
+            (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
+        let (splitting, clients) = trees.split_first().unwrap();
+        let tree = block_on(splitting.create(SERVER)).unwrap();
+        let splitter = Splitter::new(SERVER);
+        let mut run =
+            Run { clients, splitting, splitter, server, tree, open: Vec::new(), committed: Vec::new() };
+        for step in steps {
+            run.step(step);
+        }
+        // All that is there, by a client that knows nothing.
+        run.open.clear();
+        run.step(&Step::Split);
+        let stranger = [Trees::new(Client::new(run.server.clone(), 99))];
+        let Run { splitting, splitter, server, tree, committed, .. } = run;
+        let mut run =
+            Run { clients: &stranger, splitting, splitter, server, tree, open: Vec::new(), committed };
+        for down in [false, true] {
+            run.step(&Step::Begin { client: 0 });
+            run.step(&Step::Walk { txn: run.open.len() - 1, key: None, steps: KEYS, down });
+        }
+    });
+    outcome.map_err(|panic| match panic.downcast::<String>() {
+        Ok(words) => *words,
+        Err(panic) => {
+            panic.downcast::<&str>().map_or_else(|_| "panicked".to_owned(), |words| (*words).to_owned())
+        }
+    })
+}
+
+fn shrink(mut steps: Vec<Step>) -> Vec<Step> {
+    let mut piece = steps.len();
+    while piece > 0 {
+        let mut at = 0;
+        while at < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(at..(at + piece).min(fewer.len()));
+            if run(&fewer).is_err() {
+                steps = fewer;
+            } else {
+                at += piece;
+            }
+        }
+        piece /= 2;
+    }
+    steps
+}
+
+#[test]
+fn every_seed_does_as_the_reference() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    });
+    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..3_000);
+    std::panic::set_hook(Box::new(|_| {}));
+    let failed = seeds.into_iter().find(|seed| run(&steps(*seed)).is_err());
+    let shrunk = failed.map(|seed| shrink(steps(seed)));
+    let words = shrunk.as_ref().map(|steps| run(steps).unwrap_err());
+    drop(std::panic::take_hook());
+    if let (Some(seed), Some(steps), Some(words)) = (failed, shrunk, words) {
+        let steps: Vec<String> = steps.iter().map(|step| format!("  {step:?}")).collect();
+        panic!("seed {seed} (SEEDS={seed}..{}): {words}\nafter\n{}", seed + 1, steps.join("\n"));
+    }
+}
