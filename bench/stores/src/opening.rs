@@ -5,8 +5,8 @@ use serval_model::{Outcome, Status, StoreError};
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// Time between attempts to connect again, so that a server that is down is
-/// not asked by every operation.
+/// Time from an attempt to connect that failed to the next one, so that a
+/// server that is down is not asked by every operation.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 type Attempt<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>>>;
@@ -18,7 +18,7 @@ type Attempt<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>>>;
 /// operation may, there is a connection all the same after some of them.
 pub(crate) struct Opening<T> {
     under_way: Option<Attempt<T>>,
-    /// No attempt begins before this.
+    /// No attempt begins before this: the last one failed.
     next_at: Option<Instant>,
 }
 
@@ -42,8 +42,7 @@ impl<T> Opening<T> {
         F: Future<Output = Result<T, StoreError>> + 'static,
     {
         let under_way = self.under_way.get_or_insert_with(|| {
-            let (begin_at, opening) = (self.next_at, open());
-            self.next_at = Some(begin_at.unwrap_or_else(Instant::now).max(Instant::now()) + RECONNECT_PAUSE);
+            let (begin_at, opening) = (self.next_at.take(), open());
             Box::pin(async move {
                 if let Some(at) = begin_at {
                     sleep_until(at).await;
@@ -53,6 +52,7 @@ impl<T> Opening<T> {
         });
         let result = under_way.as_mut().await;
         self.under_way = None;
+        self.next_at = result.is_err().then(|| Instant::now() + RECONNECT_PAUSE);
         result.map_err(|error| Outcome::failed(Status::ServiceUnavailable, error.problem))
     }
 }

@@ -185,7 +185,13 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(writes) = self.writes.get_mut(&tree.root) {
             let own: Vec<Key> = writes.keys().filter(|key| range.contains(key)).cloned().collect();
             for key in own {
-                let old = writes.remove(&key);
+                // That a key was absent must hold, whatever became of it.
+                let old = match writes.get(&key).map(|write| write.expect) {
+                    Some(expect @ Expect::Absent) => {
+                        writes.insert(key.clone(), Write { value: None, expect })
+                    }
+                    _ => writes.remove(&key),
+                };
                 self.undo.push(Undo::Write(tree.root, key, old));
             }
         }

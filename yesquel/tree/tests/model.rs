@@ -349,12 +349,13 @@ impl Run<'_> {
         let Open { txn, effects, absent, .. } = self.open.remove(which);
         let snapshot = txn.snapshot();
         let outcome = block_on(txn.commit());
-        // What was overwritten by the transaction itself was never sent.
-        let mut sent: Vec<Effect> = Vec::new();
+        // What was overwritten by the transaction itself was never sent, but for
+        // the keys that must have been absent.
+        let mut sent: Vec<Effect> = absent.iter().map(|key| Effect::Write(key.clone(), None)).collect();
         for effect in &effects {
             sent.retain(|earlier| match (earlier, effect) {
                 (Effect::Write(a, _), Effect::Write(b, _)) => a != b,
-                (Effect::Write(key, _), Effect::Clear(range)) => !range.contains(key),
+                (Effect::Write(key, _), Effect::Clear(range)) => !range.contains(key) || absent.contains(key),
                 _ => true,
             });
             sent.push(effect.clone());
@@ -363,10 +364,7 @@ impl Run<'_> {
         let conflict =
             newer.flat_map(|(_, effects)| effects).any(|other| sent.iter().any(|own| own.meets(other)));
         let present = self.state_at(None);
-        // A key that was to be absent, unless a range took it away again.
-        let checked =
-            |key: &Vec<u8>| sent.iter().any(|own| matches!(own, Effect::Write(written, _) if written == key));
-        let exists = absent.iter().any(|key| checked(key) && present.contains_key(key));
+        let exists = absent.iter().any(|key| present.contains_key(key));
         match outcome {
             Ok(at) => {
                 assert!(!conflict, "{effects:?} committed beside a conflict");
