@@ -15,17 +15,20 @@ pub(crate) fn write(
 ) -> Result<(), Undecided> {
     match question {
         Question::Lookup { key, .. } => match node.lookup(snapshot, key)? {
-            None => writer.moved(),
+            None => writer.moved(node.moved_to(key)),
             Some(None) => writer.absent(),
             Some(Some(value)) => writer.value(value),
         },
         Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
-            None => writer.moved(),
+            None => writer.moved(None),
             Some(None) => writer.absent(),
             Some(Some(value)) => writer.value(value),
         },
         Question::Scan { scan, .. } => match node.shape_at(snapshot) {
-            None => writer.moved(),
+            None => writer.moved(None),
+            Some(shape) if scan.near.as_ref().is_some_and(|key| !shape.fence.contains(key)) => {
+                writer.moved(scan.near.as_ref().and_then(|key| node.moved_to(key)));
+            }
             Some(shape) => {
                 cells.clear();
                 let more = write_cells(node, snapshot, shape, scan, cells)?;

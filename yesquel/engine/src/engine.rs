@@ -343,7 +343,7 @@ impl Engine {
         Reply::write_answers(&mut effects.bytes, snapshot, |mut writer| {
             for question in questions.iter() {
                 let Some(node) = store.get(question.node()) else {
-                    writer.moved();
+                    writer.moved(None);
                     continue;
                 };
                 needs_lsn = needs_lsn.max(node.changed_at_lsn);

@@ -121,6 +121,29 @@ impl Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undecided(pub(crate) TxnId);
 
+/// A size: cells, and bytes of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Live {
+    cells: usize,
+    bytes: usize,
+}
+
+impl Live {
+    fn add(&mut self, cell: &Cell) {
+        if let Some(value) = cell.newest() {
+            self.cells += 1;
+            self.bytes += cell.key().len() + value.len();
+        }
+    }
+
+    fn take(&mut self, cell: &Cell) {
+        if let Some(value) = cell.newest() {
+            self.cells -= 1;
+            self.bytes -= cell.key().len() + value.len();
+        }
+    }
+}
+
 /// A node of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
@@ -134,13 +157,22 @@ pub(crate) struct Node {
     prepared: Vec<Prepared>,
     /// Bytes of the cells.
     memory: usize,
+    /// What a split goes by: cells that are not deleted, and the bytes of
+    /// their keys and newest values.
+    live: Live,
     /// The log's length when it was last changed.
     pub(crate) changed_at_lsn: u64,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
     /// Whether it was told that it is too large.
     pub(crate) told_full: bool,
+    /// Where its cells have gone, the last first: a help for those who come
+    /// by an old map, and no more than that.
+    moves: VecDeque<(KeyRange, NodeId)>,
 }
+
+/// Moves that a node remembers.
+const MOVES_MAX: usize = 8;
 
 impl Node {
     pub(crate) fn new(id: NodeId, at: Timestamp, new: &NewNode) -> Node {
@@ -152,9 +184,11 @@ impl Node {
             marks: VecDeque::new(),
             prepared: Vec::new(),
             memory: 0,
+            live: Live::default(),
             changed_at_lsn: 0,
             queued: false,
             told_full: false,
+            moves: VecDeque::new(),
         }
     }
 
@@ -174,10 +208,16 @@ impl Node {
         self.memory
     }
 
+    /// Where a key has gone, if that is remembered.
+    pub(crate) fn moved_to(&self, key: &[u8]) -> Option<(&KeyRange, NodeId)> {
+        self.moves.iter().find(|(range, _)| range.contains(key)).map(|(range, to)| (range, *to))
+    }
+
     /// Whether it is to be split: it has too many cells, or several that are
     /// too large together.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
-        self.cells.len() > limits.cells_max || (self.memory > limits.bytes_max && self.cells.len() > 1)
+        let Live { cells, bytes } = self.live;
+        cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1)
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
@@ -338,13 +378,13 @@ impl Node {
     pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<&[u8]>) -> bool {
         match self.find(key) {
             Ok(position) => {
-                let growth = self.cells[position].write(at, value);
-                self.memory = self.memory.wrapping_add_signed(growth);
+                self.write(position, at, value);
                 true
             }
             Err(position) => {
                 let cell = Cell::new(key, at, value);
                 self.memory += cell.memory();
+                self.live.add(&cell);
                 // Not by doubling: a node has few cells, and there are many nodes.
                 if self.cells.len() == self.cells.capacity() {
                     self.cells.reserve_exact((self.cells.len() / 8).max(4));
@@ -353,6 +393,14 @@ impl Node {
                 value.is_none()
             }
         }
+    }
+
+    fn write(&mut self, position: usize, at: Timestamp, value: Option<&[u8]>) {
+        let cell = &mut self.cells[position];
+        self.live.take(cell);
+        let growth = cell.write(at, value);
+        self.live.add(cell);
+        self.memory = self.memory.wrapping_add_signed(growth);
     }
 
     /// Ends a cell at the time at which it moved away, if it was written below
@@ -367,9 +415,8 @@ impl Node {
 
     pub(crate) fn delete_range(&mut self, at: Timestamp, range: &KeyRange) {
         for position in self.covered(range) {
-            let cell = &mut self.cells[position];
-            if cell.seen_at(at).is_some() {
-                self.memory = self.memory.wrapping_add_signed(cell.write(at, None));
+            if self.cells[position].seen_at(at).is_some() {
+                self.write(position, at, None);
             }
         }
         self.mark(Mark { claim: Claim::Deleted, range: range.clone(), at });
@@ -415,18 +462,20 @@ impl Node {
     /// Hands what stands in a range to another node, and keeps it for
     /// snapshots below `at` as deleted then.
     pub(crate) fn move_to(&mut self, at: Timestamp, range: &KeyRange, to: &mut Node) {
+        self.moves.truncate(MOVES_MAX - 1);
+        self.moves.push_front((range.clone(), to.id));
         let covered = self.covered(range);
         for position in covered {
-            let cell = &mut self.cells[position];
-            let moved = cell.clone();
+            let moved = self.cells[position].clone();
             to.memory += moved.memory();
-            match to.find(cell.key()) {
+            to.live.add(&moved);
+            match to.find(moved.key()) {
                 Err(position) => to.cells.insert(position, moved),
                 // Its fence has only just become the cell's: there is none.
                 Ok(position) => to.cells[position] = moved,
             }
-            if cell.newest().is_some() {
-                self.memory = self.memory.wrapping_add_signed(cell.write(at, None));
+            if self.cells[position].newest().is_some() {
+                self.write(position, at, None);
             }
         }
         for mark in self.marks.iter().filter(|mark| mark.range.meets(range)) {
@@ -459,6 +508,11 @@ impl Node {
         let wrong = |what: &str| Err(format!("node {}: {what}", self.id));
         if self.memory != self.cells.iter().map(Cell::memory).sum::<usize>() {
             return wrong("its memory is not that of its cells");
+        }
+        let mut live = Live::default();
+        self.cells.iter().for_each(|cell| live.add(cell));
+        if self.live != live {
+            return wrong("its size is not that of its cells");
         }
         if !self.cells.is_sorted_by(|a, b| a.key() < b.key()) {
             return wrong("its cells are out of order");

@@ -4,6 +4,7 @@
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
+use yesquel_wire::MovedTo;
 
 /// What a search is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,10 @@ pub(crate) struct Cache {
     nodes: FxHashMap<NodeId, Arc<Inner>>,
 }
 
+/// Children of a cached node beyond which it is forgotten: it has been added to
+/// for so long that its parent surely knows better.
+const CHILDREN_MAX: usize = 1024;
+
 /// Steps of one search in the cache: nodes seen at different times may lead in
 /// a circle.
 const STEPS_MAX: usize = 100;
@@ -85,6 +90,44 @@ impl Cache {
         }
         self.nodes.retain(|node, _| node.tree != root.tree);
         Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() }
+    }
+
+    /// A node has said that keys have gone from it to another: its parent is
+    /// seen so from now on.
+    pub(crate) fn moved(&mut self, parent: NodeId, from: NodeId, moved: &MovedTo) {
+        let Some(inner) = self.nodes.get_mut(&parent) else { return };
+        if inner.children.len() >= CHILDREN_MAX {
+            self.nodes.remove(&parent);
+            return;
+        }
+        let MovedTo { range: KeyRange { low, high }, to } = moved;
+        let after = inner.children.partition_point(|(own, _)| own <= low);
+        let Some(position) = after.checked_sub(1).filter(|position| inner.children[*position].1 == from)
+        else {
+            return;
+        };
+        let next = inner.children.get(after).map(|(low, _)| low);
+        let fits = match (high, next) {
+            (Some(high), Some(next)) => high <= next,
+            (None, Some(_)) => false,
+            (_, None) => true,
+        };
+        if !fits {
+            return;
+        }
+        // What is above the range stays with whose it was.
+        let rest = high.clone().filter(|high| next != Some(high)).map(|high| (high, from));
+        let mut children = inner.children.clone();
+        if children[position].0 == *low {
+            children[position].1 = *to;
+        } else {
+            children.insert(after, (low.clone(), *to));
+        }
+        if let Some(rest) = rest {
+            let place = children.partition_point(|(own, _)| *own < rest.0);
+            children.insert(place, rest);
+        }
+        *inner = Arc::new(Inner { fence: inner.fence.clone(), children, at: inner.at });
     }
 
     /// Keeps a node, unless it is known as of later.

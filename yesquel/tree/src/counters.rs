@@ -9,6 +9,7 @@ pub struct Counters {
     root_fetches: AtomicU64,
     inner_fetches: AtomicU64,
     back_steps: AtomicU64,
+    forward_steps: AtomicU64,
 }
 
 /// The counts of a moment.
@@ -22,6 +23,8 @@ pub struct Counts {
     pub inner_fetches: u64,
     /// Steps back after a node that was not the key's.
     pub back_steps: u64,
+    /// Steps to a node that another one has named.
+    pub forward_steps: u64,
 }
 
 impl Counters {
@@ -38,11 +41,19 @@ impl Counters {
         self.back_steps.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn followed(&self) {
+        self.forward_steps.fetch_add(1, Relaxed);
+    }
+
     /// What they are now.
     pub fn counts(&self) -> Counts {
-        let [searches, root_fetches, inner_fetches, back_steps] =
-            [&self.searches, &self.root_fetches, &self.inner_fetches, &self.back_steps]
-                .map(|count| count.load(Relaxed));
-        Counts { searches, root_fetches, inner_fetches, back_steps }
+        let load = |count: &AtomicU64| count.load(Relaxed);
+        Counts {
+            searches: load(&self.searches),
+            root_fetches: load(&self.root_fetches),
+            inner_fetches: load(&self.inner_fetches),
+            back_steps: load(&self.back_steps),
+            forward_steps: load(&self.forward_steps),
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 use std::sync::{Arc, PoisonError};
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Direction, NodeKind, Question, Scan};
+use yesquel_wire::{Answer, CellValue, Direction, MovedTo, NodeKind, Question, Scan};
 
 /// A leaf as a snapshot sees it.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl Page {
 pub(crate) enum Fetched {
     Leaf(Page),
     Inner(Arc<Inner>),
-    /// It was not there.
-    Gone,
+    /// It does not hold the key, or was not there.
+    Moved(Option<MovedTo>),
 }
 
 /// Nodes that one search fetches at most. Between two fetches a tree may
@@ -44,11 +44,13 @@ impl<T: Transport> Trees<T> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).guess(root, goal)
     }
 
-    /// Fetches a whole node. An inner one goes into the cache.
+    /// Fetches a whole node, if it holds the key. An inner one goes into the
+    /// cache.
     pub(crate) async fn fetch(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
+        near: Option<&[u8]>,
     ) -> Result<Fetched, TreeError> {
         let scan = Scan {
             range: KeyRange::all(),
@@ -56,12 +58,13 @@ impl<T: Transport> Trees<T> {
             cells_max: u64::MAX,
             bytes_max: u64::MAX,
             value_bytes_max: u64::MAX,
+            near: near.map(Into::into),
         };
         let reading = self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
         let cells = match answer {
             Some(Answer::Cells(cells)) => cells,
-            Some(Answer::Moved) => return Ok(Fetched::Gone),
+            Some(Answer::Moved(to)) => return Ok(Fetched::Moved(to)),
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
         let bytes = |value: CellValue<'_>| match value {
@@ -97,14 +100,22 @@ impl<T: Transport> Trees<T> {
         mut path: Vec<NodeId>,
         mut node: NodeId,
     ) -> Result<Page, TreeError> {
+        let near = match goal {
+            Goal::At(key) => Some(key),
+            Goal::Below(_) => None,
+        };
         for _ in 0..FETCHES_MAX {
-            match self.fetch(snapshot, node).await? {
+            match self.fetch(snapshot, node, near).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
                 Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
                     path.push(node);
                     let child = inner.child(goal);
                     (node, _) =
                         child.ok_or(TreeError::Damaged(root.tree, "an inner node has no child for a key"))?;
+                }
+                Fetched::Moved(Some(to)) => {
+                    self.moved(&path, node, &to);
+                    node = to.to;
                 }
                 _ if node == root => return Err(TreeError::NoTree(root.tree)),
                 _ => {
@@ -114,5 +125,13 @@ impl<T: Transport> Trees<T> {
             }
         }
         Err(TreeError::Damaged(root.tree, "its nodes lead in circles"))
+    }
+
+    /// A node that a path led to has said where keys have gone.
+    pub(crate) fn moved(&self, path: &[NodeId], from: NodeId, to: &MovedTo) {
+        self.counters.followed();
+        if let Some(parent) = path.last() {
+            self.cache.lock().unwrap_or_else(PoisonError::into_inner).moved(*parent, from, to);
+        }
     }
 }

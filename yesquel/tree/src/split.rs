@@ -63,7 +63,7 @@ impl Splitter {
 
     async fn try_split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let (kind, fence, keys) = match trees.fetch(&mut snapshot, node).await? {
+        let (kind, fence, keys) = match trees.fetch(&mut snapshot, node, None).await? {
             Fetched::Leaf(page) => {
                 (NodeKind::Leaf, page.fence, page.cells.into_iter().map(|(key, _)| key).collect())
             }
@@ -71,7 +71,7 @@ impl Splitter {
                 let keys: Vec<Key> = inner.children.iter().map(|(key, _)| key.clone()).collect();
                 (NodeKind::Inner, inner.fence.clone(), keys)
             }
-            Fetched::Gone => return Ok(false),
+            Fetched::Moved(_) => return Ok(false),
         };
         if keys.len() < 2 {
             return Ok(false);
@@ -117,7 +117,7 @@ impl Splitter {
         let guess = trees.guess(root, Goal::At(low));
         for start in guess.path.last().copied().into_iter().chain([root]) {
             let mut at = start;
-            while let Fetched::Inner(inner) = trees.fetch(snapshot, at).await? {
+            while let Fetched::Inner(inner) = trees.fetch(snapshot, at, None).await? {
                 match inner.child(Goal::At(low)) {
                     Some((child, _)) if child == node => return Ok(at),
                     Some((child, _)) if child != at => at = child,

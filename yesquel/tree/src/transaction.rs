@@ -1,7 +1,11 @@
 //! Transactions over trees: reads at one snapshot, writes that wait for the
 //! commit (deferred writes, section 5).
 
-use crate::{Cursor, Tree, TreeError, Trees, cache::Goal, search::Page};
+use crate::{
+    Cursor, Tree, TreeError, Trees,
+    cache::{Goal, Guess},
+    search::Page,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
@@ -90,19 +94,23 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
             return Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()));
         }
-        let question = Question::Lookup { node: guess.leaf, key };
-        let reading = self.trees.client.read(&mut self.snapshot, guess.leaf.server, &[question]).await?;
-        match reading.answers().and_then(|answers| answers.iter().next()) {
-            Some(Answer::Absent) => return Ok(None),
-            Some(Answer::Value(value)) => return Ok(Some(value.into())),
-            Some(Answer::Moved) => {}
-            _ => return Err(yesquel_client::Error::Unfit.into()),
+        let mut node = guess.leaf;
+        loop {
+            let question = Question::Lookup { node, key };
+            let reading = self.trees.client.read(&mut self.snapshot, node.server, &[question]).await?;
+            match reading.answers().and_then(|answers| answers.iter().next()) {
+                Some(Answer::Absent) => return Ok(None),
+                Some(Answer::Value(value)) => return Ok(Some(value.into())),
+                Some(Answer::Moved(Some(to))) if to.to != node => {
+                    self.trees.moved(&guess.path, node, &to);
+                    node = to.to;
+                }
+                Some(Answer::Moved(_)) => break,
+                _ => return Err(yesquel_client::Error::Unfit.into()),
+            }
         }
-        // Back, and down from there. A root that is no leaf is fetched.
-        self.trees.counters.stepped_back();
-        let mut path = guess.path;
-        let node = path.pop().unwrap_or(tree.root);
-        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, path, node).await?;
+        // It may be no leaf; else back, and down from there.
+        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, node).await?;
         let page = self.keep(page);
         Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()))
     }
@@ -241,8 +249,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Commits it. Returns when it happened.
     pub async fn commit(self) -> Result<Timestamp, TreeError> {
+        // Leaves that were found because the cache was wrong.
+        let mut found: Vec<(NodeId, KeyRange, NodeId)> = Vec::new();
         for _ in 0..MOVES_MAX {
-            let (writes, goals) = self.addressed();
+            let (writes, goals) = self.addressed(&found);
             let (server, operation, refusal) = match self.trees.client.commit(self.snapshot, &writes).await {
                 Ok(at) => return Ok(at),
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
@@ -257,11 +267,13 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     else {
                         return Err(yesquel_client::Error::Unfit.into());
                     };
-                    self.trees.counters.stepped_back();
-                    let mut path = goal.path.clone();
-                    let node = path.pop().unwrap_or(goal.root);
-                    let mut present = None;
-                    self.trees.page_from(&mut present, goal.root, Goal::At(&goal.key), path, node).await?;
+                    // The node itself may say where to, or be no leaf any more.
+                    let (mut present, path) = (None, goal.path.clone());
+                    let searching =
+                        self.trees.page_from(&mut present, goal.root, Goal::At(&goal.key), path, goal.leaf);
+                    let page = searching.await?;
+                    found.retain(|(root, fence, _)| *root != goal.root || !fence.meets(&page.fence));
+                    found.push((goal.root, page.fence, page.node));
                 }
                 (Refusal::Exists(_), _) => return Err(TreeError::Exists),
                 (refusal, operation) => {
@@ -275,14 +287,21 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// All operations with the nodes that the cache thinks right, in the order
     /// in which they are done; and what each is for.
-    fn addressed(&self) -> (Writes, Vec<Addressed>) {
+    fn addressed(&self, found: &[(NodeId, KeyRange, NodeId)]) -> (Writes, Vec<Addressed>) {
         let (mut writes, mut goals) = (Writes::new(), Vec::new());
+        let guess = |of: NodeId, key: &[u8]| {
+            let guess = self.trees.guess(of, Goal::At(key));
+            match found.iter().find(|(root, fence, _)| *root == of && fence.contains(key)) {
+                Some((_, fence, leaf)) => Guess { path: guess.path, leaf: *leaf, fence: fence.clone() },
+                None => guess,
+            }
+        };
         let ranges = self.ranges.iter().map(|range| (range, true));
         for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
             // Leaf by leaf.
             let mut rest = range.clone();
             while !rest.is_empty() {
-                let guess = self.trees.guess(*root, Goal::At(&rest.low));
+                let guess = guess(*root, &rest.low);
                 let part = rest.intersection(&guess.fence);
                 let key = rest.low.clone();
                 let next = if rest.covers(&guess.fence) || part.high != rest.high {
@@ -302,7 +321,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         for (root, all) in &self.writes {
             for (key, Write { value, expect }) in all {
-                let guess = self.trees.guess(*root, Goal::At(key));
+                let guess = guess(*root, key);
                 let write = match value {
                     Some(value) => WriteOperation::Put { key, value, expect: *expect },
                     None => WriteOperation::Delete { key, expect: *expect },

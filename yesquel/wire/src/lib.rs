@@ -15,5 +15,5 @@ mod request;
 pub use bytes::{Malformed, Reader, Writer};
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
-pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, Reply, Vote};
+pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, MovedTo, Reply, Vote};
 pub use request::{Decision, Participants, Request};

@@ -1,7 +1,7 @@
 //! What is asked of nodes, without changing them.
 
 use crate::{Malformed, Reader, Writer};
-use yesquel_model::{KeyRange, NodeId};
+use yesquel_model::{Key, KeyRange, NodeId};
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +25,9 @@ pub struct Scan {
     pub bytes_max: u64,
     /// Of longer values than this only the length is told.
     pub value_bytes_max: u64,
+    /// For whom it is: a node that does not hold this key says so, and where
+    /// it is, and nothing else.
+    pub near: Option<Key>,
 }
 
 /// One question about one node.
@@ -76,6 +79,10 @@ impl<'a> Question<'a> {
                 let up = scan.direction == Direction::Up;
                 writer.byte(if up { SCAN_UP } else { SCAN_DOWN }).node(*node).range(&scan.range);
                 writer.number(scan.cells_max).number(scan.bytes_max).number(scan.value_bytes_max);
+                writer.flag(scan.near.is_some());
+                if let Some(key) = &scan.near {
+                    writer.bytes(key);
+                }
             }
             Question::Attribute { node, id } => {
                 writer.byte(ATTRIBUTE).node(*node).number(u64::from(*id));
@@ -96,6 +103,7 @@ impl<'a> Question<'a> {
                     cells_max: reader.number()?,
                     bytes_max: reader.number()?,
                     value_bytes_max: reader.number()?,
+                    near: if reader.flag()? { Some(reader.key()?.into()) } else { None },
                 };
                 Question::Scan { node, scan }
             }

@@ -40,6 +40,15 @@ fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malfor
     Ok((key, value))
 }
 
+/// Where cells have gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedTo {
+    /// Which keys.
+    pub range: KeyRange,
+    /// To this node; they may have gone on from there.
+    pub to: NodeId,
+}
+
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<'a> {
@@ -47,8 +56,9 @@ pub enum Answer<'a> {
     Absent,
     /// What it is.
     Value(&'a [u8]),
-    /// The key is beyond the node's fence, or the node was not there.
-    Moved,
+    /// The key is beyond the node's fence, or the node was not there; and
+    /// where it has gone, if the node remembers.
+    Moved(Option<MovedTo>),
     /// What a scan found.
     Cells(Cells<'a>),
 }
@@ -75,8 +85,11 @@ impl AnswerWriter<'_> {
     }
 
     /// The key is not the node's.
-    pub fn moved(&mut self) {
-        self.0.byte(MOVED);
+    pub fn moved(&mut self, to: Option<(&KeyRange, NodeId)>) {
+        self.0.byte(MOVED).flag(to.is_some());
+        if let Some((range, to)) = to {
+            self.0.range(range).node(to);
+        }
     }
 
     /// What a scan found: `cells` is told of by [`cell`](Self::cell).
@@ -129,7 +142,10 @@ fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malformed> {
     Ok(match reader.byte()? {
         ABSENT => Answer::Absent,
         VALUE => Answer::Value(reader.bytes()?),
-        MOVED => Answer::Moved,
+        MOVED if reader.flag()? => {
+            Answer::Moved(Some(MovedTo { range: reader.range()?, to: reader.node()? }))
+        }
+        MOVED => Answer::Moved(None),
         tag @ (CELLS_OF_LEAF | CELLS_OF_INNER) => {
             let kind = if tag == CELLS_OF_LEAF { NodeKind::Leaf } else { NodeKind::Inner };
             let (fence, more, bytes) = (reader.range()?, reader.flag()?, reader.bytes()?);
@@ -432,14 +448,23 @@ mod tests {
             writer.value(b"v");
             writer.absent();
             writer.cells(NodeKind::Inner, &fence, true, &cells);
-            writer.moved();
+            writer.moved(None);
+            writer.moved(Some((&fence, NodeId::default())));
         });
         let reply = Reply::decode(&bytes).unwrap();
         let Reply::Answers { snapshot: Timestamp(3), answers } = reply else { panic!("{reply:?}") };
         let all: Vec<_> = answers.iter().collect();
-        let [Answer::Value(b"v"), Answer::Absent, Answer::Cells(found), Answer::Moved] = &all[..] else {
+        let [
+            Answer::Value(b"v"),
+            Answer::Absent,
+            Answer::Cells(found),
+            Answer::Moved(None),
+            Answer::Moved(Some(to)),
+        ] = &all[..]
+        else {
             panic!("{all:?}")
         };
+        assert_eq!(*to, MovedTo { range: fence.clone(), to: NodeId::default() });
         assert_eq!((found.kind, &found.fence, found.more), (NodeKind::Inner, &fence, true));
         let found: Vec<_> = found.iter().collect();
         assert_eq!(found, [(&b"a"[..], CellValue::Bytes(b"1")), (b"b", CellValue::Length(5000))]);

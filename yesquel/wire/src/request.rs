@@ -236,6 +236,7 @@ mod tests {
             cells_max: 3,
             bytes_max: 1 << 20,
             value_bytes_max: 0,
+            near: Some((*b"key").into()),
         };
         let mut questions = Vec::new();
         let all = [
