@@ -1,0 +1,104 @@
+//! What the log asks of a disk, so that a test can be one.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// A folder of files that are appended to.
+pub trait Disk {
+    /// A file that is open for appending.
+    type File: DiskFile;
+
+    /// The folder's name, for messages.
+    fn path(&self) -> &Path;
+
+    /// The names of all files.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// All of a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// Makes a file, which must not be there, and sees to it that its name is
+    /// durable.
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+
+    /// Opens a file to append to it, cut to a length first, durably.
+    fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
+
+    /// Deletes a file.
+    fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// A file of a [`Disk`].
+pub trait DiskFile: Send {
+    /// Appends bytes.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Sees to it that all that was appended is durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A folder of the file system.
+#[derive(Debug, Clone)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A folder that is there.
+    pub fn new(path: impl Into<PathBuf>) -> Folder {
+        Folder(path.into())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()
+    }
+}
+
+impl Disk for Folder {
+    type File = File;
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.0.join(name))
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        let file = OpenOptions::new().append(true).create_new(true).open(self.0.join(name))?;
+        self.sync_names()?;
+        Ok(file)
+    }
+
+    fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
+        let file = OpenOptions::new().append(true).open(self.0.join(name))?;
+        if file.metadata()?.len() > length {
+            file.set_len(length)?;
+            file.sync_all()?;
+        }
+        Ok(file)
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.0.join(name))?;
+        self.sync_names()
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        // Its length is needed to read it, and fdatasync keeps that.
+        self.sync_data()
+    }
+}

@@ -1,0 +1,139 @@
+//! Bytes of segments and batches.
+
+use crc32fast::Hasher;
+
+pub(crate) const SEGMENT_MAGIC: &[u8; 8] = b"YQLSEG01";
+const BATCH_MAGIC: &[u8; 4] = b"YQLB";
+
+/// Of a segment, before its batches.
+pub(crate) const SEGMENT_HEAD: usize = 24;
+/// Of a batch, before its records.
+pub(crate) const BATCH_HEAD: usize = 32;
+
+/// The name of a segment.
+pub(crate) fn segment_name(first: u64) -> String {
+    format!("log-{first:020}")
+}
+
+/// The first record of the segment of this name.
+pub(crate) fn first_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?;
+    if digits.len() == 20 { digits.parse().ok() } else { None }
+}
+
+fn crc(parts: &[&[u8]]) -> u32 {
+    let mut hasher = Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// What a segment begins with.
+pub(crate) fn segment_head(first: u64) -> [u8; SEGMENT_HEAD] {
+    let mut head = [0; SEGMENT_HEAD];
+    head[..8].copy_from_slice(SEGMENT_MAGIC);
+    head[8..16].copy_from_slice(&first.to_le_bytes());
+    let crc = crc(&[&head[..20]]);
+    head[20..].copy_from_slice(&crc.to_le_bytes());
+    head
+}
+
+/// What is wrong with a segment's beginning, if anything.
+pub(crate) fn check_head(bytes: &[u8], first: u64) -> Result<(), &'static str> {
+    let head = bytes.get(..SEGMENT_HEAD).ok_or(NOT_WHOLE)?;
+    if head == segment_head(first) {
+        return Ok(());
+    }
+    // Whole, and not ours.
+    let other = crc(&[&head[..20]]).to_le_bytes() == head[20..] && head[..8] != *SEGMENT_MAGIC;
+    Err(if other { OTHER_VERSION } else { NOT_WHOLE })
+}
+
+/// A segment's beginning is that of another version.
+pub(crate) const OTHER_VERSION: &str = "it is a log of another version of Yesquel";
+/// It is none.
+pub(crate) const NOT_WHOLE: &str = "its beginning is not whole";
+
+/// Appends a batch of records, each of which `ends` where it says in `bytes`.
+pub(crate) fn put_batch(out: &mut Vec<u8>, first: u64, synced: u64, bytes: &[u8], ends: &[usize]) {
+    let start = out.len();
+    out.extend_from_slice(BATCH_MAGIC);
+    out.extend_from_slice(&[0; 4]);
+    let length = bytes.len() + 4 * ends.len();
+    out.extend_from_slice(&(length as u32).to_le_bytes());
+    out.extend_from_slice(&(ends.len() as u32).to_le_bytes());
+    out.extend_from_slice(&first.to_le_bytes());
+    out.extend_from_slice(&synced.to_le_bytes());
+    let mut from = 0;
+    for end in ends {
+        out.extend_from_slice(&((end - from) as u32).to_le_bytes());
+        out.extend_from_slice(&bytes[from..*end]);
+        from = *end;
+    }
+    let crc = crc(&[&out[start + 8..]]);
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A batch as it was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) first: u64,
+    pub(crate) count: u32,
+    pub(crate) synced: u64,
+    records: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// The whole batch that bytes begin with.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Batch<'a>> {
+        if !bytes.starts_with(BATCH_MAGIC) {
+            return None;
+        }
+        let crc_told = u32::from_le_bytes(number(bytes, 4)?);
+        let length = u32::from_le_bytes(number(bytes, 8)?) as usize;
+        let whole = bytes.get(..BATCH_HEAD.checked_add(length)?)?;
+        if crc(&[&whole[8..]]) != crc_told {
+            return None;
+        }
+        Some(Batch {
+            count: u32::from_le_bytes(number(bytes, 12)?),
+            first: u64::from_le_bytes(number(bytes, 16)?),
+            synced: u64::from_le_bytes(number(bytes, 24)?),
+            records: &whole[BATCH_HEAD..],
+        })
+    }
+
+    /// Its bytes in the file.
+    pub(crate) fn length(&self) -> usize {
+        BATCH_HEAD + self.records.len()
+    }
+
+    /// The records.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.records;
+        (0..self.count).map_while(move |_| {
+            let (length, behind) = rest.split_first_chunk()?;
+            let (record, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = behind;
+            Some(record)
+        })
+    }
+
+    /// Whether a whole batch stands anywhere in some bytes that was written
+    /// when this record was on disk.
+    pub(crate) fn proves(bytes: &[u8], lsn: u64) -> bool {
+        let mut at = 0;
+        while let Some(found) = bytes[at..].windows(4).position(|window| window == BATCH_MAGIC) {
+            at += found;
+            match Batch::read(&bytes[at..]) {
+                Some(batch) if batch.synced >= lsn => return true,
+                Some(batch) => at += batch.length(),
+                None => at += 4,
+            }
+        }
+        false
+    }
+}

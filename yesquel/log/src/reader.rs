@@ -1,0 +1,104 @@
+//! Reading a log again after a restart.
+
+use crate::{
+    LogError, Writer,
+    disk::Disk,
+    format::{Batch, OTHER_VERSION, SEGMENT_HEAD, check_head, first_of, segment_name},
+};
+use std::path::Path;
+
+/// A log that was read.
+#[derive(Debug)]
+pub struct Opened<D: Disk> {
+    /// For what comes next.
+    pub writer: Writer<D>,
+    /// Bytes of a torn tail that were cut off.
+    pub cut: u64,
+}
+
+/// Reads all records after `after`, in order, and opens the log for more.
+/// Each record goes to `each` with its number.
+pub fn open<D: Disk>(
+    disk: D,
+    after: u64,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
+) -> Result<Opened<D>, LogError> {
+    let names = disk.names().map_err(LogError::io(disk.path(), "its files cannot be listed"))?;
+    let mut segments: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
+    segments.sort_unstable();
+    // Those that hold nothing but what is in the checkpoint.
+    let needed = segments.partition_point(|first| *first <= after + 1).saturating_sub(1);
+    let mut next = segments.get(needed).copied().unwrap_or(after + 1);
+    let missing = |from: u64, to: u64| LogError::Missing { path: disk.path().into(), from, to };
+    if next > after + 1 {
+        return Err(missing(after + 1, next - 1));
+    }
+    let mut cut = 0;
+    let mut last: Option<(u64, u64)> = None;
+    for (position, first) in segments.iter().copied().enumerate().skip(needed) {
+        if first != next {
+            return Err(missing(next, first - 1));
+        }
+        let name = segment_name(first);
+        let path = disk.path().join(&name);
+        let bytes = disk.read(&name).map_err(LogError::io(&path, "it cannot be read"))?;
+        let is_last = position + 1 == segments.len();
+        let end = read_segment(&path, &bytes, first, is_last, &mut |lsn, record| {
+            next = lsn + 1;
+            if lsn > after { each(lsn, record) } else { Ok(()) }
+        })?;
+        cut = bytes.len() as u64 - end;
+        last = Some((first, end));
+    }
+    let next = next.max(after + 1);
+    let writer = Writer::resume(disk, next, last)?;
+    Ok(Opened { writer, cut })
+}
+
+/// What is done with a record and its number.
+type Each<'a> = dyn FnMut(u64, &[u8]) -> Result<(), LogError> + 'a;
+
+/// Reads a segment to its end, or to its tail. Returns where what is whole
+/// ends.
+fn read_segment(
+    path: &Path,
+    bytes: &[u8],
+    first: u64,
+    is_last: bool,
+    each: &mut Each<'_>,
+) -> Result<u64, LogError> {
+    let damaged = |offset: usize, lsn: u64, what| {
+        Err(LogError::Damaged { path: path.into(), offset: offset as u64, lsn, what })
+    };
+    if let Err(what) = check_head(bytes, first) {
+        if what == OTHER_VERSION {
+            return Err(LogError::Foreign { path: path.into(), what });
+        }
+        // It may have been begun and not synced before the power went.
+        if is_last && !Batch::proves(bytes, first) {
+            return Ok(0);
+        }
+        return damaged(0, first, what);
+    }
+    let (mut at, mut next) = (SEGMENT_HEAD, first);
+    while at < bytes.len() {
+        let batch = Batch::read(&bytes[at..]);
+        let Some(batch) = batch.filter(|batch| batch.first == next && batch.count > 0) else {
+            if is_last && !Batch::proves(&bytes[at..], next) {
+                return Ok(at as u64);
+            }
+            return damaged(at, next, "no whole batch begins there");
+        };
+        let mut count = 0;
+        for record in batch.records() {
+            each(next, record)?;
+            next += 1;
+            count += 1;
+        }
+        if count != batch.count {
+            return damaged(at, next, "a batch has fewer records than it says");
+        }
+        at += batch.length();
+    }
+    Ok(at as u64)
+}

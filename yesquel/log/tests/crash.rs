@@ -1,0 +1,326 @@
+//! A disk that loses what was not synced, in part and in any order; that fills
+//! up; whose syncs fail; whose bytes rot.
+//!
+//! After every crash all that was synced is there, what is there was written, in
+//! its order, and the log goes on. `SEEDS=from..to` chooses seeds.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+use yesquel_log::{
+    LogError, Opened, Writer,
+    disk::{Disk, DiskFile, Folder},
+    open,
+};
+
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+}
+
+/// Bytes that a disk writes at once or not at all.
+const SECTOR: usize = 64;
+
+#[derive(Debug, Default, Clone)]
+struct Bytes {
+    all: Vec<u8>,
+    /// So many are durable.
+    synced: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: BTreeMap<String, Bytes>,
+    /// Bytes that may still be written.
+    room: usize,
+    sync_fails: bool,
+}
+
+/// A disk in memory.
+#[derive(Debug, Clone, Default)]
+struct Simulated(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct File {
+    disk: Simulated,
+    name: String,
+}
+
+impl Simulated {
+    fn new() -> Simulated {
+        let disk = Simulated::default();
+        disk.0.lock().unwrap().room = usize::MAX;
+        disk
+    }
+
+    /// The power goes. Of what was not synced each sector is there, or is
+    /// zero, or holds rubbish, and the file may be shorter.
+    fn crash(&self, random: &mut Random) {
+        let mut inner = self.0.lock().unwrap();
+        (inner.room, inner.sync_fails) = (usize::MAX, false);
+        for Bytes { all, synced } in inner.files.values_mut() {
+            let loose = all.len() - *synced;
+            all.truncate(*synced + random.next(loose as u64 + 1) as usize);
+            let mut at = *synced;
+            while at < all.len() {
+                let end = ((at / SECTOR + 1) * SECTOR).min(all.len());
+                match random.next(3) {
+                    0 => all[at..end].fill(0),
+                    1 => all[at..end].iter_mut().for_each(|byte| *byte ^= random.next(256) as u8),
+                    _ => {}
+                }
+                at = end;
+            }
+            *synced = all.len();
+        }
+    }
+}
+
+impl Disk for Simulated {
+    type File = File;
+
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.lock().unwrap().files.keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        Ok(self.0.lock().unwrap().files[name].all.clone())
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        let old = self.0.lock().unwrap().files.insert(name.to_owned(), Bytes::default());
+        assert!(old.is_none(), "{name} is there");
+        Ok(File { disk: self.clone(), name: name.to_owned() })
+    }
+
+    fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
+        let mut inner = self.0.lock().unwrap();
+        let bytes = inner.files.get_mut(name).unwrap();
+        bytes.all.truncate(length as usize);
+        bytes.synced = bytes.synced.min(length as usize);
+        drop(inner);
+        Ok(File { disk: self.clone(), name: name.to_owned() })
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.0.lock().unwrap().files.remove(name);
+        Ok(())
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut inner = self.disk.0.lock().unwrap();
+        let taken = bytes.len().min(inner.room);
+        inner.room -= taken;
+        inner.files.get_mut(&self.name).unwrap().all.extend_from_slice(&bytes[..taken]);
+        if taken < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut inner = self.disk.0.lock().unwrap();
+        if inner.sync_fails {
+            return Err(io::Error::other("the sync failed"));
+        }
+        let bytes = inner.files.get_mut(&self.name).unwrap();
+        bytes.synced = bytes.all.len();
+        Ok(())
+    }
+}
+
+fn record(lsn: u64, random: &mut Random) -> Vec<u8> {
+    let mut record = lsn.to_le_bytes().to_vec();
+    record.resize(8 + random.next(200) as usize, lsn as u8);
+    record
+}
+
+/// Opens the log and compares what is in it with what was written.
+fn reopened(
+    disk: &Simulated,
+    after: u64,
+    written: &[Vec<u8>],
+    synced: u64,
+) -> Result<Writer<Simulated>, LogError> {
+    let mut expected = after + 1;
+    let Opened { writer, .. } = open(disk.clone(), after, |lsn, record| {
+        assert_eq!(lsn, expected);
+        assert_eq!(record, written[lsn as usize - 1], "record {lsn}");
+        expected += 1;
+        Ok(())
+    })?;
+    assert!(expected > synced, "records from {expected} to {synced} are lost");
+    assert_eq!(writer.next_lsn(), expected);
+    Ok(writer)
+}
+
+fn crashes(seed: u64) {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let disk = Simulated::new();
+    let (mut written, mut synced, mut after): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
+    for _ in 0..1 + random.next(6) {
+        let mut writer = reopened(&disk, after, &written, synced).unwrap();
+        // What was not synced and is gone was never written.
+        written.truncate(writer.next_lsn() as usize - 1);
+        synced = synced.max(writer.synced_lsn());
+        writer.segment_bytes_max(200 + random.next(3000));
+        for _ in 0..random.next(40) {
+            match random.next(20) {
+                0..12 => {
+                    let (mut bytes, mut ends, mut records) = (Vec::new(), Vec::new(), Vec::new());
+                    for number in 0..random.next(4) {
+                        let record = record(writer.next_lsn() + number, random);
+                        bytes.extend_from_slice(&record);
+                        ends.push(bytes.len());
+                        records.push(record);
+                    }
+                    if writer.append(&bytes, &ends).is_err() {
+                        // Some of it may be on disk.
+                        written.truncate(writer.next_lsn() as usize - 1);
+                        written.extend(records);
+                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        assert!(writer.sync().is_err());
+                        break;
+                    }
+                    written.extend(records);
+                }
+                12..17 => {
+                    if writer.sync().is_err() {
+                        assert!(writer.append(b"x", &[1]).is_err(), "it takes more after a failure");
+                        break;
+                    }
+                }
+                17 => disk.0.lock().unwrap().room = random.next(500) as usize,
+                18 => disk.0.lock().unwrap().sync_fails = random.next(3) == 0,
+                _ => {
+                    // A checkpoint, of what is durable.
+                    after = after.max(writer.synced_lsn());
+                    writer.forget_up_to(after).unwrap();
+                }
+            }
+            synced = synced.max(writer.synced_lsn());
+        }
+        drop(writer);
+        if random.next(2) == 0 {
+            disk.crash(random);
+        } else {
+            let mut inner = disk.0.lock().unwrap();
+            (inner.room, inner.sync_fails) = (usize::MAX, false);
+        }
+    }
+    drop(reopened(&disk, after, &written, synced).unwrap());
+}
+
+#[test]
+fn what_was_synced_is_there_after_any_crash() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    });
+    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..10_000);
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| crashes(seed)) {
+            println!("seed {seed} (SEEDS={seed}..{})", seed + 1);
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Whatever byte of a synced log is changed: it is told, but for the last
+/// batch, of which nothing on the disk says that it was synced.
+#[test]
+fn a_hole_is_told_with_its_place() {
+    let disk = Simulated::new();
+    let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
+    writer.segment_bytes_max(300);
+    for lsn in 1..=20u64 {
+        writer.append(&lsn.to_le_bytes().repeat(3), &[24]).unwrap();
+        writer.sync().unwrap();
+    }
+    drop(writer);
+    let names = disk.names().unwrap();
+    assert!(names.len() > 2, "{names:?}");
+    for name in &names {
+        let length = disk.read(name).unwrap().len();
+        for at in 0..length {
+            let change = |bits: u8| disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= bits;
+            change(0x41);
+            let mut last = 0;
+            let outcome = open(disk.clone(), 0, |lsn, record| {
+                assert_eq!(record, lsn.to_le_bytes().repeat(3));
+                last = lsn;
+                Ok(())
+            });
+            let is_last_batch = Some(name) == names.last() && at >= length - 60;
+            match outcome {
+                Ok(Opened { cut, .. }) => {
+                    assert!(
+                        is_last_batch && cut > 0 && last == 19,
+                        "{name}, byte {at}: {last} records, {cut} cut"
+                    );
+                }
+                Err(LogError::Damaged { path, offset, lsn, .. }) => {
+                    assert!(
+                        path.ends_with(name) && offset <= at as u64 && lsn == last + 1,
+                        "{path:?} {offset} {lsn}"
+                    );
+                }
+                Err(error) => panic!("{name}, byte {at}: {error}"),
+            }
+            if is_last_batch {
+                return;
+            }
+            change(0x41);
+        }
+        // A segment that is gone.
+        let kept = disk.0.lock().unwrap().files.remove(name).unwrap();
+        if Some(name) != names.last() {
+            let error = open(disk.clone(), 0, |_, _| Ok(())).unwrap_err();
+            assert!(matches!(error, LogError::Missing { .. }), "{error}");
+        }
+        disk.0.lock().unwrap().files.insert(name.clone(), kept);
+    }
+}
+
+#[test]
+fn a_folder_of_the_file_system_keeps_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = || Folder::new(folder.path());
+    let mut writer = open(disk(), 0, |_, _| Ok(())).unwrap().writer;
+    writer.segment_bytes_max(1 << 10);
+    for lsn in 1..=100u64 {
+        writer.append(&lsn.to_le_bytes().repeat(8), &[8, 64]).unwrap();
+    }
+    writer.sync().unwrap();
+    assert_eq!((writer.next_lsn(), writer.synced_lsn()), (201, 200));
+    writer.forget_up_to(100).unwrap();
+    drop(writer);
+    let mut count = 0;
+    let opened = open(disk(), 100, |_, _| {
+        count += 1;
+        Ok(())
+    });
+    assert_eq!((opened.unwrap().cut, count), (0, 100));
+    // Records that a segment took with it are missed.
+    let error = open(disk(), 10, |_, _| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("records 11 to "), "{error}");
+}
