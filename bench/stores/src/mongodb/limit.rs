@@ -5,9 +5,9 @@
 //! still waits for a connection must not be dropped: its place in the pool's
 //! queue would stay, and the driver, which serves one place whenever something
 //! happens, would serve nobody but the dead for as long as operations go on
-//! being given up. So such an operation is kept, and its client's next one
-//! waits behind it, as long as that may take itself. It may yet be done, after
-//! it was counted as failed; of a client one at most is.
+//! being given up. So such an operation goes on as a task of the loop, and its
+//! client's next one waits behind it, as long as that may take itself. It may
+//! yet be done, after it was counted as failed; of a client one at most is.
 
 use mongodb::{
     error::Error,
@@ -19,9 +19,13 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     pin::Pin,
+    rc::Rc,
     time::Duration,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::{JoinHandle, spawn_local},
+    time::{Instant, timeout_at},
+};
 
 thread_local! {
     /// Whether the operation that is being polled has been given a connection.
@@ -38,21 +42,29 @@ pub(super) fn connections() -> EventHandler<CmapEvent> {
     })
 }
 
-/// An operation in the driver's hands.
-struct Work<T> {
-    future: Pin<Box<dyn Future<Output = Result<T, Error>>>>,
-    is_connected: bool,
+/// Polls an operation, and notes whether it has been given a connection.
+async fn noting<T>(
+    mut future: Pin<Box<dyn Future<Output = Result<T, Error>>>>,
+    is_connected: Rc<Cell<bool>>,
+) -> Result<T, Error> {
+    poll_fn(|context| {
+        CONNECTED.set(is_connected.get());
+        let poll = future.as_mut().poll(context);
+        is_connected.set(CONNECTED.replace(false));
+        poll
+    })
+    .await
 }
 
-impl<T> Work<T> {
-    async fn until(&mut self, deadline: Instant) -> Option<Result<T, Error>> {
-        let polled = poll_fn(|context| {
-            CONNECTED.set(self.is_connected);
-            let poll = self.future.as_mut().poll(context);
-            self.is_connected = CONNECTED.replace(false);
-            poll
-        });
-        timeout_at(deadline, polled).await.ok()
+/// An operation that goes on by itself.
+struct Kept {
+    task: JoinHandle<()>,
+    is_connected: Rc<Cell<bool>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -60,7 +72,7 @@ impl<T> Work<T> {
 #[derive(Default)]
 pub(super) struct Limit {
     timeout: Option<Duration>,
-    kept: Option<Work<()>>,
+    kept: Option<Kept>,
 }
 
 impl fmt::Debug for Limit {
@@ -84,22 +96,22 @@ impl Limit {
         };
         let deadline = Instant::now() + timeout;
         if let Some(kept) = &mut self.kept {
-            if kept.until(deadline).await.is_none() {
-                if kept.is_connected {
+            if timeout_at(deadline, &mut kept.task).await.is_err() {
+                if kept.is_connected.get() {
                     self.kept = None;
                 }
                 return Err(late(timeout));
             }
             self.kept = None;
         }
-        let mut work = Work { future: Box::pin(work), is_connected: false };
-        match work.until(deadline).await {
-            Some(result) => result.map_err(|error| super::failure::failure(&error)),
-            None => {
-                if !work.is_connected {
-                    let Work { future, is_connected } = work;
-                    self.kept =
-                        Some(Work { future: Box::pin(async { future.await.map(drop) }), is_connected });
+        let is_connected = Rc::new(Cell::new(false));
+        let mut work = Box::pin(noting(Box::pin(work), Rc::clone(&is_connected)));
+        match timeout_at(deadline, &mut work).await {
+            Ok(result) => result.map_err(|error| super::failure::failure(&error)),
+            Err(_) => {
+                if !is_connected.get() {
+                    let task = spawn_local(async { drop(work.await) });
+                    self.kept = Some(Kept { task, is_connected });
                 }
                 Err(late(timeout))
             }
