@@ -2,6 +2,7 @@
 
 use crate::{
     answer,
+    checkpoint::Checkpoint,
     node::{Node, Prepared, Undecided},
     record::Record,
     snapshots::Snapshots,
@@ -22,6 +23,9 @@ const CEILING_NEAR_MS: u64 = 2_000;
 
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
 const COLLECT_NODES_MAX: usize = 512;
+
+/// The transaction of what is in a checkpoint: nobody will ask about it.
+pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
 
 /// What an engine goes by.
 #[derive(Debug, Clone, Copy)]
@@ -437,7 +441,9 @@ impl Engine {
         for Operation { node, write } in operations.iter() {
             self.apply_operation(at, node, &write);
         }
-        self.ends.committed(txn, at, uptime_ms);
+        if txn != NOBODY {
+            self.ends.committed(txn, at, uptime_ms);
+        }
     }
 
     fn apply_operation(&mut self, at: Timestamp, node: NodeId, write: &WriteOperation<'_>) {
@@ -662,6 +668,49 @@ impl Engine {
         effects.asks.extend(others.map(|server| Ask { server: *server, txn }));
         let vote = Vote::Yes { at, participants: Participants::NONE };
         self.learn(now, Ask { server: us, txn }, &vote, effects);
+    }
+
+    /// The state of this moment, to be written while the engine goes on. Takes
+    /// a look at each node.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let (mut rest, mut rest_ends) = (Vec::new(), Vec::new());
+        let mut push = |record: Record<'_>| {
+            record.write(&mut rest);
+            rest_ends.push(rest.len());
+        };
+        push(Record::Ceiling(self.ceiling.max(self.clock.last())));
+        for (node, next) in &self.counters {
+            push(Record::Counter { node: *node, next: *next });
+        }
+        for (txn, decision, alone) in self.ends.iter() {
+            match decision {
+                Decision::Commit(at) if alone => {
+                    push(Record::Commit { txn, at, operations: Operations::NONE });
+                }
+                decision => push(Record::Decide { txn, decision }),
+            }
+        }
+        for (txn, voted) in &self.voted {
+            let operations: Vec<Operation<'_>> = voted.planned.iter().filter_map(Planned::pending).collect();
+            let (operations, participants) =
+                (Operations::encode(&operations), Participants::encode(&voted.participants));
+            let decoded = (Operations::decode(&operations), Participants::decode(&participants));
+            // Put together just now.
+            if let (Ok(operations), Ok(participants)) = decoded {
+                push(Record::Prepare { txn: *txn, at: voted.at, participants, operations });
+            }
+        }
+        // What has voted may yet commit at its vote, and must then be newer.
+        let first_vote = self.voted.values().map(|voted| voted.at).min();
+        let at = first_vote.map_or(self.clock.last(), |vote| Timestamp(vote.0.saturating_sub(1)));
+        let nodes = self.store.share();
+        Checkpoint { lsn: self.lsn, at, nodes, rest, rest_ends }
+    }
+
+    /// After the last record of a checkpoint, which was of this record of the
+    /// log.
+    pub fn restored(&mut self, lsn: u64) {
+        self.lsn = lsn;
     }
 
     /// Does again what a record of the log says, in its order.

@@ -7,6 +7,7 @@
 
 mod answer;
 mod cell;
+mod checkpoint;
 mod engine;
 mod node;
 mod record;
@@ -14,5 +15,6 @@ mod snapshots;
 mod store;
 mod transaction;
 
+pub use checkpoint::Checkpoint;
 pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo, Settings};
 pub use record::Record;

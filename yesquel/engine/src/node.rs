@@ -27,6 +27,11 @@ impl Shape {
     pub(crate) fn attribute(&self, id: u16) -> Option<&[u8]> {
         self.attributes.iter().find(|known| known.id == id)?.value.as_deref()
     }
+
+    /// All that there are.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        self.attributes.iter().filter_map(|known| Some((known.id, known.value.as_deref()?)))
+    }
 }
 
 /// What a mark stands for.
@@ -201,6 +206,10 @@ impl Node {
     pub(crate) fn shape_at(&self, snapshot: Timestamp) -> Option<&Arc<Shape>> {
         let seen = self.shapes.iter().rev().find(|(at, _)| *at <= snapshot);
         seen.and_then(|(_, shape)| shape.as_ref())
+    }
+
+    pub(crate) fn cells(&self) -> &[Cell] {
+        &self.cells
     }
 
     /// Bytes of its cells.

@@ -45,6 +45,11 @@ impl Store {
         self.memory
     }
 
+    /// All nodes, shared.
+    pub(crate) fn share(&self) -> Vec<Arc<Node>> {
+        self.slots.iter().flatten().cloned().collect()
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Node> {
         self.slots.iter().flatten().map(|node| &**node)
     }

@@ -78,6 +78,12 @@ impl Planned {
         }
     }
 
+    /// As an operation that is yet to be done in any case; `None` if its cell
+    /// has moved, for then another one is.
+    pub(crate) fn pending(&self) -> Option<Operation<'_>> {
+        (self.until == Timestamp::MAX).then(|| Operation { node: self.node, write: self.write() })
+    }
+
     /// The key, and when its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
         let (Change::Put(key, _) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
@@ -203,6 +209,17 @@ impl Ends {
     /// Forgets clients that were not heard of for so long.
     pub(crate) fn expire(&mut self, before_ms: u64) {
         self.clients.retain(|_, client| client.heard_ms >= before_ms);
+    }
+
+    /// All commits of transactions of this server alone, and all ends of
+    /// others.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TxnId, Decision, bool)> {
+        let commits = self.clients.iter().flat_map(|(client, known)| {
+            let commits = known.commits.iter();
+            commits
+                .map(|(number, at)| (TxnId { client: *client, number: *number }, Decision::Commit(*at), true))
+        });
+        commits.chain(self.decided.iter().map(|(txn, decision)| (*txn, *decision, false)))
     }
 
     /// How a transaction of several servers ended.

@@ -99,8 +99,9 @@ enum Step {
         ms: u64,
         jump: i64,
     },
-    /// The engine falls and comes back from its log.
+    /// The engine falls and comes back from its last checkpoint and its log.
     Restart,
+    Checkpoint,
 }
 
 fn steps(seed: u64) -> Vec<Step> {
@@ -126,7 +127,7 @@ fn steps(seed: u64) -> Vec<Step> {
     };
     let count = 20 + random.next(100);
     (0..count)
-        .map(|_| match random.next(44) {
+        .map(|_| match random.next(46) {
             0..6 => Step::Begin,
             6..12 => Step::Read { snapshot: random.next(100) as usize, key: key(random) },
             12..16 => Step::Scan {
@@ -154,6 +155,7 @@ fn steps(seed: u64) -> Vec<Step> {
             36..39 => Step::Time { ms: random.next(80), jump: random.next(2000) as i64 - 1000 },
             39..42 => Step::Again { which: random.next(100) as usize, several: random.next(2) == 0 },
             42 => Step::Unborn { several: random.next(2) == 0 },
+            43 => Step::Checkpoint,
             _ => Step::Restart,
         })
         .collect()
@@ -207,6 +209,8 @@ struct Run {
     engine: Engine,
     effects: Effects,
     log: Vec<Vec<u8>>,
+    /// Records of the last checkpoint, and the log's length then.
+    checkpoint: (Vec<Vec<u8>>, usize),
     now: Now,
     next_request: u64,
     next_txn: u64,
@@ -254,6 +258,7 @@ impl Run {
             engine: Engine::new(settings),
             effects: Effects::default(),
             log: Vec::new(),
+            checkpoint: (Vec::new(), 0),
             now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
             next_request: 0,
             next_txn: 0,
@@ -691,12 +696,18 @@ impl Run {
                 let low = self.engine.oldest_snapshot();
                 assert!(held.is_none_or(|held| low <= *held), "{low} is above {held:?}, which is held");
             }
+            Step::Checkpoint => self.take_checkpoint(),
             Step::Again { which, several } => self.again(*which, *several),
             Step::Unborn { several } => self.unborn(*several),
             Step::Restart => {
                 let mut engine =
                     Engine::new(Settings { grace_ms: 100, recover_after_ms: 50, ..Settings::default() });
-                for record in &self.log {
+                let (records, lsn) = &self.checkpoint;
+                for record in records {
+                    engine.replay(&Record::decode(record).unwrap());
+                }
+                engine.restored(*lsn as u64);
+                for record in &self.log[*lsn..] {
                     engine.replay(&Record::decode(record).unwrap());
                 }
                 engine.replayed();
@@ -708,6 +719,17 @@ impl Run {
                 self.hold();
             }
         }
+    }
+
+    fn take_checkpoint(&mut self) {
+        let mut records = Vec::new();
+        let checkpoint = self.engine.checkpoint();
+        let written: Result<(), ()> = checkpoint.write(|record| {
+            records.push(record.to_vec());
+            Ok(())
+        });
+        written.unwrap();
+        self.checkpoint = (records, checkpoint.lsn() as usize);
     }
 
     fn hold(&mut self) {

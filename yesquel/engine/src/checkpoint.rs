@@ -1,0 +1,107 @@
+//! Checkpoints: the state of a moment, as records that make it again.
+//!
+//! No snapshot outlives the engine that gave it, so the newest version of each
+//! cell is all that is kept, and times only need to be below every time that
+//! comes after. Whoever reads a checkpoint replays its records like those of
+//! the log, and then those of the log that come after it.
+
+use crate::{engine::NOBODY, node::Node, record::Record};
+use std::sync::Arc;
+use yesquel_model::{NodeId, Timestamp};
+use yesquel_wire::{Attribute, NewNode, NodeKind, Operation, Operations, WriteOperation};
+
+/// Bytes of operations after which a node goes on in another record.
+const RECORD_BYTES: usize = 64 << 10;
+
+/// The state of a moment. It shares its nodes with the engine, which goes on
+/// meanwhile and copies those that change; it may be written by another thread.
+#[derive(Debug)]
+pub struct Checkpoint {
+    pub(crate) lsn: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// Records of all but the nodes, each with its end.
+    pub(crate) rest: Vec<u8>,
+    pub(crate) rest_ends: Vec<usize>,
+}
+
+impl Checkpoint {
+    /// The last record of the log that is in it.
+    pub fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// Its nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Gives the bytes of each of its records, in order.
+    pub fn write<E>(&self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut record = Vec::new();
+        for node in &self.nodes {
+            node_records(node, self.at, &mut record, &mut each)?;
+        }
+        let mut from = 0;
+        for end in &self.rest_ends {
+            each(&self.rest[from..*end])?;
+            from = *end;
+        }
+        Ok(())
+    }
+}
+
+/// Operations on one node, sent off when they are many.
+struct Batch<'a, E> {
+    at: Timestamp,
+    operations: Vec<u8>,
+    last: Option<NodeId>,
+    record: &'a mut Vec<u8>,
+    each: &'a mut dyn FnMut(&[u8]) -> Result<(), E>,
+}
+
+impl<E> Batch<'_, E> {
+    fn push(&mut self, node: NodeId, write: WriteOperation<'_>) -> Result<(), E> {
+        Operations::push(&mut self.operations, &mut self.last, &Operation { node, write });
+        if self.operations.len() > RECORD_BYTES { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<(), E> {
+        // Put together just now.
+        let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
+        self.record.clear();
+        Record::Commit { txn: NOBODY, at: self.at, operations }.write(self.record);
+        (self.each)(self.record)?;
+        self.operations.clear();
+        self.last = None;
+        Ok(())
+    }
+}
+
+fn node_records<E>(
+    node: &Node,
+    at: Timestamp,
+    record: &mut Vec<u8>,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(shape) = node.shape() else { return Ok(()) };
+    let mut batch = Batch { at, operations: Vec::new(), last: None, record, each };
+    let new = NewNode { kind: shape.kind, fence: shape.fence.clone() };
+    batch.push(node.id, WriteOperation::Create(new))?;
+    for (id, value) in shape.attributes() {
+        batch.push(node.id, WriteOperation::Set(Attribute { id, value: Some(value) }))?;
+    }
+    for cell in node.cells() {
+        // Beyond the fence there is only what has moved.
+        let Some(value) = cell.newest().filter(|_| shape.fence.contains(cell.key())) else { continue };
+        let key = cell.key();
+        let write = match (shape.kind, value.try_into()) {
+            (NodeKind::Inner, Ok(bits)) => {
+                WriteOperation::Link { key, child: NodeId::from_bits(u128::from_le_bytes(bits)) }
+            }
+            _ => WriteOperation::Put { key, value, expect: yesquel_wire::Expect::Any },
+        };
+        batch.push(node.id, write)?;
+    }
+    batch.send()
+}
