@@ -27,6 +27,9 @@ pub trait Disk {
     /// Opens a file to append to it, cut to a length first, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
 
+    /// Gives a file another name, durably; a file that has it is replaced.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
     /// Deletes a file.
     fn delete(&self, name: &str) -> io::Result<()>;
 }
@@ -84,6 +87,11 @@ impl Disk for Folder {
             file.sync_all()?;
         }
         Ok(file)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.0.join(from), self.0.join(to))?;
+        self.sync_names()
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {

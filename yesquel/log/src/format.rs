@@ -31,14 +31,19 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// What a segment begins with.
-pub(crate) fn segment_head(first: u64) -> [u8; SEGMENT_HEAD] {
+/// What a file of a kind begins with.
+pub(crate) fn head_of(magic: &[u8; 8], number: u64) -> [u8; SEGMENT_HEAD] {
     let mut head = [0; SEGMENT_HEAD];
-    head[..8].copy_from_slice(SEGMENT_MAGIC);
-    head[8..16].copy_from_slice(&first.to_le_bytes());
+    head[..8].copy_from_slice(magic);
+    head[8..16].copy_from_slice(&number.to_le_bytes());
     let crc = crc(&[&head[..20]]);
     head[20..].copy_from_slice(&crc.to_le_bytes());
     head
+}
+
+/// What a segment begins with.
+pub(crate) fn segment_head(first: u64) -> [u8; SEGMENT_HEAD] {
+    head_of(SEGMENT_MAGIC, first)
 }
 
 /// What is wrong with a segment's beginning, if anything.

@@ -1,6 +1,7 @@
 //! The write-ahead log: records with numbers, in batches with checksums, in
 //! segments. `docs/yesquel/log.md` has the format and its laws.
 
+pub mod checkpoint;
 pub mod disk;
 mod format;
 mod reader;

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 use yesquel_log::{
-    LogError, Opened, Writer,
+    LogError, Opened, Writer, checkpoint,
     disk::{Disk, DiskFile, Folder},
     open,
 };
@@ -119,6 +119,13 @@ impl Disk for Simulated {
         bytes.synced = bytes.synced.min(length as usize);
         drop(inner);
         Ok(File { disk: self.clone(), name: name.to_owned() })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut inner = self.0.lock().unwrap();
+        let bytes = inner.files.remove(from).unwrap();
+        inner.files.insert(to.to_owned(), bytes);
+        Ok(())
     }
 
     fn delete(&self, name: &str) -> io::Result<()> {
@@ -323,4 +330,39 @@ fn a_folder_of_the_file_system_keeps_records() {
     // Records that a segment took with it are missed.
     let error = open(disk(), 10, |_, _| Ok(())).unwrap_err().to_string();
     assert!(error.contains("records 11 to "), "{error}");
+}
+
+#[test]
+fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
+    let disk = Simulated::new();
+    let records: Vec<Vec<u8>> = (0..5u8).map(|number| vec![number; 600_000]).collect();
+    for lsn in [3, 9] {
+        let written =
+            checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
+        written.unwrap();
+    }
+    assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older one is gone");
+    let read = || {
+        let mut found = Vec::new();
+        let outcome = checkpoint::read(&disk, 9, |record| {
+            found.push(record.to_vec());
+            Ok(())
+        });
+        outcome.map(|()| found)
+    };
+    assert!(read().unwrap() == records);
+    let name = "checkpoint-00000000000000000009";
+    let length = disk.read(name).unwrap().len();
+    for at in (0..length).step_by(9_973).chain(length - 70..length) {
+        disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= 1;
+        let error = read().unwrap_err();
+        assert!(
+            matches!(error, LogError::Damaged { offset, lsn: 9, .. } if offset <= at as u64),
+            "{at}: {error}"
+        );
+        disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= 1;
+    }
+    // One that ends at the end of a batch has no end.
+    disk.0.lock().unwrap().files.get_mut(name).unwrap().all.truncate(length - 39);
+    assert!(read().unwrap_err().to_string().contains("its end is missing"));
 }
