@@ -50,6 +50,9 @@ pub fn open<D: Disk>(
         cut = bytes.len() as u64 - end;
         last = Some((first, end));
     }
+    // A checkpoint may be ahead of the log: what comes next is then not what
+    // the last segment would go on with.
+    let last = last.filter(|_| next > after);
     let next = next.max(after + 1);
     let writer = Writer::resume(disk, next, last)?;
     Ok(Opened { writer, cut })

@@ -366,3 +366,24 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
     disk.0.lock().unwrap().files.get_mut(name).unwrap().all.truncate(length - 39);
     assert!(read().unwrap_err().to_string().contains("its end is missing"));
 }
+
+#[test]
+fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
+    let disk = Simulated::new();
+    let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
+    writer.append(b"abc", &[1, 2, 3]).unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    let mut writer = open(disk.clone(), 7, |_, _| Ok(())).unwrap().writer;
+    assert_eq!(writer.next_lsn(), 8);
+    writer.append(b"de", &[1, 2]).unwrap();
+    writer.sync().unwrap();
+    drop(writer);
+    let mut found = Vec::new();
+    open(disk, 7, |lsn, record| {
+        found.push((lsn, record.to_vec()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(found, [(8, b"d".to_vec()), (9, b"e".to_vec())]);
+}

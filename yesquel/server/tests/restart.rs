@@ -1,0 +1,175 @@
+//! A core on a folder: what it has said it knows again, whichever way it ends.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+use yesquel_engine::{Asker, Settings};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_server::{Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, WallTime};
+use yesquel_wire::{
+    Answer, Decision, Ended, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
+    Request, WriteOperation, Writer,
+};
+
+struct Replies(Sender<Vec<u8>>);
+
+impl Deliver for Replies {
+    fn deliver(&self, _: Asker, reply: &[u8]) {
+        self.0.send(reply.to_vec()).unwrap();
+    }
+}
+
+struct Server {
+    core: Core,
+    replies: Receiver<Vec<u8>>,
+    number: u64,
+    last_txn: u64,
+}
+
+/// Numbers of transactions, which nobody has twice.
+static NEXT_TXN: AtomicU64 = AtomicU64::new(1);
+
+fn root() -> NodeId {
+    NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
+}
+
+impl Server {
+    fn open(path: &Path, options: Options) -> Result<Server, CoreError> {
+        let (sender, replies) = channel();
+        let folder = DataFolder::take(path)?;
+        let core = Core::open(folder, Settings::default(), options, WallTime::default(), Replies(sender))?;
+        Ok(Server { core, replies, number: 0, last_txn: 0 })
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
+        self.number += 1;
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        self.core.handle(Asker { connection: 1, request: self.number }, &bytes).unwrap();
+        self.replies.recv().unwrap()
+    }
+
+    fn commit(&mut self, writes: &[WriteOperation<'_>]) -> Timestamp {
+        let operations: Vec<Operation<'_>> =
+            writes.iter().map(|write| Operation { node: root(), write: write.clone() }).collect();
+        let bytes = Operations::encode(&operations);
+        let operations = Operations::decode(&bytes).unwrap();
+        let txn = TxnId { client: 7, number: NEXT_TXN.fetch_add(1, Relaxed) };
+        self.last_txn = txn.number;
+        let reply = self.ask(&Request::Commit { txn, snapshot: None, seen: Timestamp::ZERO, operations });
+        match Reply::decode(&reply).unwrap() {
+            Reply::Committed(at) => at,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn create(&mut self) {
+        let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+        self.commit(&[WriteOperation::Create(new)]);
+    }
+
+    fn put(&mut self, number: u64, value: &[u8]) -> Timestamp {
+        let key = number.to_be_bytes();
+        self.commit(&[WriteOperation::Put { key: &key, value, expect: Expect::Any }])
+    }
+
+    fn get(&mut self, number: u64) -> Option<Vec<u8>> {
+        let (mut bytes, key) = (Vec::new(), number.to_be_bytes());
+        Question::Lookup { node: root(), key: &key }.write(&mut Writer(&mut bytes));
+        let questions = Questions::decode(&bytes).unwrap();
+        let reply = self.ask(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
+        let Reply::Answers { answers, .. } = Reply::decode(&reply).unwrap() else { panic!() };
+        match answers.iter().next() {
+            Some(Answer::Value(value)) => Some(value.to_vec()),
+            Some(Answer::Absent) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
+    for (durability, checkpoint_bytes) in [
+        (Durability::Sync, u64::MAX),
+        (Durability::Sync, 2_000),
+        (Durability::Interval(1), 2_000),
+        (Durability::None, 2_000),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let options = Options { durability, checkpoint_bytes };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        let (mut expected, mut last) = (BTreeMap::new(), Timestamp::ZERO);
+        let mut server_txn = TxnId { client: 7, number: 0 };
+        for round in 0..4u64 {
+            for number in 0..50 {
+                let value = format!("{round} {number}").repeat(3);
+                let at = server.put(number * (round + 1), value.as_bytes());
+                assert!(at > last, "time goes on over restarts");
+                last = at;
+                server_txn.number = server.last_txn;
+                expected.insert(number * (round + 1), value);
+            }
+            drop(server);
+            server = Server::open(place.path(), options).unwrap();
+            for (number, value) in &expected {
+                assert_eq!(server.get(*number).as_deref(), Some(value.as_bytes()));
+            }
+            assert_eq!(server.get(777), None);
+            // How a transaction ended is known, too.
+            let reply = server.ask(&Request::Outcome { txn: server_txn });
+            let ended = Reply::decode(&reply).unwrap();
+            assert!(matches!(ended, Reply::Ended(Ended::Decided(Decision::Commit(_)))), "{ended:?}");
+        }
+        drop(server);
+        let names: Vec<String> = fs::read_dir(place.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        let checkpoints = names.iter().filter(|name| name.starts_with("checkpoint-")).count();
+        assert_eq!(checkpoints, usize::from(checkpoint_bytes != u64::MAX), "{names:?}");
+    }
+}
+
+#[test]
+fn a_folder_has_one_server_at_a_time() {
+    let place = tempfile::tempdir().unwrap();
+    let first = Server::open(place.path(), Options::default()).unwrap();
+    let error = Server::open(place.path(), Options::default()).err().unwrap();
+    let holder = format!("in use by process {}", std::process::id());
+    assert!(error.to_string().contains(&holder), "{error}");
+    drop(first);
+    drop(Server::open(place.path(), Options::default()).unwrap());
+    fs::write(place.path().join("letters.txt"), "dear").unwrap();
+    let error = DataFolder::take(place.path()).unwrap_err();
+    assert!(matches!(error, FolderError::Foreign { .. }), "{error}");
+    assert!(error.to_string().contains("letters.txt"), "{error}");
+}
+
+#[test]
+fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Server::open(place.path(), Options::default()).unwrap();
+    server.create();
+    for number in 0..20 {
+        server.put(number, b"value");
+    }
+    drop(server);
+    let log = place.path().join("log-00000000000000000001");
+    let mut bytes = fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&log, &bytes).unwrap();
+    let error = Server::open(place.path(), Options::default()).err().unwrap().to_string();
+    assert!(error.contains("log-00000000000000000001: damaged at byte"), "{error}");
+    assert!(error.contains("Restore the folder from a copy"), "{error}");
+    assert_eq!(fs::read(&log).unwrap(), bytes);
+}
