@@ -66,6 +66,10 @@ pub trait Deliver: Send + Sync + 'static {
     /// A reply may go out. Called under the core's lock: it must not call the
     /// core.
     fn deliver(&self, asker: Asker, reply: &[u8]);
+
+    /// The disk has failed: what has no reply now will have none. Called
+    /// without the lock.
+    fn fail(&self) {}
 }
 
 /// A reply that waits for the disk.
@@ -361,6 +365,8 @@ impl Keeper {
         let mut inner = self.shared.lock();
         inner.failed = Some(error.to_string());
         inner.held.clear();
+        drop(inner);
+        self.shared.deliver.fail();
     }
 
     fn checkpoint(&mut self) -> Result<(), LogError> {

@@ -1,66 +1,58 @@
-//! An engine in this process: the calling thread takes its steps.
+//! A server in this process: the calling thread takes its steps.
 
 use crate::{Lost, Transport};
 use std::{
     collections::HashMap,
     fmt,
     future::{Future, poll_fn},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Poll, Waker},
-    time::{Instant, SystemTime},
 };
-use yesquel_engine::{Asker, Effects, Engine, Now};
+use yesquel_engine::{Asker, Engine, Settings};
 use yesquel_model::ServerId;
+use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time};
 
-/// Where the time comes from.
-pub trait Time: Send {
-    /// What it is.
-    fn now(&mut self) -> Now;
-}
-
-/// The system's clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct WallTime {
-    start: Instant,
-}
-
-impl Default for WallTime {
-    fn default() -> Self {
-        WallTime { start: Instant::now() }
-    }
-}
-
-impl Time for WallTime {
-    fn now(&mut self) -> Now {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { wall_ms: wall.as_millis() as u64, uptime_ms: self.start.elapsed().as_millis() as u64 }
-    }
-}
-
-/// A request that has no reply yet.
+/// A request without a reply yet, or whose reply was not fetched.
 #[derive(Default)]
-struct Pending {
+struct Place {
     waker: Option<Waker>,
     reply: Option<Vec<u8>>,
 }
 
-struct Inner {
-    engine: Engine,
-    effects: Effects,
-    time: Box<dyn Time>,
-    pending: HashMap<u64, Pending>,
-    next_request: u64,
-    ticked_at_ms: u64,
+/// Places of requests by their numbers.
+#[derive(Clone, Default)]
+struct Places(Arc<Mutex<HashMap<u64, Place>>>);
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Milliseconds between an engine's ticks.
-const TICK_MS: u64 = 50;
+impl Deliver for Places {
+    fn deliver(&self, asker: Asker, reply: &[u8]) {
+        // Whoever has gone has taken his place with him.
+        if let Some(place) = self.lock().get_mut(&asker.request) {
+            place.reply = Some(reply.to_vec());
+            place.waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
 
-/// An engine in this process, in memory only. Clones are the same one.
+    fn fail(&self) {
+        self.lock().values_mut().filter_map(|place| place.waker.take()).for_each(Waker::wake);
+    }
+}
+
+/// A server in this process. Clones are the same one.
 #[derive(Clone)]
 pub struct Embedded {
     server: ServerId,
-    inner: Arc<Mutex<Inner>>,
+    core: Arc<Core>,
+    places: Places,
+    next: Arc<AtomicU64>,
 }
 
 impl fmt::Debug for Embedded {
@@ -70,116 +62,81 @@ impl fmt::Debug for Embedded {
 }
 
 impl Embedded {
-    /// Around an engine, which is that of this server.
-    pub fn new(server: ServerId, engine: Engine, time: impl Time + 'static) -> Embedded {
-        let inner = Inner {
-            engine,
-            effects: Effects::default(),
-            time: Box::new(time),
-            pending: HashMap::new(),
-            next_request: 0,
-            ticked_at_ms: 0,
-        };
-        Embedded { server, inner: Arc::new(Mutex::new(inner)) }
+    fn around(server: ServerId, core: Core, places: Places) -> Embedded {
+        Embedded { server, core: Arc::new(core), places, next: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// In memory only.
+    pub fn in_memory(settings: Settings, time: impl Time + 'static) -> Embedded {
+        let places = Places::default();
+        let core = Core::in_memory(settings, time, places.clone());
+        Embedded::around(settings.server, core, places)
     }
 
-    /// Does something with the engine itself.
+    /// On a data folder.
+    pub fn open(
+        folder: DataFolder,
+        settings: Settings,
+        options: Options,
+        time: impl Time + 'static,
+    ) -> Result<Embedded, CoreError> {
+        let places = Places::default();
+        let core = Core::open(folder, settings, options, time, places.clone())?;
+        Ok(Embedded::around(settings.server, core, places))
+    }
+
+    /// Does something with the engine itself, other than changing it.
     pub fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
-        act(&mut self.lock().engine)
+        self.core.with_engine(act)
     }
 
-    /// Lets the engine know that time has gone on, as requests do by
-    /// themselves.
+    /// Time goes on, also when nobody asks for anything.
     pub fn tick(&self) {
-        let mut inner = self.lock();
-        let inner = &mut *inner;
-        let now = inner.time.now();
-        inner.tick(now);
-        inner.deliver(None);
+        self.core.tick();
     }
 }
 
-impl Inner {
-    fn tick(&mut self, now: Now) {
-        self.ticked_at_ms = now.uptime_ms;
-        self.engine.tick(now, &mut self.effects);
-    }
-
-    /// Hands out the replies; that to `own` is returned.
-    fn deliver(&mut self, own: Option<u64>) -> Option<Vec<u8>> {
-        let mut found = None;
-        for reply in &self.effects.replies {
-            let bytes = &self.effects.bytes[reply.bytes.clone()];
-            if own == Some(reply.asker.request) {
-                found = Some(bytes.to_vec());
-            } else if let Some(pending) = self.pending.get_mut(&reply.asker.request) {
-                pending.reply = Some(bytes.to_vec());
-                pending.waker.take().into_iter().for_each(Waker::wake);
-            }
-        }
-        self.effects.clear();
-        found
-    }
-}
-
-/// Takes a place among the pending away with whoever no longer waits.
-struct Place<'a> {
-    of: &'a Embedded,
+/// Takes a place away with whoever no longer waits.
+struct Seat<'a> {
+    places: &'a Places,
     request: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.of.lock().pending.remove(&self.request);
+        self.places.lock().remove(&self.request);
     }
 }
 
 impl Transport for Embedded {
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         let lost = move |why: String| Lost { server, why };
+        let seat = Seat { places: &self.places, request: self.next.fetch_add(1, Relaxed) };
         let begun = if server == self.server {
-            let mut inner = self.lock();
-            let inner = &mut *inner;
-            let now = inner.time.now();
-            if now.uptime_ms >= inner.ticked_at_ms + TICK_MS {
-                inner.tick(now);
-            }
-            inner.next_request += 1;
-            let asker = Asker { connection: 0, request: inner.next_request };
-            match inner.engine.handle(now, asker, request, &mut inner.effects) {
-                Ok(()) => {
-                    let reply = inner.deliver(Some(asker.request));
-                    if reply.is_none() {
-                        inner.pending.insert(asker.request, Pending::default());
-                    }
-                    Ok((asker.request, reply))
-                }
-                Err(malformed) => Err(lost(malformed.to_string())),
-            }
+            self.places.lock().insert(seat.request, Place::default());
+            let asker = Asker { connection: 0, request: seat.request };
+            self.core.handle(asker, request).map_err(|malformed| lost(malformed.to_string()))
         } else {
             Err(lost("there is no such server".to_owned()))
         };
         async move {
-            let (request, reply) = begun?;
-            if let Some(reply) = reply {
-                return Ok(reply);
-            }
-            let place = Place { of: self, request };
+            // All of it: its place goes when this ends, and not before.
+            let seat = seat;
+            begun?;
             poll_fn(|context| {
-                let mut inner = self.lock();
-                let Some(pending) = inner.pending.get_mut(&place.request) else {
+                let mut places = self.places.lock();
+                let Some(place) = places.get_mut(&seat.request) else {
                     return Poll::Ready(Err(lost("the request is gone".to_owned())));
                 };
-                match pending.reply.take() {
-                    Some(reply) => Poll::Ready(Ok(reply)),
-                    None => {
-                        pending.waker = Some(context.waker().clone());
-                        Poll::Pending
-                    }
+                if let Some(reply) = place.reply.take() {
+                    return Poll::Ready(Ok(reply));
+                }
+                place.waker = Some(context.waker().clone());
+                drop(places);
+                // After this nothing more will be durable, or be answered.
+                match self.core.failed() {
+                    Some(why) => Poll::Ready(Err(lost(why))),
+                    None => Poll::Pending,
                 }
             })
             .await

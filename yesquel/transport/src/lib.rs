@@ -1,10 +1,10 @@
-//! How a request reaches a server: [`Transport`], and [`Embedded`], an engine
-//! in this process.
+//! How a request reaches a server: [`Transport`], and [`Embedded`], a server in
+//! this process.
 
 mod embedded;
 mod wait;
 
-pub use embedded::{Embedded, Time, WallTime};
+pub use embedded::Embedded;
 pub use wait::block_on;
 
 use std::future::Future;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use yesquel_client::Client;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{KeyRange, ServerId, Timestamp};
-use yesquel_transport::{Embedded, Time, block_on};
+use yesquel_server::Time;
+use yesquel_transport::{Embedded, block_on};
 use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
 
 const SERVER: ServerId = ServerId(0);
@@ -384,7 +385,7 @@ impl Run<'_> {
 fn run(steps: &[Step]) -> Result<(), String> {
     let outcome = std::panic::catch_unwind(|| {
         let settings = Settings { grace_ms: 1_000_000, node_cells_max: 4, ..Settings::default() };
-        let server = Embedded::new(SERVER, Engine::new(settings), Steps(0));
+        let server = Embedded::in_memory(settings, Steps(0));
         let trees: Vec<Trees<Embedded>> =
             (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
         let (splitting, clients) = trees.split_first().unwrap();

@@ -6,7 +6,8 @@
 use yesquel_client::Client;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::{KeyRange, ServerId};
-use yesquel_transport::{Embedded, WallTime, block_on};
+use yesquel_server::WallTime;
+use yesquel_transport::{Embedded, block_on};
 use yesquel_tree::{Splitter, Tree, Trees};
 
 const SERVER: ServerId = ServerId(0);
@@ -25,7 +26,7 @@ fn key(number: u64) -> [u8; 8] {
 
 impl Place {
     fn new(settings: Settings) -> Place {
-        let server = Embedded::new(SERVER, Engine::new(settings), WallTime::default());
+        let server = Embedded::in_memory(settings, WallTime::default());
         let splitting = Trees::new(Client::new(server.clone(), 0));
         let tree = block_on(splitting.create(SERVER)).unwrap();
         Place { server, splitting, splitter: Splitter::new(SERVER), tree, clients: 0 }
