@@ -2,19 +2,16 @@
 
 use crate::{
     answer,
-    checkpoint::Checkpoint,
-    node::{Node, Prepared, Undecided},
+    commit::Known,
+    node::Undecided,
     record::Record,
     snapshots::Snapshots,
-    store::{NodeLimits, Store},
-    transaction::{Ends, Planned, Voted},
+    store::Store,
+    transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Conflict, KeyRange, NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{
-    Decision, Ended, Malformed, NewNode, NodeKind, Operation, Operations, Participants, Questions, Reply,
-    Request, Vote, WriteOperation,
-};
+use yesquel_model::{Clock, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_wire::{Malformed, Participants, Questions, Reply, Request, Vote};
 
 /// How far the ceiling of timestamps is put above the clock, and how near the
 /// clock may come to it before it is put higher.
@@ -148,7 +145,7 @@ struct Waiting {
 }
 
 /// Why a request cannot be answered yet, or not at all.
-enum Stop {
+pub(crate) enum Stop {
     Wait(TxnId),
     Refuse(Option<u64>, Refusal),
 }
@@ -165,22 +162,22 @@ impl From<Refusal> for Stop {
 /// transactions.
 #[derive(Debug)]
 pub struct Engine {
-    settings: Settings,
-    clock: Clock,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
     /// No timestamp above it is given out; the one before, and the record that
     /// must be on disk for a timestamp above that.
-    ceiling: Timestamp,
-    ceiling_before: Timestamp,
-    ceiling_lsn: u64,
-    store: Store,
-    voted: FxHashMap<TxnId, Voted>,
-    ends: Ends,
+    pub(crate) ceiling: Timestamp,
+    pub(crate) ceiling_before: Timestamp,
+    pub(crate) ceiling_lsn: u64,
+    pub(crate) store: Store,
+    pub(crate) voted: FxHashMap<TxnId, Voted>,
+    pub(crate) ends: Ends,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
-    counters: FxHashMap<NodeId, u64>,
-    snapshots: Snapshots,
-    lsn: u64,
+    pub(crate) counters: FxHashMap<NodeId, u64>,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) lsn: u64,
     /// For cells of an answer.
-    cells: Vec<u8>,
+    pub(crate) cells: Vec<u8>,
 }
 
 impl Engine {
@@ -252,7 +249,7 @@ impl Engine {
         Ok(())
     }
 
-    fn reply(&self, asker: Asker, start: usize, needs_lsn: u64, effects: &mut Effects) {
+    pub(crate) fn reply(&self, asker: Asker, start: usize, needs_lsn: u64, effects: &mut Effects) {
         effects.replies.push(ReplyTo { asker, needs_lsn, bytes: start..effects.bytes.len() });
     }
 
@@ -302,11 +299,11 @@ impl Engine {
         Ok(self.lsn)
     }
 
-    fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
         Ok(self.clock.witness(seen, now.wall_ms)?)
     }
 
-    fn log(&mut self, record: &Record<'_>, effects: &mut Effects) {
+    pub(crate) fn log(&mut self, record: &Record<'_>, effects: &mut Effects) {
         record.write(&mut effects.log);
         effects.record_ends.push(effects.log.len());
         self.lsn += 1;
@@ -314,7 +311,7 @@ impl Engine {
 
     /// Sees to it that a timestamp that is given out is below a ceiling in the
     /// log; returns the record that must be on disk before.
-    fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
+    pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
         if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             self.ceiling_before = self.ceiling;
             self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
@@ -325,7 +322,7 @@ impl Engine {
     }
 
     /// The snapshot of a request: its own, which must not be too old, or now.
-    fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
+    pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
         let Some(snapshot) = snapshot else { return Ok(self.clock.now(now.wall_ms)) };
         // A later commit must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
@@ -363,215 +360,12 @@ impl Engine {
         }
     }
 
-    /// Looks at each operation in turn; nothing is changed.
-    fn check(&self, txn: TxnId, snapshot: Timestamp, operations: &Operations<'_>) -> Result<(), Stop> {
-        let spent = self.store.memory() >= self.settings.memory_bytes_max;
-        // What the transaction itself makes of nodes before it goes on.
-        let mut made: Vec<(NodeId, Option<NewNode>)> = Vec::new();
-        for (number, Operation { node: id, write }) in operations.iter().enumerate() {
-            let refuse = |refusal: Refusal| match refusal {
-                Refusal::Conflict(Conflict::Prepared { by, .. }) => Stop::Wait(by),
-                refusal => Stop::Refuse(Some(number as u64), refusal),
-            };
-            let node = self.store.get(id);
-            let own = made.iter().rev().find(|(known, _)| *known == id).map(|(_, made)| made);
-            let shape = match own {
-                Some(made) => made.as_ref().map(|new| (new.kind, &new.fence)),
-                None => node.and_then(Node::shape).map(|shape| (shape.kind, &shape.fence)),
-            };
-            if let WriteOperation::Create(new) = &write {
-                if node.is_some() || own.is_some() {
-                    return Err(refuse(Conflict::Node { node: id }.into()));
-                }
-                made.push((id, Some(new.clone())));
-                continue;
-            }
-            let Some((kind, fence)) = shape else { return Err(refuse(Refusal::Moved(id))) };
-            if !holds(kind, fence, &write) {
-                return Err(refuse(Refusal::Moved(id)));
-            }
-            if spent && matches!(write, WriteOperation::Put { .. }) {
-                return Err(refuse(Refusal::OutOfMemory));
-            }
-            if let Some(node) = node {
-                node.check(txn, snapshot, &write).map_err(refuse)?;
-            }
-            match write {
-                WriteOperation::Move { range, to } => {
-                    let target = made.iter().rev().find(|(known, _)| *known == to);
-                    let fits = target.is_some_and(|(_, new)| {
-                        new.as_ref().is_some_and(|new| new.kind == kind && new.fence.covers(&range))
-                    });
-                    if !fits || to == id {
-                        return Err(refuse(Refusal::Unfit(to)));
-                    }
-                }
-                WriteOperation::Reshape(new) => made.push((id, Some(new))),
-                WriteOperation::Drop => made.push((id, None)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn commit(
-        &mut self,
-        now: Now,
-        txn: TxnId,
-        snapshot: Option<Timestamp>,
-        operations: &Operations<'_>,
-        effects: &mut Effects,
-    ) -> Result<Timestamp, Stop> {
-        match self.ends.of_one(txn) {
-            None => {}
-            // It was sent again.
-            Some(Some(Decision::Commit(at))) => return Ok(at),
-            Some(_) => return Err(Refusal::GivenUp(txn).into()),
-        }
-        let snapshot = self.snapshot(now, snapshot)?;
-        self.check(txn, snapshot, operations)?;
-        let at = self.clock.tick(now.wall_ms);
-        self.under_ceiling(at, effects);
-        self.log(&Record::Commit { txn, at, operations: *operations }, effects);
-        self.do_commit(now.uptime_ms, txn, at, operations);
-        Ok(at)
-    }
-
-    fn do_commit(&mut self, uptime_ms: u64, txn: TxnId, at: Timestamp, operations: &Operations<'_>) {
-        for Operation { node, write } in operations.iter() {
-            self.apply_operation(at, node, &write);
-        }
-        if txn != NOBODY {
-            self.ends.committed(txn, at, uptime_ms);
-        }
-    }
-
-    fn apply_operation(&mut self, at: Timestamp, node: NodeId, write: &WriteOperation<'_>) {
-        if let WriteOperation::Move { range, to } = write {
-            // Rare: splits only, and there are seldom many that have voted.
-            for voted in self.voted.values_mut() {
-                voted.moved(at, node, range, *to);
-            }
-        }
-        let Settings { node_cells_max: cells_max, node_bytes_max: bytes_max, .. } = self.settings;
-        self.store.apply((at, self.lsn), NodeLimits { cells_max, bytes_max }, node, write);
-    }
-
-    fn prepare(
-        &mut self,
-        now: Now,
-        txn: TxnId,
-        snapshot: Option<Timestamp>,
-        participants: &Participants<'_>,
-        operations: &Operations<'_>,
-        effects: &mut Effects,
-    ) -> Result<Timestamp, Stop> {
-        if let Some(voted) = self.voted.get(&txn) {
-            return Ok(voted.at);
-        }
-        match self.ends.of_several(txn) {
-            None => {}
-            Some(Decision::Commit(at)) => return Ok(at),
-            Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
-        }
-        let snapshot = self.snapshot(now, snapshot)?;
-        // Nobody who has votes elsewhere waits here, for the other might wait
-        // there for him.
-        self.check(txn, snapshot, operations).map_err(|stop| match stop {
-            Stop::Wait(by) => {
-                let node = operations.iter().next().map_or(NodeId::default(), |operation| operation.node);
-                Stop::Refuse(None, Conflict::Prepared { node, by }.into())
-            }
-            stop => stop,
-        })?;
-        let at = self.clock.tick(now.wall_ms);
-        self.under_ceiling(at, effects);
-        let record = Record::Prepare { txn, at, participants: *participants, operations: *operations };
-        self.log(&record, effects);
-        self.do_prepare(txn, at, participants, operations);
-        Ok(at)
-    }
-
-    fn do_prepare(
-        &mut self,
-        txn: TxnId,
-        at: Timestamp,
-        participants: &Participants<'_>,
-        operations: &Operations<'_>,
-    ) {
-        let planned: Vec<Planned> = operations.iter().map(|operation| Planned::new(&operation)).collect();
-        for planned in &planned {
-            let target = planned.target();
-            self.store.change(planned.node, |node| node.prepare(Prepared { txn, at, target }));
-        }
-        let participants = participants.iter().collect();
-        let voted = Voted { at, participants, planned, yes: Vec::new() };
-        self.voted.insert(txn, voted);
-    }
-
-    fn decide(&mut self, now: Now, txn: TxnId, decision: Decision, effects: &mut Effects) {
-        if self.voted.contains_key(&txn) {
-            self.log(&Record::Decide { txn, decision }, effects);
-            self.do_decide(txn, decision);
-            self.wake(now, txn, effects);
-        } else if decision == Decision::Abort && self.ends.of_several(txn).is_none() {
-            // It has not voted and is not to: a prepare may be on its way.
-            self.log(&Record::Decide { txn, decision }, effects);
-            self.do_decide(txn, decision);
-        }
-    }
-
-    fn do_decide(&mut self, txn: TxnId, decision: Decision) {
-        if let Some(voted) = self.voted.remove(&txn) {
-            for planned in &voted.planned {
-                self.store.change(planned.node, |node| node.decided(txn));
-            }
-            if let Decision::Commit(at) = decision {
-                self.clock = Clock::above(self.clock.last().max(at));
-                let low = self.snapshots.low();
-                for planned in &voted.planned {
-                    if let Some(write) = planned.operation(at, low) {
-                        self.apply_operation(at, planned.node, &write);
-                        if let Some((key, moved_at)) = planned.moved_away() {
-                            self.store.change(planned.node, |node| node.end_at(moved_at, key));
-                        }
-                    }
-                }
-            }
-        }
-        self.ends.decide(txn, decision);
-    }
-
     /// Asks anew what waited for a transaction's end.
-    fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
+    pub(crate) fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
         for Waiting { asker, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
             // It was a request when it came.
             let handled = self.handle(now, asker, &request, effects);
             debug_assert!(handled.is_ok());
-        }
-    }
-
-    /// How this server has voted; if it has not, it now votes no.
-    fn vote_of(&mut self, txn: TxnId, effects: &mut Effects) -> (Known, Vec<ServerId>) {
-        if let Some(decision) = self.ends.of_several(txn) {
-            return (Known::Decided(decision), Vec::new());
-        }
-        if let Some(voted) = self.voted.get(&txn) {
-            return (Known::Yes(voted.at), voted.participants.clone());
-        }
-        self.log(&Record::Decide { txn, decision: Decision::Abort }, effects);
-        self.do_decide(txn, Decision::Abort);
-        (Known::No, Vec::new())
-    }
-
-    fn outcome(&mut self, now: Now, txn: TxnId) -> Ended {
-        match self.ends.of_one(txn) {
-            Some(Some(decision)) => Ended::Decided(decision),
-            Some(None) => Ended::Forgotten,
-            None => {
-                self.ends.give_up(txn, now.uptime_ms);
-                Ended::Decided(Decision::Abort)
-            }
         }
     }
 
@@ -583,27 +377,6 @@ impl Engine {
         self.counters.insert(node, next);
         self.log(&Record::Counter { node, next }, effects);
         first
-    }
-
-    /// A server's answer to an [`Ask`].
-    pub fn learn(&mut self, now: Now, ask: Ask, vote: &Vote<'_>, effects: &mut Effects) {
-        let Some(voted) = self.voted.get_mut(&ask.txn) else { return };
-        let decision = match vote {
-            Vote::Decided(decision) => *decision,
-            Vote::No => Decision::Abort,
-            Vote::Yes { at, .. } => {
-                if !voted.yes.iter().any(|(server, _)| *server == ask.server) {
-                    voted.yes.push((ask.server, *at));
-                }
-                let known = |server: &ServerId| voted.yes.iter().any(|(yes, _)| yes == server);
-                if !voted.participants.iter().all(known) {
-                    return;
-                }
-                let last = voted.yes.iter().map(|(_, at)| *at).max();
-                Decision::Commit(last.unwrap_or(voted.at))
-            }
-        };
-        self.decide(now, ask.txn, decision, effects);
     }
 
     /// A connection holds snapshots from this one on, or none.
@@ -658,114 +431,5 @@ impl Engine {
     /// Looks through all nodes and says what is wrong, for tests.
     pub fn audit(&self) -> Result<(), String> {
         self.store.audit(self.snapshots.low())
-    }
-
-    /// Has the participants of an undecided transaction asked.
-    pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        let Some(voted) = self.voted.get(&txn) else { return };
-        let (us, at) = (self.settings.server, voted.at);
-        let others = voted.participants.iter().filter(|server| **server != us);
-        effects.asks.extend(others.map(|server| Ask { server: *server, txn }));
-        let vote = Vote::Yes { at, participants: Participants::NONE };
-        self.learn(now, Ask { server: us, txn }, &vote, effects);
-    }
-
-    /// The state of this moment, to be written while the engine goes on. Takes
-    /// a look at each node.
-    pub fn checkpoint(&self) -> Checkpoint {
-        let (mut rest, mut rest_ends) = (Vec::new(), Vec::new());
-        let mut push = |record: Record<'_>| {
-            record.write(&mut rest);
-            rest_ends.push(rest.len());
-        };
-        push(Record::Ceiling(self.ceiling.max(self.clock.last())));
-        for (node, next) in &self.counters {
-            push(Record::Counter { node: *node, next: *next });
-        }
-        for (txn, decision, alone) in self.ends.iter() {
-            match decision {
-                Decision::Commit(at) if alone => {
-                    push(Record::Commit { txn, at, operations: Operations::NONE });
-                }
-                decision => push(Record::Decide { txn, decision }),
-            }
-        }
-        for (txn, voted) in &self.voted {
-            let operations: Vec<Operation<'_>> = voted.planned.iter().filter_map(Planned::pending).collect();
-            let (operations, participants) =
-                (Operations::encode(&operations), Participants::encode(&voted.participants));
-            let decoded = (Operations::decode(&operations), Participants::decode(&participants));
-            // Put together just now.
-            if let (Ok(operations), Ok(participants)) = decoded {
-                push(Record::Prepare { txn: *txn, at: voted.at, participants, operations });
-            }
-        }
-        // What has voted may yet commit at its vote, and must then be newer.
-        let first_vote = self.voted.values().map(|voted| voted.at).min();
-        let at = first_vote.map_or(self.clock.last(), |vote| Timestamp(vote.0.saturating_sub(1)));
-        let nodes = self.store.share();
-        Checkpoint { lsn: self.lsn, at, nodes, rest, rest_ends }
-    }
-
-    /// After the last record of a checkpoint, which was of this record of the
-    /// log.
-    pub fn restored(&mut self, lsn: u64) {
-        self.lsn = lsn;
-    }
-
-    /// Does again what a record of the log says, in its order.
-    pub fn replay(&mut self, record: &Record<'_>) {
-        self.lsn += 1;
-        let mut highest = Timestamp::ZERO;
-        match record {
-            Record::Commit { txn, at, operations } => {
-                self.do_commit(0, *txn, *at, operations);
-                highest = *at;
-            }
-            Record::Prepare { txn, at, participants, operations } => {
-                self.do_prepare(*txn, *at, participants, operations);
-                highest = *at;
-            }
-            Record::Decide { txn, decision } => self.do_decide(*txn, *decision),
-            Record::Forget { txn } => drop(self.ends.forget(*txn)),
-            Record::Ceiling(at) => {
-                self.ceiling = *at;
-                self.ceiling_before = *at;
-                highest = *at;
-            }
-            Record::Counter { node, next } => drop(self.counters.insert(*node, *next)),
-        }
-        self.clock = Clock::above(self.clock.last().max(highest));
-    }
-
-    /// After the last record: no snapshot from before is alive.
-    pub fn replayed(&mut self) {
-        let low = self.clock.last();
-        self.snapshots = Snapshots::new(self.settings.grace_ms, self.settings.snapshot_age_ms_max, low);
-    }
-}
-
-/// What a server knows of a transaction of several.
-enum Known {
-    Yes(Timestamp),
-    No,
-    Decided(Decision),
-}
-
-/// Whether an operation is for a node of this kind and fence.
-fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
-    match write {
-        WriteOperation::Put { key, .. } | WriteOperation::Delete { key, .. } => {
-            kind == NodeKind::Leaf && fence.contains(key)
-        }
-        WriteOperation::Link { key, .. } | WriteOperation::Unlink { key } => {
-            kind == NodeKind::Inner && fence.contains(key)
-        }
-        WriteOperation::DeleteRange(range) | WriteOperation::Guard(range) => {
-            kind == NodeKind::Leaf && fence.covers(range)
-        }
-        WriteOperation::Move { range, .. } => fence.covers(range),
-        WriteOperation::Set(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => true,
-        WriteOperation::Create(_) => false,
     }
 }

@@ -8,9 +8,11 @@
 mod answer;
 mod cell;
 mod checkpoint;
+mod commit;
 mod engine;
 mod node;
 mod record;
+mod replay;
 mod snapshots;
 mod store;
 mod transaction;

@@ -1,0 +1,83 @@
+//! The state as records, and records as state: checkpoints and replay.
+
+use crate::{
+    checkpoint::Checkpoint, engine::Engine, record::Record, snapshots::Snapshots, transaction::Planned,
+};
+use yesquel_model::{Clock, Timestamp};
+use yesquel_wire::{Decision, Operation, Operations, Participants};
+
+impl Engine {
+    /// The state of this moment, to be written while the engine goes on. Takes
+    /// a look at each node.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let (mut rest, mut rest_ends) = (Vec::new(), Vec::new());
+        let mut push = |record: Record<'_>| {
+            record.write(&mut rest);
+            rest_ends.push(rest.len());
+        };
+        push(Record::Ceiling(self.ceiling.max(self.clock.last())));
+        for (node, next) in &self.counters {
+            push(Record::Counter { node: *node, next: *next });
+        }
+        for (txn, decision, alone) in self.ends.iter() {
+            match decision {
+                Decision::Commit(at) if alone => {
+                    push(Record::Commit { txn, at, operations: Operations::NONE });
+                }
+                decision => push(Record::Decide { txn, decision }),
+            }
+        }
+        for (txn, voted) in &self.voted {
+            let operations: Vec<Operation<'_>> = voted.planned.iter().filter_map(Planned::pending).collect();
+            let (operations, participants) =
+                (Operations::encode(&operations), Participants::encode(&voted.participants));
+            let decoded = (Operations::decode(&operations), Participants::decode(&participants));
+            // Put together just now.
+            if let (Ok(operations), Ok(participants)) = decoded {
+                push(Record::Prepare { txn: *txn, at: voted.at, participants, operations });
+            }
+        }
+        // What has voted may yet commit at its vote, and must then be newer.
+        let first_vote = self.voted.values().map(|voted| voted.at).min();
+        let at = first_vote.map_or(self.clock.last(), |vote| Timestamp(vote.0.saturating_sub(1)));
+        let nodes = self.store.share();
+        Checkpoint { lsn: self.lsn, at, nodes, rest, rest_ends }
+    }
+
+    /// After the last record of a checkpoint, which was of this record of the
+    /// log.
+    pub fn restored(&mut self, lsn: u64) {
+        self.lsn = lsn;
+    }
+
+    /// Does again what a record of the log says, in its order.
+    pub fn replay(&mut self, record: &Record<'_>) {
+        self.lsn += 1;
+        let mut highest = Timestamp::ZERO;
+        match record {
+            Record::Commit { txn, at, operations } => {
+                self.do_commit(0, *txn, *at, operations);
+                highest = *at;
+            }
+            Record::Prepare { txn, at, participants, operations } => {
+                self.do_prepare(*txn, *at, participants, operations);
+                highest = *at;
+            }
+            Record::Decide { txn, decision } => self.do_decide(*txn, *decision),
+            Record::Forget { txn } => drop(self.ends.forget(*txn)),
+            Record::Ceiling(at) => {
+                self.ceiling = *at;
+                self.ceiling_before = *at;
+                highest = *at;
+            }
+            Record::Counter { node, next } => drop(self.counters.insert(*node, *next)),
+        }
+        self.clock = Clock::above(self.clock.last().max(highest));
+    }
+
+    /// After the last record: no snapshot from before is alive.
+    pub fn replayed(&mut self) {
+        let low = self.clock.last();
+        self.snapshots = Snapshots::new(self.settings.grace_ms, self.settings.snapshot_age_ms_max, low);
+    }
+}
