@@ -1,5 +1,4 @@
-//! What a developer of Serval runs: `cargo xtask test`, `cargo xtask serve`
-//! and `cargo xtask bench`.
+//! What a developer runs: `cargo xtask test`, `serve`, `bench` and `simulate`.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,6 +15,7 @@ mod children;
 mod maven;
 mod servers;
 mod setup;
+mod simulate;
 mod steps;
 mod ycsb;
 
@@ -32,7 +32,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test --quick          the same, but installing and fetching nothing, without the docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
-        cargo xtask bench --list          what can be measured"
+        cargo xtask bench --list          what can be measured\n  \
+        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -65,6 +66,8 @@ enum Task {
     },
     /// Run benchmarks by name, all of them when none is named
     Bench(bench::Arguments),
+    /// Give Yesquel's seeded tests any number of seeds
+    Simulate(simulate::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +95,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         }
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
+        Task::Simulate(arguments) => simulate::simulate(&arguments, children),
     }
 }
 
