@@ -89,7 +89,8 @@ struct Server {
     up: bool,
     epoch: u64,
     started_us: u64,
-    clock_ahead_ms: u64,
+    /// Its clock may be wrong, and another one after a restart.
+    clock_ahead_ms: i64,
 }
 
 struct Call {
@@ -140,7 +141,7 @@ impl World {
     fn clock(&self, server: usize) -> Now {
         let Server { clock_ahead_ms, started_us, .. } = &self.servers[server];
         Now {
-            wall_ms: 1_000_000 + self.now_us / 1_000 + clock_ahead_ms,
+            wall_ms: (1_000_000 + self.now_us / 1_000).saturating_add_signed(*clock_ahead_ms),
             uptime_ms: (self.now_us - started_us) / 1_000,
         }
     }
@@ -249,6 +250,8 @@ impl World {
                 engine.replayed();
                 (of.engine, of.synced, of.syncing, of.up) = (engine, of.log.len(), false, true);
                 of.started_us = self.now_us;
+                let back = if self.random.next(3) == 0 { 20_000 } else { 300 };
+                self.servers[server].clock_ahead_ms = 300 - self.random.next(back) as i64;
             }
             Event::Wake { .. } => {}
         }
@@ -438,7 +441,7 @@ fn run(seed: u64) -> Rc<Seen> {
         up: true,
         epoch: 0,
         started_us: 0,
-        clock_ahead_ms: random.next(300),
+        clock_ahead_ms: random.next(300) as i64,
     });
     let (servers, loss) = (servers.collect(), random.next(30));
     let (happenings, calls, effects) = Default::default();
