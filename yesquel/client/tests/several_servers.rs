@@ -545,6 +545,8 @@ fn run(seed: u64) -> Rc<Seen> {
             if !world.servers[server].up {
                 world.happen(Event::Rise { server });
             }
+            // One whose clock is far behind refuses the others' stamps.
+            world.servers[server].clock_ahead_ms = 0;
         }
     }
     let before = seen.audits.get();
