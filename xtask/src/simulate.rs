@@ -20,8 +20,12 @@ pub(crate) struct Arguments {
 }
 
 /// The tests that take seeds: package and test.
-const TESTS: &[(&str, &str)] =
-    &[("yesquel-engine", "model"), ("yesquel-tree", "model"), ("yesquel-log", "crash")];
+const TESTS: &[(&str, &str)] = &[
+    ("yesquel-engine", "model"),
+    ("yesquel-tree", "model"),
+    ("yesquel-log", "crash"),
+    ("yesquel-client", "several_servers"),
+];
 
 /// Parts in which the seeds go, so that it can be said how far it is.
 const PARTS: u64 = 20;

@@ -114,8 +114,13 @@ impl Server {
             NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
                 ConnectionPoolError::Broken { last_connection_error, .. },
             )) => connection_advice(last_connection_error),
+            _ if error.to_string().contains("empty plan") => (
+                "no node may be asked".to_owned(),
+                "Is cassandra.local_dc the name of a data centre of the cluster?",
+            ),
             _ => (error.to_string(), "Is this a Cassandra or Scylla node? Its log may say more"),
         };
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         StoreError::new(&self.name, format!("cannot connect: {}. {advice}", cut(&words)))
     }
 }

@@ -83,7 +83,8 @@ impl Server {
 
     /// What went wrong before the first operation, and what to do.
     pub(super) fn failed(&self, error: &RedisError) -> StoreError {
-        let words = error.to_string();
+        // The parser's has several lines.
+        let words = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         let advice = match error.code() {
             Some("NOAUTH") => "The server wants a password: set redis.password",
             Some("WRONGPASS" | "NOPERM") => "Check redis.password and redis.username",
