@@ -445,6 +445,11 @@ pub(super) fn failure(error: &ExecutionError) -> Outcome {
             let words = format!("no answer within {after:?} (cassandra.readtimeoutmillis)");
             return Outcome::failed(Status::ServiceUnavailable, words);
         }
+        ExecutionError::EmptyPlan => {
+            let words =
+                "no node may be asked: is cassandra.local_dc the name of a data centre of the cluster?";
+            return Outcome::failed(Status::ServiceUnavailable, words);
+        }
         error if unreachable(error) => {
             return Outcome::failed(Status::ServiceUnavailable, cut(&error.to_string()));
         }
