@@ -7,6 +7,7 @@
 //! are there.
 
 mod bytes;
+pub mod frame;
 mod operation;
 mod read;
 mod reply;

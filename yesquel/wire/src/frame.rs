@@ -1,0 +1,264 @@
+//! Frames: how messages of many requests travel together, in pieces if they
+//! are long. `docs/yesquel/wire.md` has the format.
+
+use crate::{Malformed, Reader, Writer};
+use std::collections::{HashMap, VecDeque};
+use thiserror::Error;
+
+/// Bytes of a frame after its head.
+pub const FRAME_BYTES_MAX: usize = 64 << 10;
+/// Length and checksum.
+pub const HEAD_BYTES: usize = 8;
+/// Bytes of a message.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a message that go into one frame, so that others find room too.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+/// Messages that a connection may have in pieces at a time.
+const UNFINISHED_MAX: usize = 64;
+
+/// Why nothing more can be read from a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FrameError {
+    /// A frame is longer than frames are.
+    #[error("a frame of {0} bytes, and the most is {FRAME_BYTES_MAX}")]
+    TooLong(u32),
+    /// Its checksum is another.
+    #[error("a frame whose checksum is wrong")]
+    Checksum,
+    /// What is in it is no message.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// A message is longer than messages are.
+    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
+    MessageTooLong,
+    /// Too many messages are begun and not ended.
+    #[error("more than {UNFINISHED_MAX} messages are under way in pieces")]
+    TooMany,
+}
+
+/// A message: the request's number, and bytes.
+pub type Message = (u64, Vec<u8>);
+
+/// Messages that wait to be sent. Long ones take turns with the others.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Number, bytes, and how many of them were sent.
+    waiting: VecDeque<(u64, Vec<u8>, usize)>,
+}
+
+impl Outbox {
+    /// Adds a message. Longer ones than [`MESSAGE_BYTES_MAX`] are not for here.
+    pub fn push(&mut self, number: u64, bytes: Vec<u8>) {
+        self.waiting.push_back((number, bytes, 0));
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Appends a frame of what waits, as much as goes into one; `false` if
+    /// nothing waits.
+    pub fn fill(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_BYTES]);
+        // A number, a flag and a length take no more than this.
+        const PIECE_HEAD: usize = 16;
+        for _ in 0..self.waiting.len() {
+            let room = FRAME_BYTES_MAX.saturating_sub(out.len() - start - HEAD_BYTES + PIECE_HEAD);
+            if room == 0 {
+                break;
+            }
+            let Some((number, bytes, sent)) = self.waiting.pop_front() else { break };
+            let piece = (bytes.len() - sent).min(room).min(PIECE_BYTES_MAX);
+            let end = sent + piece;
+            Writer(out).number(number).flag(end == bytes.len()).bytes(&bytes[sent..end]);
+            if end < bytes.len() {
+                // Behind the others.
+                self.waiting.push_back((number, bytes, end));
+            }
+        }
+        let length = (out.len() - start - HEAD_BYTES) as u32;
+        let crc = crc32fast::hash(&out[start + HEAD_BYTES..]);
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        true
+    }
+}
+
+/// Puts messages together again from the bytes of a connection.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    /// What of them was taken.
+    taken: usize,
+    unfinished: HashMap<u64, Vec<u8>>,
+}
+
+impl Inbox {
+    /// Takes bytes as they came.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Bytes that it holds.
+    pub fn held(&self) -> usize {
+        self.bytes.len() - self.taken + self.unfinished.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Gives the messages that are whole now. After an error there is nothing
+    /// more to be had from the connection.
+    pub fn take(&mut self, mut each: impl FnMut(u64, &[u8])) -> Result<(), FrameError> {
+        loop {
+            let rest = &self.bytes[self.taken..];
+            let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { break };
+            let [a, b, c, d, e, f, g, h] = *head;
+            let (length, crc) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+            if length as usize > FRAME_BYTES_MAX {
+                return Err(FrameError::TooLong(length));
+            }
+            let Some(body) = body.get(..length as usize) else { break };
+            if crc32fast::hash(body) != crc {
+                return Err(FrameError::Checksum);
+            }
+            let mut reader = Reader::new(body);
+            while !reader.is_done() {
+                let (number, is_last, piece) = (reader.number()?, reader.flag()?, reader.bytes()?);
+                if is_last && !self.unfinished.contains_key(&number) {
+                    each(number, piece);
+                    continue;
+                }
+                let many = self.unfinished.len() >= UNFINISHED_MAX;
+                if many && !self.unfinished.contains_key(&number) {
+                    return Err(FrameError::TooMany);
+                }
+                let message = self.unfinished.entry(number).or_default();
+                if message.len() + piece.len() > MESSAGE_BYTES_MAX {
+                    return Err(FrameError::MessageTooLong);
+                }
+                message.extend_from_slice(piece);
+                if is_last && let Some(message) = self.unfinished.remove(&number) {
+                    each(number, &message);
+                }
+            }
+            self.taken += HEAD_BYTES + length as usize;
+        }
+        // What was taken goes before it is much.
+        if self.taken > FRAME_BYTES_MAX {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Messages come out as they went in, however long they are and however
+        /// the bytes are cut on their way.
+        #[test]
+        fn messages_come_out_as_they_went_in(
+            lengths in prop::collection::vec(0usize..200_000, 0..12),
+            cuts in prop::collection::vec(1usize..70_000, 1..20),
+        ) {
+            let mut outbox = Outbox::default();
+            let mut expected: Vec<Message> = Vec::new();
+            for (number, length) in lengths.iter().enumerate() {
+                let bytes: Vec<u8> = (0..*length).map(|at| (at * 7 + number) as u8).collect();
+                outbox.push(number as u64, bytes.clone());
+                expected.push((number as u64, bytes));
+            }
+            let mut wire = Vec::new();
+            while outbox.fill(&mut wire) {}
+            let (mut inbox, mut found, mut rest) = (Inbox::default(), Vec::new(), &wire[..]);
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                inbox.feed(now);
+                inbox.take(|number, bytes| found.push((number, bytes.to_vec()))).unwrap();
+                rest = later;
+            }
+            // Long ones are overtaken.
+            found.sort_by_key(|(number, _)| *number);
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(inbox.held(), 0);
+        }
+
+        /// No bytes break it, or make it hold more than it was given.
+        #[test]
+        fn no_bytes_break_the_inbox(bytes: Vec<u8>, at: prop::sample::Index, byte: u8) {
+            let mut inbox = Inbox::default();
+            inbox.feed(&bytes);
+            let _ = inbox.take(|_, _| {});
+            prop_assert!(inbox.held() <= bytes.len());
+            let (mut outbox, mut wire) = (Outbox::default(), Vec::new());
+            outbox.push(1, bytes.clone());
+            outbox.fill(&mut wire);
+            let at = at.index(wire.len());
+            let changed = wire[at] != byte;
+            wire[at] = byte;
+            let (mut inbox, mut found) = (Inbox::default(), Vec::new());
+            inbox.feed(&wire);
+            let outcome = inbox.take(|number, bytes| found.push((number, bytes.to_vec())));
+            if changed {
+                // Refused, or waiting for more than will come.
+                prop_assert!(found.is_empty(), "{:?}", outcome);
+            } else {
+                prop_assert_eq!(found, vec![(1, bytes)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_message_overtakes_a_long_one() {
+        let (mut outbox, mut wire) = (Outbox::default(), Vec::new());
+        outbox.push(1, vec![1; 1 << 20]);
+        outbox.push(2, vec![2; 10]);
+        outbox.fill(&mut wire);
+        let (mut inbox, mut found) = (Inbox::default(), Vec::new());
+        inbox.feed(&wire);
+        inbox.take(|number, _| found.push(number)).unwrap();
+        assert_eq!(found, [2]);
+    }
+
+    #[test]
+    fn what_is_too_long_or_too_much_is_refused() {
+        let mut inbox = Inbox::default();
+        inbox.feed(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(inbox.take(|_, _| {}), Err(FrameError::TooLong(u32::from_le_bytes(*b"GET "))));
+        let frame = |pieces: &[(u64, bool, usize)]| {
+            let mut body = Vec::new();
+            for (number, is_last, length) in pieces {
+                Writer(&mut body).number(*number).flag(*is_last).bytes(&vec![0; *length]);
+            }
+            let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+            frame.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+            frame.extend_from_slice(&body);
+            frame
+        };
+        let many: Vec<_> = (0..=UNFINISHED_MAX as u64).map(|number| (number, false, 1)).collect();
+        let mut inbox = Inbox::default();
+        inbox.feed(&frame(&many));
+        assert_eq!(inbox.take(|_, _| {}), Err(FrameError::TooMany));
+        let (mut inbox, piece) = (Inbox::default(), frame(&[(1, false, 60_000)]));
+        let outcome = (0..1_000).find_map(|_| {
+            inbox.feed(&piece);
+            inbox.take(|_, _| {}).err()
+        });
+        assert_eq!(outcome, Some(FrameError::MessageTooLong));
+        assert!(inbox.held() <= MESSAGE_BYTES_MAX + 2 * FRAME_BYTES_MAX, "{}", inbox.held());
+    }
+}
