@@ -175,7 +175,11 @@ fn a_schedule_that_is_over_ends_the_run() {
         let options =
             RunOptions { clients: 4, rate: Some(rate), arrivals: Arrivals::Uniform, ..RunOptions::default() };
         let record = go(TestStore::new(execution, Answer::AtOnce), &options).unwrap();
-        assert_eq!((reads(&record), record.ended_by), (60, EndedBy::Count));
+        // A machine that stands still for longer than a sleeper may be late
+        // leaves some undone, which are then told.
+        let undone = record.not_started.count();
+        assert_eq!(reads(&record) + undone, 60);
+        assert_eq!(record.ended_by, if undone == 0 { EndedBy::Count } else { EndedBy::Time });
     }
 }
 
