@@ -402,11 +402,15 @@ fn operations_given_up_in_the_queue_do_not_stand_in_the_way_of_others() {
             }
         }
         drop(held);
-        // One that is still waited behind may be late, and those before it.
+        // One that is still waited behind may be late, and so may the machine;
+        // behind the dead all would be.
         for client in [&mut first, &mut second] {
             let mut outcome = Outcome::error("not asked");
-            for _ in 0..4 {
+            for _ in 0..50 {
                 outcome = read(client, "k").await.0;
+                if outcome.is_ok() {
+                    break;
+                }
             }
             assert_eq!(outcome, Outcome::OK);
         }
