@@ -100,6 +100,9 @@ struct Shared {
     inner: Mutex<Inner>,
     /// There is something for the log's thread.
     written: Condvar,
+    /// There will be nothing more. Apart from `written`, which would wake a
+    /// thread that lets records gather at each of them.
+    ended: Condvar,
     deliver: Box<dyn Deliver>,
     /// Whether replies wait for the disk.
     holds: bool,
@@ -201,8 +204,8 @@ impl Core {
             failed: None,
         };
         let holds = log.is_some_and(|(_, durability)| durability == Durability::Sync);
-        let (inner, written) = (Mutex::new(inner), Condvar::new());
-        Shared { inner, written, deliver, holds, logs: log.is_some() }
+        let (inner, written, ended) = (Mutex::new(inner), Condvar::new(), Condvar::new());
+        Shared { inner, written, ended, deliver, holds, logs: log.is_some() }
     }
 
     /// Takes a request. Its reply is delivered now, or later.
@@ -248,6 +251,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         self.shared.lock().ending = true;
         self.shared.written.notify_all();
+        self.shared.ended.notify_all();
         if let Some(thread) = self.thread.take() {
             // It has nothing to say that anybody could hear now.
             let _ = thread.join();
@@ -328,7 +332,7 @@ impl Keeper {
                 return;
             }
             if let Durability::Interval(ms) = self.options.durability {
-                thread::sleep(Duration::from_millis(ms));
+                self.pause(Duration::from_millis(ms));
             }
         }
     }
@@ -344,6 +348,13 @@ impl Keeper {
         std::mem::swap(&mut inner.log, log);
         std::mem::swap(&mut inner.ends, ends);
         inner.ending
+    }
+
+    /// Lets records gather for so long, or until the end.
+    fn pause(&self, interval: Duration) {
+        let inner = self.shared.lock();
+        // What it brings is looked at by the next wait.
+        drop(self.shared.ended.wait_timeout_while(inner, interval, |inner| !inner.ending));
     }
 
     /// Lets out the replies whose records are on disk now.

@@ -95,6 +95,19 @@ impl Server {
     }
 }
 
+/// An hour: if its end waited for it, so would whoever runs this.
+#[test]
+fn an_end_does_not_wait_for_the_interval() {
+    let place = tempfile::tempdir().unwrap();
+    let options = Options { durability: Durability::Interval(3_600_000), ..Options::default() };
+    let mut server = Server::open(place.path(), options).unwrap();
+    server.create();
+    server.put(1, b"before");
+    drop(server);
+    let mut server = Server::open(place.path(), options).unwrap();
+    assert_eq!(server.get(1).unwrap(), b"before");
+}
+
 #[test]
 fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
     for (durability, checkpoint_bytes) in [
