@@ -66,6 +66,10 @@ fn given_up(server: ServerId, txn: TxnId) -> CommitError {
 fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
     match Reply::decode(bytes).map_err(|malformed| CommitError::Unknown(malformed.into()))? {
         Reply::Voted(vote) => Ok(Ballot::Yes(vote)),
+        // Its vote may be on disk, or not.
+        Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. } => {
+            Err(CommitError::Unknown(refusal.into()))
+        }
         Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
         _ => Err(CommitError::Unknown(Error::Unfit)),
     }
@@ -100,7 +104,8 @@ impl<T: Transport> Client<T> {
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;
         let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
-        let txn = self.txn();
+        let attempt = self.ledger.attempt();
+        let txn = attempt.txn;
         let request = Request::Commit { txn, snapshot, seen: self.seen(), operations };
         let bytes = match self.call(server, &request).await {
             Ok(bytes) => bytes,
@@ -108,6 +113,10 @@ impl<T: Transport> Client<T> {
         };
         match Reply::decode(&bytes) {
             Ok(Reply::Committed(at)) => Ok(at),
+            // It may be on disk, or not.
+            Ok(Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. }) => {
+                Err(CommitError::Unknown(refusal.into()))
+            }
             Ok(Reply::Refused { operation, refusal }) => {
                 Err(CommitError::Refused { server, operation, refusal })
             }
@@ -150,7 +159,8 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         writes: &Writes,
     ) -> Result<Timestamp, CommitError> {
-        let txn = self.txn();
+        let attempt = self.ledger.attempt();
+        let txn = attempt.txn;
         let servers: Vec<ServerId> = writes.servers.keys().copied().collect();
         let participants = Participants::encode(&servers);
         let failed = |error: Error| CommitError::Failed(error);

@@ -5,14 +5,20 @@
 
 mod commit;
 mod counters;
+mod ledger;
 
 pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
+pub use ledger::Held;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use ledger::Ledger;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 use thiserror::Error;
-use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::{Lost, Transport};
+use yesquel_model::{NodeId, Refusal, ServerId, Timestamp};
+use yesquel_transport::{Holdings, Lost, Transport};
 use yesquel_wire::{Answers, Malformed, Question, Questions, Reply, Request, Writer};
 
 /// Why a server was asked in vain.
@@ -36,9 +42,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Client<T> {
     transport: T,
-    /// A number that no other client has.
-    id: u64,
-    next: AtomicU64,
+    ledger: Arc<Ledger>,
     /// The highest timestamp that it knows of.
     seen: AtomicU64,
     counters: Counters,
@@ -47,8 +51,9 @@ pub struct Client<T> {
 impl<T: Transport> Client<T> {
     /// A client with a number that no other one has, now or before.
     pub fn new(transport: T, id: u64) -> Client<T> {
-        let (next, seen) = (AtomicU64::new(0), AtomicU64::new(0));
-        Client { transport, id, next, seen, counters: Counters::default() }
+        let ledger = Arc::new(Ledger::new(id));
+        transport.attend(Arc::clone(&ledger) as Arc<dyn Holdings>);
+        Client { transport, ledger, seen: AtomicU64::new(0), counters: Counters::default() }
     }
 
     /// What was sent so far.
@@ -64,8 +69,10 @@ impl<T: Transport> Client<T> {
         self.seen.fetch_max(at.0, Relaxed);
     }
 
-    fn txn(&self) -> TxnId {
-        TxnId { client: self.id, number: self.next.fetch_add(1, Relaxed) + 1 }
+    /// Has servers keep what a snapshot sees until the answer is dropped. It is
+    /// to be asked for as soon as a server has given the snapshot.
+    pub fn hold(&self, snapshot: Timestamp) -> Held<'_> {
+        self.ledger.hold(snapshot)
     }
 
     /// Sends a request.

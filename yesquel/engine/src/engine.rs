@@ -169,6 +169,8 @@ pub struct Engine {
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
+    /// The log takes no more records; no snapshot above this one is given.
+    frozen: Option<Timestamp>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
     pub(crate) ends: Ends,
@@ -190,6 +192,7 @@ impl Engine {
             ceiling: Timestamp::ZERO,
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
+            frozen: None,
             store: Store::default(),
             voted: FxHashMap::default(),
             ends: Ends::default(),
@@ -256,6 +259,9 @@ impl Engine {
     /// Writes the reply to the end of the effects' bytes and returns the
     /// record that it needs.
     fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
+        if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
+            return Err(Refusal::DiskFailed.into());
+        }
         let reply = match request {
             Request::Read { snapshot, seen, questions } => {
                 self.witness(now, seen)?;
@@ -312,6 +318,9 @@ impl Engine {
     /// Sees to it that a timestamp that is given out is below a ceiling in the
     /// log; returns the record that must be on disk before.
     pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
+        if let Some(last) = self.frozen {
+            return if given > last { u64::MAX } else { 0 };
+        }
         if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             self.ceiling_before = self.ceiling;
             self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
@@ -323,7 +332,10 @@ impl Engine {
 
     /// The snapshot of a request: its own, which must not be too old, or now.
     pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
-        let Some(snapshot) = snapshot else { return Ok(self.clock.now(now.wall_ms)) };
+        let Some(snapshot) = snapshot else {
+            let present = self.clock.now(now.wall_ms);
+            return Ok(self.frozen.map_or(present, |last| last.min(present)));
+        };
         // A later commit must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
         let oldest = self.snapshots.low();
@@ -357,6 +369,19 @@ impl Engine {
         match undecided {
             Some(txn) => Err(Stop::Wait(txn)),
             None => Ok(needs_lsn),
+        }
+    }
+
+    /// The log takes no more, and is on disk up to this record. What is there
+    /// can still be read, at snapshots that a restart will be above.
+    pub fn freeze(&mut self, synced: u64, effects: &mut Effects) {
+        let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
+        self.frozen = Some(last);
+        let waiting = std::mem::take(&mut self.waiting);
+        for Waiting { asker, .. } in waiting.into_values().flatten() {
+            let start = effects.bytes.len();
+            Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
+            self.reply(asker, start, 0, effects);
         }
     }
 
@@ -410,6 +435,9 @@ impl Engine {
         self.snapshots.tick(now.uptime_ms, last);
         self.store.collect(self.snapshots.low(), last, COLLECT_NODES_MAX);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
+        if self.frozen.is_some() {
+            return;
+        }
         let after = self.settings.recover_after_ms;
         let late = self.waiting.iter().filter(|(txn, waiting)| {
             let waited = waiting.iter().any(|waiting| waiting.since_ms + after <= now.uptime_ms);
@@ -426,6 +454,16 @@ impl Engine {
     /// splits them.
     pub fn take_full(&mut self) -> Vec<NodeId> {
         self.store.take_full()
+    }
+
+    /// Whether there are such nodes.
+    pub fn has_full(&self) -> bool {
+        self.store.has_full()
+    }
+
+    /// The highest timestamp that it has given or seen.
+    pub fn clock(&mut self, now: Now) -> Timestamp {
+        self.clock.now(now.wall_ms)
     }
 
     /// Looks through all nodes and says what is wrong, for tests.

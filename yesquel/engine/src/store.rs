@@ -197,6 +197,11 @@ impl Store {
         }
     }
 
+    /// Whether there are nodes that have grown too large.
+    pub(crate) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
     /// Nodes that have grown too large since this was asked last.
     pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
         let mut full = std::mem::take(&mut self.full);

@@ -68,6 +68,10 @@ pub enum Refusal {
     /// Memory is spent; deletes are taken, and reads go on.
     #[error("the server's memory budget is spent: delete something, or give it more")]
     OutOfMemory,
+    /// The server's disk has failed: it answers what is on it, and takes
+    /// nothing new.
+    #[error("the server's disk has failed or is full: it takes no writes until it is started anew")]
+    DiskFailed,
     /// The key that was to be absent is there.
     #[error("the key is there already, in node {0}")]
     Exists(NodeId),

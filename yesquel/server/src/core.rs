@@ -1,6 +1,10 @@
 //! The engine, its log and its time, for callers on any thread.
 
-use crate::{DataFolder, FolderError, Time};
+use crate::{
+    DataFolder, FolderError, Time,
+    keeper::Keeper,
+    options::{CoreError, Durability, Options},
+};
 use std::{
     collections::VecDeque,
     fmt,
@@ -8,58 +12,10 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use thiserror::Error;
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
-use yesquel_log::{LogError, Writer, checkpoint, disk::Folder, open};
-use yesquel_wire::Malformed;
-
-/// When what was written is on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// Before anybody hears of it.
-    #[default]
-    Sync,
-    /// Within so many milliseconds: so much may be lost.
-    Interval(u64),
-    /// When the system likes.
-    None,
-}
-
-/// How a server keeps what it knows.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// When what was written is on disk.
-    pub durability: Durability,
-    /// Bytes of log after which a checkpoint is made.
-    pub checkpoint_bytes: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { durability: Durability::Sync, checkpoint_bytes: 64 << 20 }
-    }
-}
-
-/// Why a server cannot start, or takes no more.
-#[derive(Debug, Error)]
-pub enum CoreError {
-    /// The data folder.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// The log or a checkpoint.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// A record is whole and says nothing that this version knows.
-    #[error("{}: record {lsn} of the log is not understood ({malformed}): was it written by a newer version?", folder.display())]
-    Record {
-        /// The data folder.
-        folder: std::path::PathBuf,
-        /// Which.
-        lsn: u64,
-        /// What is wrong.
-        malformed: Malformed,
-    },
-}
+use yesquel_log::{checkpoint, disk::Folder, open};
+use yesquel_model::{NodeId, Refusal};
+use yesquel_wire::{Malformed, News, Reply};
 
 /// Whoever takes replies.
 pub trait Deliver: Send + Sync + 'static {
@@ -67,9 +23,9 @@ pub trait Deliver: Send + Sync + 'static {
     /// core.
     fn deliver(&self, asker: Asker, reply: &[u8]);
 
-    /// The disk has failed: what has no reply now will have none. Called
+    /// Those were all for now, from a thread that handles no requests. Called
     /// without the lock.
-    fn fail(&self) {}
+    fn delivered(&self) {}
 }
 
 /// A reply that waits for the disk.
@@ -79,30 +35,49 @@ struct Held {
     reply: Box<[u8]>,
 }
 
-struct Inner {
-    engine: Engine,
+/// What [`Core::wait_for_work`] brings.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Nodes that have grown too large.
+    pub full: Vec<NodeId>,
+    /// Other servers to ask for their votes.
+    pub asks: Vec<Ask>,
+    /// There will be no more.
+    pub ending: bool,
+}
+
+/// What the log's thread takes.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub(crate) log: Vec<u8>,
+    /// Where each record ends.
+    pub(crate) ends: Vec<usize>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) engine: Engine,
     effects: Effects,
     time: Box<dyn Time>,
-    /// Records for the log's thread, and where each ends.
-    log: Vec<u8>,
-    ends: Vec<usize>,
+    pub(crate) gathered: Gathered,
     /// By the record that they need, almost.
     held: VecDeque<Held>,
     synced: u64,
     asks: Vec<Ask>,
     ticked_at_ms: u64,
-    ending: bool,
+    pub(crate) ending: bool,
     /// Why nothing more is durable.
     failed: Option<String>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     inner: Mutex<Inner>,
     /// There is something for the log's thread.
-    written: Condvar,
+    pub(crate) written: Condvar,
     /// There will be nothing more. Apart from `written`, which would wake a
     /// thread that lets records gather at each of them.
-    ended: Condvar,
+    pub(crate) ended: Condvar,
+    /// There is something for whoever does what engines cannot.
+    work: Condvar,
     deliver: Box<dyn Deliver>,
     /// Whether replies wait for the disk.
     holds: bool,
@@ -125,7 +100,7 @@ impl fmt::Debug for Core {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,7 +149,7 @@ impl Core {
         let durability = options.durability;
         let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
         let shared = Arc::new(shared);
-        let keeper = Keeper { shared: Arc::clone(&shared), writer: opened.writer, disk, options, grown };
+        let keeper = Keeper { shared: Arc::clone(&shared), writer: opened.writer, disk, options, grown, checkpoint: None };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             keeper.run();
             drop(folder);
@@ -194,8 +169,7 @@ impl Core {
             engine,
             effects: Effects::default(),
             time,
-            log: Vec::new(),
-            ends: Vec::new(),
+            gathered: Gathered::default(),
             held: VecDeque::new(),
             synced: log.map_or(0, |(synced, _)| synced),
             asks: Vec::new(),
@@ -204,36 +178,93 @@ impl Core {
             failed: None,
         };
         let holds = log.is_some_and(|(_, durability)| durability == Durability::Sync);
-        let (inner, written, ended) = (Mutex::new(inner), Condvar::new(), Condvar::new());
-        Shared { inner, written, ended, deliver, holds, logs: log.is_some() }
+        Shared {
+            inner: Mutex::new(inner),
+            written: Condvar::new(),
+            ended: Condvar::new(),
+            work: Condvar::new(),
+            deliver,
+            holds,
+            logs: log.is_some(),
+        }
+    }
+
+    /// The core to oneself, for several requests at once.
+    pub fn session(&self) -> Session<'_> {
+        let mut inner = self.shared.lock();
+        let now = inner.time.now();
+        if now.uptime_ms >= inner.ticked_at_ms + TICK_MS {
+            let inner = &mut *inner;
+            inner.tick(now);
+            self.shared.settle(inner, None);
+        }
+        Session { shared: &self.shared, inner, now }
     }
 
     /// Takes a request. Its reply is delivered now, or later.
     pub fn handle(&self, asker: Asker, request: &[u8]) -> Result<(), Malformed> {
-        let mut inner = self.shared.lock();
-        let inner = &mut *inner;
-        let now = inner.time.now();
-        if now.uptime_ms >= inner.ticked_at_ms + TICK_MS {
-            inner.tick(now);
-        }
-        let handled = inner.engine.handle(now, asker, request, &mut inner.effects);
-        self.shared.settle(inner);
+        let handled = self.session().handle(asker, request);
+        self.shared.released();
         handled
+    }
+
+    /// Takes a request. Whether its reply could be given at once, and then
+    /// stands in `reply`; else it is delivered later, for which `later` gets
+    /// ready.
+    pub fn call(
+        &self,
+        asker: Asker,
+        request: &[u8],
+        reply: &mut Vec<u8>,
+        later: impl FnOnce(),
+    ) -> Result<bool, Malformed> {
+        let mut session = self.session();
+        let inner = &mut *session.inner;
+        inner.engine.handle(session.now, asker, request, &mut inner.effects)?;
+        let settled = self.shared.settle(inner, Some((asker, reply)));
+        if !settled.own {
+            later();
+        }
+        drop(session);
+        if settled.others {
+            self.shared.released();
+        }
+        Ok(settled.own)
     }
 
     /// Time goes on, also when nobody asks for anything: to be called every
     /// 50 ms or so.
     pub fn tick(&self) {
-        let mut inner = self.shared.lock();
-        let inner = &mut *inner;
+        let mut locked = self.shared.lock();
+        let inner = &mut *locked;
         let now = inner.time.now();
         inner.tick(now);
-        self.shared.settle(inner);
+        let settled = self.shared.settle(inner, None);
+        drop(locked);
+        if settled.others {
+            self.shared.released();
+        }
     }
 
-    /// Other servers to ask for their votes.
-    pub fn take_asks(&self) -> Vec<Ask> {
-        std::mem::take(&mut self.shared.lock().asks)
+    /// Waits until there is something to be done that an engine cannot do
+    /// itself, but no longer than that.
+    pub fn wait_for_work(&self, timeout: Duration) -> Work {
+        let inner = self.shared.lock();
+        let is_idle =
+            |inner: &mut Inner| !inner.engine.has_full() && inner.asks.is_empty() && !inner.ending;
+        let waited = self.shared.work.wait_timeout_while(inner, timeout, is_idle);
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        Work {
+            full: inner.engine.take_full(),
+            asks: std::mem::take(&mut inner.asks),
+            ending: inner.ending,
+        }
+    }
+
+    /// There will be no more work, as whoever waits for it learns.
+    pub fn end_work(&self) {
+        self.shared.lock().ending = true;
+        self.shared.work.notify_all();
     }
 
     /// Does something with the engine itself, other than changing it.
@@ -241,9 +272,11 @@ impl Core {
         act(&mut self.shared.lock().engine)
     }
 
-    /// Why nothing more is durable, if so.
-    pub fn failed(&self) -> Option<String> {
-        self.shared.lock().failed.clone()
+    /// Records of the log that are on disk, and why there will be no more of
+    /// them, if so.
+    pub fn synced(&self) -> (u64, Option<String>) {
+        let inner = self.shared.lock();
+        (inner.synced, inner.failed.clone())
     }
 }
 
@@ -259,6 +292,52 @@ impl Drop for Core {
     }
 }
 
+/// A core that is one's own until this is dropped.
+#[derive(Debug)]
+pub struct Session<'a> {
+    shared: &'a Shared,
+    inner: MutexGuard<'a, Inner>,
+    now: Now,
+}
+
+impl Session<'_> {
+    /// Takes a request. Its reply is delivered now, or later.
+    pub fn handle(&mut self, asker: Asker, request: &[u8]) -> Result<(), Malformed> {
+        let inner = &mut *self.inner;
+        let handled = inner.engine.handle(self.now, asker, request, &mut inner.effects);
+        self.shared.settle(inner, None);
+        handled
+    }
+
+    /// A client says of itself what its server must know.
+    pub fn hear(&mut self, connection: u64, client: u64, news: News) {
+        self.inner.engine.hold(connection, news.oldest);
+        self.inner.engine.known(self.now, client, news.known);
+    }
+
+    /// A connection has ended.
+    pub fn disconnected(&mut self, connection: u64) {
+        self.inner.engine.disconnected(connection);
+    }
+
+    /// What the server's clock says.
+    pub fn clock(&mut self) -> yesquel_model::Timestamp {
+        self.inner.engine.clock(self.now)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
 impl Inner {
     fn tick(&mut self, now: Now) {
         self.ticked_at_ms = now.uptime_ms;
@@ -266,126 +345,98 @@ impl Inner {
     }
 }
 
+/// What became of the replies of a step.
+#[derive(Debug, Clone, Copy, Default)]
+struct Settled {
+    /// The caller's own was put where he wanted it.
+    own: bool,
+    /// Others were delivered.
+    others: bool,
+}
+
+/// What is said for a reply that nobody may see any more.
+fn refused() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut bytes);
+    bytes
+}
+
 impl Shared {
-    /// Sends what a step has brought on its way.
-    fn settle(&self, inner: &mut Inner) {
-        let Inner { effects, log, ends, held, synced, asks, failed, .. } = inner;
+    /// Sends what a step has brought on its way, but for the reply to `own`,
+    /// which is put there.
+    fn settle(&self, inner: &mut Inner, mut own: Option<(Asker, &mut Vec<u8>)>) -> Settled {
+        let Inner { engine, effects, gathered, held, synced, asks, failed, .. } = inner;
+        let mut settled = Settled::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
-            if self.holds && reply.needs_lsn > *synced {
-                // After a failure of the disk nobody hears of what is not on it.
-                if failed.is_none() {
-                    held.push_back(Held {
-                        needs_lsn: reply.needs_lsn,
-                        asker: reply.asker,
-                        reply: bytes.into(),
-                    });
+            let waits = self.holds && reply.needs_lsn > *synced;
+            if waits && failed.is_none() {
+                held.push_back(Held { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes.into() });
+                continue;
+            }
+            // After a failure of the disk nobody hears of what is not on it.
+            let refused = if waits { Some(refused()) } else { None };
+            let bytes = refused.as_deref().unwrap_or(bytes);
+            match &mut own {
+                Some((asker, place)) if *asker == reply.asker => {
+                    place.clear();
+                    place.extend_from_slice(bytes);
+                    settled.own = true;
                 }
-            } else {
-                self.deliver.deliver(reply.asker, bytes);
+                _ => {
+                    self.deliver.deliver(reply.asker, bytes);
+                    settled.others = true;
+                }
             }
         }
         asks.append(&mut effects.asks);
         if self.logs && !effects.record_ends.is_empty() && failed.is_none() {
-            let before = log.len();
-            log.extend_from_slice(&effects.log);
-            ends.extend(effects.record_ends.iter().map(|end| before + end));
-            self.written.notify_one();
+            let is_first = gathered.ends.is_empty();
+            let before = gathered.log.len();
+            gathered.log.extend_from_slice(&effects.log);
+            gathered.ends.extend(effects.record_ends.iter().map(|end| before + end));
+            if is_first {
+                self.written.notify_one();
+            }
+        }
+        if engine.has_full() || !asks.is_empty() {
+            self.work.notify_one();
         }
         effects.clear();
-    }
-}
-
-/// The thread that writes the log.
-struct Keeper {
-    shared: Arc<Shared>,
-    writer: Writer<Folder>,
-    disk: Folder,
-    options: Options,
-    /// Bytes of log since the last checkpoint.
-    grown: u64,
-}
-
-impl Keeper {
-    fn run(mut self) {
-        let (mut log, mut ends) = (Vec::new(), Vec::new());
-        loop {
-            let ending = self.wait(&mut log, &mut ends);
-            let written = self.writer.append(&log, &ends).and_then(|()| match self.options.durability {
-                Durability::None if !ending => Ok(()),
-                _ => self.writer.sync(),
-            });
-            if let Err(error) = written {
-                self.fail(&error);
-                return;
-            }
-            self.grown += log.len() as u64;
-            self.release();
-            if self.grown >= self.options.checkpoint_bytes {
-                // The log is whole without it; the next try may go better.
-                if let Err(error) = self.checkpoint() {
-                    eprintln!("yesquel: no checkpoint: {error}");
-                }
-                self.grown = 0;
-            }
-            if ending {
-                return;
-            }
-            if let Durability::Interval(ms) = self.options.durability {
-                self.pause(Duration::from_millis(ms));
-            }
-        }
-    }
-
-    /// Waits for records; whether these are the last.
-    fn wait(&self, log: &mut Vec<u8>, ends: &mut Vec<usize>) -> bool {
-        log.clear();
-        ends.clear();
-        let mut inner = self.shared.lock();
-        while inner.ends.is_empty() && !inner.ending {
-            inner = self.shared.written.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::swap(&mut inner.log, log);
-        std::mem::swap(&mut inner.ends, ends);
-        inner.ending
-    }
-
-    /// Lets records gather for so long, or until the end.
-    fn pause(&self, interval: Duration) {
-        let inner = self.shared.lock();
-        // What it brings is looked at by the next wait.
-        drop(self.shared.ended.wait_timeout_while(inner, interval, |inner| !inner.ending));
+        settled
     }
 
     /// Lets out the replies whose records are on disk now.
-    fn release(&self) {
-        let mut inner = self.shared.lock();
+    pub(crate) fn release(&self, synced: u64) {
+        let mut inner = self.lock();
         let inner = &mut *inner;
-        inner.synced = self.writer.synced_lsn();
-        let synced = inner.synced;
-        inner.held.retain(|held| {
-            let ready = held.needs_lsn <= synced;
-            if ready {
-                self.shared.deliver.deliver(held.asker, &held.reply);
+        inner.synced = synced;
+        // Those that need more stay, in their order.
+        for _ in 0..inner.held.len() {
+            let Some(held) = inner.held.pop_front() else { break };
+            if held.needs_lsn <= synced {
+                self.deliver.deliver(held.asker, &held.reply);
+            } else {
+                inner.held.push_back(held);
             }
-            !ready
-        });
+        }
     }
 
-    fn fail(&self, error: &LogError) {
-        let mut inner = self.shared.lock();
-        inner.failed = Some(error.to_string());
-        inner.held.clear();
-        drop(inner);
-        self.shared.deliver.fail();
+    /// Those were all replies for now.
+    pub(crate) fn released(&self) {
+        self.deliver.delivered();
     }
 
-    fn checkpoint(&mut self) -> Result<(), LogError> {
-        // Under the lock a look at each node; the writing is done without it.
-        let state = self.shared.lock().engine.checkpoint();
-        checkpoint::write(&self.disk, state.lsn(), |take| state.write(take))?;
-        let lsn = state.lsn();
-        // What is in it may be ahead of the log, which must hold what follows.
-        self.writer.forget_up_to(lsn.min(self.writer.synced_lsn()))
+    /// Nothing more will be durable.
+    pub(crate) fn fail(&self, error: String) {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        inner.failed = Some(error);
+        inner.engine.freeze(inner.synced, &mut inner.effects);
+        let refused = refused();
+        for held in std::mem::take(&mut inner.held) {
+            self.deliver.deliver(held.asker, &refused);
+        }
+        self.settle(inner, None);
     }
 }

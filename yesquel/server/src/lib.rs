@@ -7,8 +7,13 @@
 
 mod core;
 mod folder;
+mod keeper;
+mod options;
+mod sockets;
 mod time;
 
-pub use crate::core::{Core, CoreError, Deliver, Durability, Options};
+pub use crate::core::{Core, Deliver, Session, Work};
 pub use folder::{DataFolder, FolderError};
+pub use options::{CoreError, Durability, Options};
+pub use sockets::{Listener, REQUESTS_MAX, Sink, SocketCounters, SocketOptions, Sockets};
 pub use time::{Time, WallTime};

@@ -1,12 +1,12 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Lost, Transport};
+use crate::{Holdings, Lost, Transport};
 use std::{
     collections::HashMap,
     fmt,
     future::{Future, poll_fn},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Poll, Waker},
@@ -15,7 +15,12 @@ use yesquel_engine::{Asker, Engine, Settings};
 use yesquel_model::ServerId;
 use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time};
 
-/// A request without a reply yet, or whose reply was not fetched.
+/// The connection of the calls from this process. Those of sockets have other
+/// numbers.
+const OWN: u64 = 0;
+
+/// A request that was not answered at once, or whose late reply was not
+/// fetched.
 #[derive(Default)]
 struct Place {
     waker: Option<Waker>,
@@ -32,18 +37,34 @@ impl Places {
     }
 }
 
-impl Deliver for Places {
+/// Brings replies to the places, and those of sockets to whoever has them.
+struct Post<D> {
+    places: Places,
+    others: D,
+}
+
+impl<D: Deliver> Deliver for Post<D> {
     fn deliver(&self, asker: Asker, reply: &[u8]) {
+        if asker.connection != OWN {
+            return self.others.deliver(asker, reply);
+        }
         // Whoever has gone has taken his place with him.
-        if let Some(place) = self.lock().get_mut(&asker.request) {
+        if let Some(place) = self.places.lock().get_mut(&asker.request) {
             place.reply = Some(reply.to_vec());
             place.waker.take().into_iter().for_each(Waker::wake);
         }
     }
 
-    fn fail(&self) {
-        self.lock().values_mut().filter_map(|place| place.waker.take()).for_each(Waker::wake);
+    fn delivered(&self) {
+        self.others.delivered();
     }
+}
+
+/// There are no sockets.
+struct Nobody;
+
+impl Deliver for Nobody {
+    fn deliver(&self, _: Asker, _: &[u8]) {}
 }
 
 /// A server in this process. Clones are the same one.
@@ -53,6 +74,15 @@ pub struct Embedded {
     core: Arc<Core>,
     places: Places,
     next: Arc<AtomicU64>,
+    clients: Arc<Mutex<Vec<Attended>>>,
+}
+
+/// A client in this process.
+struct Attended {
+    /// Its number as one who holds snapshots.
+    connection: u64,
+    client: u64,
+    holdings: Weak<dyn Holdings>,
 }
 
 impl fmt::Debug for Embedded {
@@ -63,14 +93,20 @@ impl fmt::Debug for Embedded {
 
 impl Embedded {
     fn around(server: ServerId, core: Core, places: Places) -> Embedded {
-        Embedded { server, core: Arc::new(core), places, next: Arc::default() }
+        Embedded { server, core: Arc::new(core), places, next: Arc::default(), clients: Arc::default() }
     }
 
     /// In memory only.
     pub fn in_memory(settings: Settings, time: impl Time + 'static) -> Embedded {
+        Embedded::in_memory_with(settings, time, Nobody)
+    }
+
+    /// In memory only; `others` takes the replies to requests that do not come
+    /// from here.
+    pub fn in_memory_with(settings: Settings, time: impl Time + 'static, others: impl Deliver) -> Embedded {
         let places = Places::default();
-        let core = Core::in_memory(settings, time, places.clone());
-        Embedded::around(settings.server, core, places)
+        let post = Post { places: places.clone(), others };
+        Embedded::around(settings.server, Core::in_memory(settings, time, post), places)
     }
 
     /// On a data folder.
@@ -80,9 +116,27 @@ impl Embedded {
         options: Options,
         time: impl Time + 'static,
     ) -> Result<Embedded, CoreError> {
+        Embedded::open_with(folder, settings, options, time, Nobody)
+    }
+
+    /// On a data folder; `others` takes the replies to requests that do not
+    /// come from here.
+    pub fn open_with(
+        folder: DataFolder,
+        settings: Settings,
+        options: Options,
+        time: impl Time + 'static,
+        others: impl Deliver,
+    ) -> Result<Embedded, CoreError> {
         let places = Places::default();
-        let core = Core::open(folder, settings, options, time, places.clone())?;
+        let post = Post { places: places.clone(), others };
+        let core = Core::open(folder, settings, options, time, post)?;
         Ok(Embedded::around(settings.server, core, places))
+    }
+
+    /// Its core, for sockets.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Does something with the engine itself, other than changing it.
@@ -90,9 +144,41 @@ impl Embedded {
         self.core.with_engine(act)
     }
 
-    /// Time goes on, also when nobody asks for anything.
+    /// Time goes on, also when nobody asks for anything: to be called every
+    /// 50 ms or so.
     pub fn tick(&self) {
+        {
+            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut session = self.core.session();
+            clients.retain(|Attended { connection, client, holdings }| match holdings.upgrade() {
+                Some(holdings) => {
+                    session.hear(*connection, *client, holdings.news());
+                    true
+                }
+                None => {
+                    session.disconnected(*connection);
+                    false
+                }
+            });
+        }
         self.core.tick();
+    }
+
+    /// Waits for a reply that did not come at once.
+    async fn wait(&self, seat: Seat<'_>) -> Result<Vec<u8>, Lost> {
+        poll_fn(|context| {
+            let mut places = self.places.lock();
+            let Some(place) = places.get_mut(&seat.request) else {
+                let why = "the request is gone".to_owned();
+                return Poll::Ready(Err(Lost { server: self.server, why }));
+            };
+            if let Some(reply) = place.reply.take() {
+                return Poll::Ready(Ok(reply));
+            }
+            place.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 }
 
@@ -110,36 +196,37 @@ impl Drop for Seat<'_> {
 
 impl Transport for Embedded {
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
-        let lost = move |why: String| Lost { server, why };
-        let seat = Seat { places: &self.places, request: self.next.fetch_add(1, Relaxed) };
-        let begun = if server == self.server {
-            self.places.lock().insert(seat.request, Place::default());
-            let asker = Asker { connection: 0, request: seat.request };
-            self.core.handle(asker, request).map_err(|malformed| lost(malformed.to_string()))
+        let lost = move |why: String| Err(Lost { server, why });
+        let mut reply = Vec::new();
+        let (mut seat, mut begun) = (None, Ok(true));
+        if server == self.server {
+            let number = self.next.fetch_add(1, Relaxed);
+            let asker = Asker { connection: OWN, request: number };
+            // Under the core's lock, so that the reply does not come before
+            // there is a place for it.
+            let later = || {
+                self.places.lock().insert(number, Place::default());
+                seat = Some(Seat { places: &self.places, request: number });
+            };
+            let called = self.core.call(asker, request, &mut reply, later);
+            begun = called.or_else(|malformed| lost(malformed.to_string()));
         } else {
-            Err(lost("there is no such server".to_owned()))
-        };
-        async move {
-            // All of it: its place goes when this ends, and not before.
-            let seat = seat;
-            begun?;
-            poll_fn(|context| {
-                let mut places = self.places.lock();
-                let Some(place) = places.get_mut(&seat.request) else {
-                    return Poll::Ready(Err(lost("the request is gone".to_owned())));
-                };
-                if let Some(reply) = place.reply.take() {
-                    return Poll::Ready(Ok(reply));
-                }
-                place.waker = Some(context.waker().clone());
-                drop(places);
-                // After this nothing more will be durable, or be answered.
-                match self.core.failed() {
-                    Some(why) => Poll::Ready(Err(lost(why))),
-                    None => Poll::Pending,
-                }
-            })
-            .await
+            begun = begun.and_then(|_| lost("there is no such server".to_owned()));
         }
+        async move {
+            begun?;
+            match seat {
+                None => Ok(reply),
+                Some(seat) => self.wait(seat).await,
+            }
+        }
+    }
+
+    fn attend(&self, holdings: Arc<dyn Holdings>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // From the end on, where connections do not come.
+        let connection = u64::MAX - self.next.fetch_add(1, Relaxed);
+        let client = holdings.client();
+        clients.push(Attended { connection, client, holdings: Arc::downgrade(&holdings) });
     }
 }

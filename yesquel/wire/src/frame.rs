@@ -2,7 +2,10 @@
 //! are long. `docs/yesquel/wire.md` has the format.
 
 use crate::{Malformed, Reader, Writer};
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, Read},
+};
 use thiserror::Error;
 
 /// Bytes of a frame after its head.
@@ -39,52 +42,92 @@ pub enum FrameError {
 /// A message: the request's number, and bytes.
 pub type Message = (u64, Vec<u8>);
 
-/// Messages that wait to be sent. Long ones take turns with the others.
+/// Messages that wait to be sent, as frames. Long ones take turns with the
+/// others.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Number, bytes, and how many of them were sent.
-    waiting: VecDeque<(u64, Vec<u8>, usize)>,
+    /// Frames; the last one is open from `open` on, if that is within.
+    frames: Vec<u8>,
+    open: usize,
+    /// Long ones: number, bytes, and how many of them were sent.
+    long: VecDeque<(u64, Vec<u8>, usize)>,
+    long_bytes: usize,
 }
+
+/// A number, a flag and a length take no more than this.
+const PIECE_HEAD: usize = 16;
 
 impl Outbox {
     /// Adds a message. Longer ones than [`MESSAGE_BYTES_MAX`] are not for here.
-    pub fn push(&mut self, number: u64, bytes: Vec<u8>) {
-        self.waiting.push_back((number, bytes, 0));
+    pub fn push(&mut self, number: u64, bytes: &[u8]) {
+        if bytes.len() > PIECE_BYTES_MAX {
+            self.long_bytes += bytes.len();
+            self.long.push_back((number, bytes.to_vec(), 0));
+        } else {
+            self.piece(number, true, bytes);
+        }
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.frames.is_empty() && self.long.is_empty()
     }
 
-    /// Appends a frame of what waits, as much as goes into one; `false` if
-    /// nothing waits.
+    /// Bytes that wait.
+    pub fn held(&self) -> usize {
+        self.frames.len() + self.long_bytes
+    }
+
+    /// Adds a piece to the open frame, or to the next one.
+    fn piece(&mut self, number: u64, is_last: bool, bytes: &[u8]) {
+        if self.open < self.frames.len() {
+            let body = self.frames.len() - self.open - HEAD_BYTES;
+            if body + PIECE_HEAD + bytes.len() > FRAME_BYTES_MAX {
+                self.close();
+            }
+        }
+        if self.open == self.frames.len() {
+            self.frames.extend_from_slice(&[0; HEAD_BYTES]);
+        }
+        Writer(&mut self.frames).number(number).flag(is_last).bytes(bytes);
+    }
+
+    /// Gives the open frame its head.
+    fn close(&mut self) {
+        let body = self.open + HEAD_BYTES;
+        if let Some(frame) = self.frames.get(body..) {
+            let (length, crc) = (frame.len() as u32, crc32fast::hash(frame));
+            self.frames[self.open..body - 4].copy_from_slice(&length.to_le_bytes());
+            self.frames[body - 4..body].copy_from_slice(&crc.to_le_bytes());
+        }
+        self.open = self.frames.len();
+    }
+
+    /// Appends frames of what waits, of each long message a piece; `false` if
+    /// nothing waits. What is appended is at most what was pushed since, and a
+    /// piece of each of the long ones.
     pub fn fill(&mut self, out: &mut Vec<u8>) -> bool {
-        if self.waiting.is_empty() {
+        if self.is_empty() {
             return false;
         }
-        let start = out.len();
-        out.extend_from_slice(&[0; HEAD_BYTES]);
-        // A number, a flag and a length take no more than this.
-        const PIECE_HEAD: usize = 16;
-        for _ in 0..self.waiting.len() {
-            let room = FRAME_BYTES_MAX.saturating_sub(out.len() - start - HEAD_BYTES + PIECE_HEAD);
-            if room == 0 {
-                break;
-            }
-            let Some((number, bytes, sent)) = self.waiting.pop_front() else { break };
-            let piece = (bytes.len() - sent).min(room).min(PIECE_BYTES_MAX);
-            let end = sent + piece;
-            Writer(out).number(number).flag(end == bytes.len()).bytes(&bytes[sent..end]);
+        for _ in 0..self.long.len() {
+            let Some((number, bytes, sent)) = self.long.pop_front() else { break };
+            let end = bytes.len().min(sent + PIECE_BYTES_MAX);
+            self.piece(number, end == bytes.len(), &bytes[sent..end]);
             if end < bytes.len() {
                 // Behind the others.
-                self.waiting.push_back((number, bytes, end));
+                self.long.push_back((number, bytes, end));
+            } else {
+                self.long_bytes -= end;
             }
         }
-        let length = (out.len() - start - HEAD_BYTES) as u32;
-        let crc = crc32fast::hash(&out[start + HEAD_BYTES..]);
-        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        self.close();
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.frames);
+        } else {
+            out.append(&mut self.frames);
+        }
+        self.open = 0;
         true
     }
 }
@@ -92,32 +135,68 @@ impl Outbox {
 /// Puts messages together again from the bytes of a connection.
 #[derive(Debug, Default)]
 pub struct Inbox {
+    /// Bytes that came stand from `taken` to `end`.
     bytes: Vec<u8>,
-    /// What of them was taken.
     taken: usize,
+    end: usize,
     unfinished: HashMap<u64, Vec<u8>>,
 }
 
+/// Bytes that are read at once: a frame and the next one's head.
+const READ_BYTES: usize = FRAME_BYTES_MAX + 2 * HEAD_BYTES;
+
 impl Inbox {
-    /// Takes bytes as they came.
-    pub fn feed(&mut self, bytes: &[u8]) {
-        if self.taken == self.bytes.len() {
-            self.bytes.clear();
+    /// Room for so many bytes behind those that are there.
+    fn reserve(&mut self, count: usize) {
+        if self.taken > 0 {
+            // At most a part of a frame is left, mostly nothing.
+            self.bytes.copy_within(self.taken..self.end, 0);
+            self.end -= self.taken;
             self.taken = 0;
         }
-        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() < self.end + count {
+            self.bytes.resize(self.end + count, 0);
+        }
+    }
+
+    /// Takes bytes as they came.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Reads once. Returns how many bytes came, and whether as many as there
+    /// was room for: then there may be more.
+    pub fn read_from(&mut self, source: &mut impl Read) -> io::Result<(usize, bool)> {
+        self.reserve(READ_BYTES);
+        let room = &mut self.bytes[self.end..];
+        let room = &mut room[..READ_BYTES];
+        let count = source.read(room)?;
+        self.end += count;
+        Ok((count, count == READ_BYTES))
+    }
+
+    /// Bytes that came and are not taken yet, before there are frames.
+    pub fn unread(&self) -> &[u8] {
+        &self.bytes[self.taken..self.end]
+    }
+
+    /// So many of them are.
+    pub fn skip(&mut self, count: usize) {
+        self.taken = self.end.min(self.taken + count);
     }
 
     /// Bytes that it holds.
     pub fn held(&self) -> usize {
-        self.bytes.len() - self.taken + self.unfinished.values().map(Vec::len).sum::<usize>()
+        self.end - self.taken + self.unfinished.values().map(Vec::len).sum::<usize>()
     }
 
     /// Gives the messages that are whole now. After an error there is nothing
     /// more to be had from the connection.
     pub fn take(&mut self, mut each: impl FnMut(u64, &[u8])) -> Result<(), FrameError> {
         loop {
-            let rest = &self.bytes[self.taken..];
+            let rest = &self.bytes[self.taken..self.end];
             let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { break };
             let [a, b, c, d, e, f, g, h] = *head;
             let (length, crc) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
@@ -150,11 +229,6 @@ impl Inbox {
             }
             self.taken += HEAD_BYTES + length as usize;
         }
-        // What was taken goes before it is much.
-        if self.taken > FRAME_BYTES_MAX {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
-        }
         Ok(())
     }
 }
@@ -176,7 +250,7 @@ mod tests {
             let mut expected: Vec<Message> = Vec::new();
             for (number, length) in lengths.iter().enumerate() {
                 let bytes: Vec<u8> = (0..*length).map(|at| (at * 7 + number) as u8).collect();
-                outbox.push(number as u64, bytes.clone());
+                outbox.push(number as u64, &bytes);
                 expected.push((number as u64, bytes));
             }
             let mut wire = Vec::new();
@@ -205,7 +279,7 @@ mod tests {
             let _ = inbox.take(|_, _| {});
             prop_assert!(inbox.held() <= bytes.len());
             let (mut outbox, mut wire) = (Outbox::default(), Vec::new());
-            outbox.push(1, bytes.clone());
+            outbox.push(1, &bytes);
             outbox.fill(&mut wire);
             let at = at.index(wire.len());
             let changed = wire[at] != byte;
@@ -225,8 +299,8 @@ mod tests {
     #[test]
     fn a_short_message_overtakes_a_long_one() {
         let (mut outbox, mut wire) = (Outbox::default(), Vec::new());
-        outbox.push(1, vec![1; 1 << 20]);
-        outbox.push(2, vec![2; 10]);
+        outbox.push(1, &vec![1; 1 << 20]);
+        outbox.push(2, &[2; 10]);
         outbox.fill(&mut wire);
         let (mut inbox, mut found) = (Inbox::default(), Vec::new());
         inbox.feed(&wire);

@@ -8,12 +8,15 @@
 
 mod bytes;
 pub mod frame;
+pub mod greeting;
+mod news;
 mod operation;
 mod read;
 mod reply;
 mod request;
 
 pub use bytes::{Malformed, Reader, Writer};
+pub use news::News;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, MovedTo, Reply, Vote};

@@ -326,6 +326,7 @@ const REFUSED_MEMORY: u8 = 10;
 const REFUSED_UNFIT: u8 = 11;
 const REFUSED_EXISTS: u8 = 12;
 const REFUSED_MISSING: u8 = 13;
+const REFUSED_DISK: u8 = 14;
 
 fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
     let of_node = |writer: &mut Writer<'_>, tag: u8, node: NodeId| {
@@ -352,6 +353,9 @@ fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
         Refusal::OutOfMemory => {
             writer.byte(REFUSED_MEMORY);
         }
+        Refusal::DiskFailed => {
+            writer.byte(REFUSED_DISK);
+        }
         Refusal::Unfit(node) => of_node(writer, REFUSED_UNFIT, node),
         Refusal::Exists(node) => of_node(writer, REFUSED_EXISTS, node),
         Refusal::Missing(node) => of_node(writer, REFUSED_MISSING, node),
@@ -377,6 +381,7 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         }
         REFUSED_GIVEN_UP => Refusal::GivenUp(reader.txn()?),
         REFUSED_MEMORY => Refusal::OutOfMemory,
+        REFUSED_DISK => Refusal::DiskFailed,
         REFUSED_UNFIT => Refusal::Unfit(reader.node()?),
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
         REFUSED_MISSING => Refusal::Missing(reader.node()?),
@@ -406,6 +411,7 @@ mod tests {
             TooFarAhead { given: at, ours: Timestamp(1) }.into(),
             Refusal::GivenUp(txn),
             Refusal::OutOfMemory,
+            Refusal::DiskFailed,
             Refusal::Unfit(node),
             Refusal::Exists(node),
             Refusal::Missing(node),

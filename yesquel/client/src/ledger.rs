@@ -1,0 +1,209 @@
+//! What a client's servers must know of it: the oldest snapshot that one of
+//! its transactions reads, and up to which of its commits it knows the end.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+use yesquel_model::{Timestamp, TxnId};
+use yesquel_transport::Holdings;
+use yesquel_wire::News;
+
+/// Numbers that are held without a lock: as many as a process has threads,
+/// mostly.
+const PLACES: usize = 256;
+
+/// Numbers of which the least is asked for. Zero is none.
+#[derive(Debug)]
+struct Least {
+    places: Box<[AtomicU64]>,
+    /// Those for which there was no place.
+    more: Mutex<Vec<u64>>,
+}
+
+/// Where a number is kept.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    At(usize),
+    More(u64),
+}
+
+impl Least {
+    fn new() -> Least {
+        Least { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), more: Mutex::default() }
+    }
+
+    fn more(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a number; `near` says where to begin looking for a place.
+    fn keep(&self, number: u64, near: usize) -> Place {
+        for step in 0..PLACES {
+            let at = (near + step) % PLACES;
+            if self.places[at].load(SeqCst) == 0
+                && self.places[at].compare_exchange(0, number, SeqCst, SeqCst).is_ok()
+            {
+                return Place::At(at);
+            }
+        }
+        self.more().push(number);
+        Place::More(number)
+    }
+
+    fn forget(&self, place: Place) {
+        match place {
+            Place::At(at) => self.places[at].store(0, SeqCst),
+            Place::More(number) => {
+                let mut more = self.more();
+                if let Some(at) = more.iter().position(|known| *known == number) {
+                    more.swap_remove(at);
+                }
+            }
+        }
+    }
+
+    fn least(&self) -> Option<u64> {
+        let places = self.places.iter().map(|place| place.load(SeqCst)).filter(|number| *number != 0);
+        places.chain(self.more().iter().copied()).min()
+    }
+}
+
+/// Where this thread begins to look for a place.
+fn near() -> usize {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NEAR: usize = NEXT.fetch_add(1, SeqCst) as usize * 3 % PLACES;
+    }
+    NEAR.with(|near| *near)
+}
+
+/// A client's books.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    client: u64,
+    /// Of its commits.
+    last: AtomicU64,
+    snapshots: Least,
+    commits: Least,
+}
+
+/// A snapshot that servers keep until this is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    ledger: &'a Ledger,
+    place: Place,
+}
+
+/// A commit whose end is not known until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) txn: TxnId,
+    ledger: &'a Ledger,
+    place: Place,
+}
+
+impl Ledger {
+    pub(crate) fn new(client: u64) -> Ledger {
+        Ledger { client, last: AtomicU64::new(0), snapshots: Least::new(), commits: Least::new() }
+    }
+
+    pub(crate) fn hold(&self, snapshot: Timestamp) -> Held<'_> {
+        Held { ledger: self, place: self.snapshots.keep(snapshot.0, near()) }
+    }
+
+    pub(crate) fn attempt(&self) -> Attempt<'_> {
+        // Whoever asks meanwhile must not think that there is none: what the
+        // number will be is above what the last one is now.
+        let place = self.commits.keep(self.last.load(SeqCst) + 1, near());
+        let txn = TxnId { client: self.client, number: self.last.fetch_add(1, SeqCst) + 1 };
+        Attempt { txn, ledger: self, place }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.ledger.snapshots.forget(self.place);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.ledger.commits.forget(self.place);
+    }
+}
+
+impl Holdings for Ledger {
+    fn client(&self) -> u64 {
+        self.client
+    }
+
+    fn news(&self) -> News {
+        // The last number first: one that is given later is not below it.
+        let last = self.last.load(SeqCst);
+        let known = self.commits.least().map_or(last, |least| last.min(least - 1));
+        News { oldest: self.snapshots.least().map(Timestamp), known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_snapshot_is_told_also_beyond_the_places() {
+        let ledger = Ledger::new(1);
+        assert_eq!(ledger.news(), News::default());
+        let first = ledger.hold(Timestamp(70));
+        let mut others: Vec<_> = (0..2 * PLACES as u64).map(|at| ledger.hold(Timestamp(100 + at))).collect();
+        assert_eq!(ledger.news().oldest, Some(Timestamp(70)));
+        drop(first);
+        assert_eq!(ledger.news().oldest, Some(Timestamp(100)));
+        drop(others.remove(0));
+        let last = others.pop();
+        others.clear();
+        assert_eq!(ledger.news().oldest, Some(Timestamp(99 + 2 * PLACES as u64)));
+        drop(last);
+        assert_eq!(ledger.news().oldest, None);
+    }
+
+    #[test]
+    fn what_is_under_way_is_not_known() {
+        let ledger = Ledger::new(7);
+        let (first, second) = (ledger.attempt(), ledger.attempt());
+        assert_eq!((first.txn, second.txn.number), (TxnId { client: 7, number: 1 }, 2));
+        assert_eq!(ledger.news().known, 0);
+        drop(first);
+        assert_eq!(ledger.news().known, 1);
+        drop(second);
+        assert_eq!(ledger.news().known, 2);
+    }
+
+    /// Threads begin and end commits while another asks: a number that it is
+    /// told is known was never under way at that time.
+    #[test]
+    fn no_commit_under_way_is_ever_called_known() {
+        let ledger = Ledger::new(1);
+        let under_way = Mutex::new(std::collections::BTreeSet::new());
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..20_000 {
+                            let attempt = ledger.attempt();
+                            under_way.lock().unwrap().insert(attempt.txn.number);
+                            under_way.lock().unwrap().remove(&attempt.txn.number);
+                            drop(attempt);
+                        }
+                    })
+                })
+                .collect();
+            while !workers.iter().all(|worker| worker.is_finished()) {
+                let under_way = under_way.lock().unwrap();
+                let known = ledger.news().known;
+                assert!(under_way.first().is_none_or(|first| *first > known));
+            }
+        });
+        assert_eq!(ledger.news().known, 80_000);
+    }
+}

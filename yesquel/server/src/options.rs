@@ -1,0 +1,54 @@
+//! How a server keeps what it knows, and why it cannot start.
+
+use crate::FolderError;
+use thiserror::Error;
+use yesquel_log::LogError;
+use yesquel_wire::Malformed;
+
+/// When what was written is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Before anybody hears of it.
+    #[default]
+    Sync,
+    /// Within so many milliseconds: so much may be lost.
+    Interval(u64),
+    /// When the system likes.
+    None,
+}
+
+/// How a server keeps what it knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// When what was written is on disk.
+    pub durability: Durability,
+    /// Bytes of log after which a checkpoint is made.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { durability: Durability::Sync, checkpoint_bytes: 64 << 20 }
+    }
+}
+
+/// Why a server cannot start, or takes no more.
+#[derive(Debug, Error)]
+pub enum CoreError {
+    /// The data folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The log or a checkpoint.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A record is whole and says nothing that this version knows.
+    #[error("{}: record {lsn} of the log is not understood ({malformed}): was it written by a newer version?", folder.display())]
+    Record {
+        /// The data folder.
+        folder: std::path::PathBuf,
+        /// Which.
+        lsn: u64,
+        /// What is wrong.
+        malformed: Malformed,
+    },
+}

@@ -1,0 +1,211 @@
+//! One connection: greeting, frames in, frames out.
+
+use super::{
+    sink::Sink,
+    stream::{Came, Stream},
+};
+use crate::core::Session;
+use std::io;
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+use yesquel_engine::Asker;
+use yesquel_model::ServerId;
+use yesquel_wire::{
+    Malformed, News,
+    frame::{FrameError, Inbox},
+    greeting::{Denial, GreetingError, Hello, Welcome, common_version},
+};
+
+/// Requests that a connection may have under way. It is read no further while
+/// it has as many.
+pub const REQUESTS_MAX: usize = 4096;
+/// Bytes of replies that may wait for a connection before it is read no
+/// further.
+const REPLY_BYTES_MAX: usize = 16 << 20;
+/// Reads of one connection before the others have their turn.
+const READS_MAX: usize = 4;
+
+/// Why a connection is closed.
+#[derive(Debug, Error)]
+pub(super) enum End {
+    #[error("its client has closed it")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error("it was refused: {0}")]
+    Denied(#[from] Denial),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Which. Numbers of connections are not used again.
+    pub(super) number: u64,
+    pub(super) stream: Stream,
+    inbox: Inbox,
+    /// Bytes to be written, from `written` on.
+    out: Vec<u8>,
+    written: usize,
+    /// The client, once it has greeted.
+    pub(super) client: Option<u64>,
+    /// There may be more to be read.
+    pub(super) is_readable: bool,
+    /// Since when it has taken nothing of what waits for it, or has not
+    /// greeted: milliseconds of uptime.
+    pub(super) waiting_since_ms: Option<u64>,
+}
+
+/// What greetings are judged by.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) server: ServerId,
+    pub(super) credential: Option<Box<[u8]>>,
+    pub(super) clients_max: usize,
+}
+
+impl Gate {
+    /// Lets a client in, or says why not; `clients` are served already.
+    fn judge(&self, hello: &Hello<'_>, clients: usize) -> Result<u16, Denial> {
+        let version = common_version(hello.versions)?;
+        if clients >= self.clients_max {
+            return Err(Denial::TooManyConnections(self.clients_max as u32));
+        }
+        // In constant time: how long a refusal takes must not tell how near it was.
+        let is_known = self.credential.as_ref().is_none_or(|own| own.ct_eq(hello.credential).into());
+        if is_known { Ok(version) } else { Err(Denial::Credential) }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(number: u64, stream: Stream, now_ms: u64) -> Connection {
+        Connection {
+            number,
+            stream,
+            inbox: Inbox::default(),
+            out: Vec::new(),
+            written: 0,
+            client: None,
+            is_readable: true,
+            waiting_since_ms: Some(now_ms),
+        }
+    }
+
+    /// Says why it is not served, as far as the socket takes it at once.
+    fn deny(&mut self, denial: Denial) {
+        self.out = Welcome::Refused(denial).encode();
+        self.written = 0;
+        // It is closed in any case.
+        let _ = self.write(&mut false);
+    }
+
+    /// Reads what has come.
+    pub(super) fn read(&mut self) -> Result<(), End> {
+        for _ in 0..READS_MAX {
+            match self.stream.read_into(&mut self.inbox)? {
+                Came::Bytes { more: true } => {}
+                Came::Bytes { more: false } | Came::Nothing => {
+                    self.is_readable = false;
+                    return Ok(());
+                }
+                Came::End => return Err(End::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether its requests are taken now, or wait until it has taken replies.
+    pub(super) fn is_open(&self, sink: &Sink) -> bool {
+        let waits = |of: &mut super::sink::Replies| {
+            of.under_way >= REQUESTS_MAX || of.out.held() + self.out.len() - self.written > REPLY_BYTES_MAX
+        };
+        !sink.with(self.number, waits).unwrap_or(false)
+    }
+
+    /// The greeting, if it is whole now. A client that is to be served has
+    /// said which it is.
+    pub(super) fn greet(
+        &mut self,
+        gate: &Gate,
+        clients: usize,
+        session: &mut Session<'_>,
+    ) -> Result<Option<u64>, End> {
+        let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
+        let client = hello.client;
+        match gate.judge(&hello, clients) {
+            Ok(version) => {
+                let (server, now) = (gate.server, session.clock());
+                let requests_max = REQUESTS_MAX as u32;
+                self.out = Welcome::Served { version, server, requests_max, now }.encode();
+                self.inbox.skip(length);
+                self.client = Some(client);
+                self.waiting_since_ms = None;
+                Ok(Some(client))
+            }
+            Err(denial) => {
+                self.deny(denial.clone());
+                Err(denial.into())
+            }
+        }
+    }
+
+    /// Hands the requests that have come to the core.
+    pub(super) fn handle(&mut self, sink: &Sink, session: &mut Session<'_>) -> Result<(), End> {
+        let (Some(client), connection) = (self.client, self.number) else { return Ok(()) };
+        let mut malformed = None;
+        self.inbox.take(|request, bytes| {
+            if malformed.is_some() {
+                return;
+            }
+            let outcome = if request == News::NUMBER {
+                News::decode(bytes).map(|news| session.hear(connection, client, news))
+            } else {
+                sink.began(connection, 1);
+                session.handle(Asker { connection, request }, bytes)
+            };
+            malformed = outcome.err();
+        })?;
+        malformed.map_or(Ok(()), |malformed| Err(malformed.into()))
+    }
+
+    /// Sends the replies that there are, as far as the socket takes them.
+    pub(super) fn send(&mut self, sink: &Sink, now_ms: u64) -> Result<(), End> {
+        let mut has_taken = false;
+        loop {
+            if !self.write(&mut has_taken)? {
+                // Since it last took something.
+                if has_taken || self.waiting_since_ms.is_none() {
+                    self.waiting_since_ms = Some(now_ms);
+                }
+                return Ok(());
+            }
+            // A piece of each long reply at a time: what the socket does not
+            // take now is not copied yet.
+            let out = &mut self.out;
+            if !sink.with(self.number, |of| of.out.fill(out)).unwrap_or(false) {
+                self.waiting_since_ms = None;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes what the socket takes; whether it has taken all.
+    fn write(&mut self, has_taken: &mut bool) -> Result<bool, End> {
+        while self.written < self.out.len() {
+            let taken = self.stream.write(&self.out[self.written..])?;
+            self.written += taken;
+            if taken == 0 {
+                return Ok(false);
+            }
+            *has_taken = true;
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(self.stream.flush()?)
+    }
+}

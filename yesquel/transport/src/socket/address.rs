@@ -1,0 +1,116 @@
+//! Where a server is.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+use thiserror::Error;
+
+/// The port of servers that are told no other.
+pub const DEFAULT_PORT: u16 = 7411;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// On the network.
+    Tcp {
+        /// A name or a number.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// At a file of this machine.
+    Unix(PathBuf),
+}
+
+/// What is no address.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{text}' is no address ({what}): write host:port, host (port {DEFAULT_PORT}), or the path of a Unix socket")]
+pub struct AddressError {
+    text: String,
+    what: &'static str,
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let wrong = |what| Err(AddressError { text: text.to_owned(), what });
+        if let Some(path) = text.strip_prefix("unix:").or(text.starts_with(['/', '.']).then_some(text)) {
+            return if path.is_empty() { wrong("the path is missing") } else { Ok(Address::Unix(path.into())) };
+        }
+        // A number of IPv6 stands in brackets where a port follows.
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => match rest.split_once(']') {
+                Some((host, "")) => (host, None),
+                Some((host, port)) => match port.strip_prefix(':') {
+                    Some(port) => (host, Some(port)),
+                    None => return wrong("after ']' comes ':' and the port"),
+                },
+                None => return wrong("a ']' is missing"),
+            },
+            None if text.matches(':').count() > 1 => (text, None),
+            None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        if host.is_empty() {
+            return wrong("the host is missing");
+        }
+        if !host.chars().all(|sign| sign.is_alphanumeric() || "-._:%".contains(sign)) {
+            return wrong("a host has letters, digits, '-' and '.'");
+        }
+        let port = match port.map(str::parse) {
+            None => DEFAULT_PORT,
+            Some(Ok(port)) if port != 0 => port,
+            Some(_) => return wrong("a port is a number from 1 to 65535"),
+        };
+        Ok(Address::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_hosts_ports_and_paths() {
+        for (text, shown) in [
+            ("localhost", "localhost:7411"),
+            ("db1.example.org:99", "db1.example.org:99"),
+            ("10.0.0.1:7411", "10.0.0.1:7411"),
+            ("::1", "[::1]:7411"),
+            ("[fe80::1%eth0]:80", "[fe80::1%eth0]:80"),
+            ("[::1]", "[::1]:7411"),
+            ("/run/yesquel", "unix:/run/yesquel"),
+            ("./socket", "unix:./socket"),
+            ("unix:socket", "unix:socket"),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(shown.parse::<Address>(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_told() {
+        for (text, what) in [
+            ("", "the host is missing"),
+            (":80", "the host is missing"),
+            ("host:", "a port is a number from 1 to 65535"),
+            ("host:0", "a port is a number from 1 to 65535"),
+            ("host:70000", "a port is a number from 1 to 65535"),
+            ("[::1", "a ']' is missing"),
+            ("[::1]80", "after ']' comes ':' and the port"),
+            ("http//host", "a host has letters, digits, '-' and '.'"),
+            ("unix:", "the path is missing"),
+        ] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError { text: text.to_owned(), what }));
+        }
+    }
+}

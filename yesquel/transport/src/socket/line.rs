@@ -1,0 +1,312 @@
+//! One connection that threads share, in two roles: whoever sends takes
+//! along what the others have to say, and whoever receives hands out what has
+//! come for them. Neither waits for the other.
+
+use super::{
+    Address, ConnectError, SocketOptions,
+    channel::Channel,
+    slots::{Delivered, Slots},
+};
+use crate::Holdings;
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_wire::{
+    News,
+    frame::{Inbox, Outbox},
+    greeting::{Denial, GreetingError, Hello, VERSIONS, Welcome},
+};
+
+/// How old what the server knows of its client may be when something is sent.
+/// Well below the time for which a server keeps a snapshot that it has given.
+const NEWS_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Default)]
+struct Sending {
+    outbox: Outbox,
+    /// Somebody has the role.
+    is_taken: bool,
+    /// Encryption has something to say.
+    flush: bool,
+    /// A buffer that was sent, for the next time.
+    spare: Vec<u8>,
+    news: News,
+    news_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    inbox: Inbox,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    channel: Channel,
+    pub(super) server: ServerId,
+    /// What the server's clock said.
+    pub(super) now: Timestamp,
+    slots: Slots,
+    sending: Mutex<Sending>,
+    /// Whoever holds it has the role.
+    receiving: Mutex<Receiving>,
+    /// Threads that were woken with a reply and will probably ask again.
+    expected: AtomicU32,
+    /// Why nothing more will come.
+    dead: OnceLock<String>,
+    timeout: Duration,
+}
+
+/// Why a request could not be asked, or has no reply.
+#[derive(Debug)]
+pub(super) struct Dead(pub(super) String);
+
+/// A request under way. Whoever polls it may have to receive for all.
+pub(super) struct Call {
+    line: Arc<Line>,
+    slot: u32,
+    is_over: bool,
+}
+
+impl Future for Call {
+    type Output = Result<Vec<u8>, Dead>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = self.line.poll(self.slot, context.waker());
+        self.is_over |= matches!(reply, Poll::Ready(Ok(_)));
+        reply
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.line.slots.abandon(self.slot);
+            // It may have been the one who was to receive.
+            self.line.pass_on();
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn connect(
+        address: &Address,
+        client: u64,
+        options: &SocketOptions,
+    ) -> Result<Line, ConnectError> {
+        let failed = |error: io::Error| ConnectError::Io { address: address.clone(), error };
+        let channel = Channel::connect(address, options)?;
+        let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
+        channel.send(&hello.encode()).map_err(failed)?;
+        let mut inbox = Inbox::default();
+        let welcome = loop {
+            let foreign = |error: GreetingError| ConnectError::Foreign { address: address.clone(), error };
+            if let Some((welcome, length)) = Welcome::decode(inbox.unread()).map_err(foreign)? {
+                inbox.skip(length);
+                break welcome;
+            }
+            channel.receive(&mut inbox).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failed(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "it does not greet: is it a Yesquel server, with the same encryption?",
+                )),
+                _ => failed(error),
+            })?;
+        };
+        let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
+        let (server, now, requests_max) = match welcome {
+            Welcome::Served { server, now, requests_max, .. } => (server, now, requests_max),
+            Welcome::Refused(denial) => return Err(denied(denial)),
+        };
+        channel.timeout(options.timeout).map_err(failed)?;
+        Ok(Line {
+            channel,
+            server,
+            now,
+            // What a server allows is its affair, but not without bound.
+            slots: Slots::new(requests_max.clamp(1, 1 << 16)),
+            sending: Mutex::default(),
+            receiving: Mutex::new(Receiving { inbox, wakers: Vec::new() }),
+            expected: AtomicU32::new(0),
+            dead: OnceLock::new(),
+            timeout: options.timeout,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.get().is_some()
+    }
+
+    /// Ends the connection: all who wait are told.
+    pub(super) fn die(&self, why: String) {
+        // The first reason is the one.
+        let _ = self.dead.set(why);
+        self.channel.close();
+        self.slots.all_waiting().into_iter().for_each(Waker::wake);
+    }
+
+    /// Sends a request; the future brings its reply.
+    pub(super) fn call(
+        self: &Arc<Line>,
+        request: &[u8],
+        holdings: Option<&Arc<dyn Holdings>>,
+    ) -> Result<Call, Dead> {
+        let full = || Dead("as many requests are under way as a connection may have".to_owned());
+        let slot = self.slots.open().ok_or_else(full)?;
+        let mut sending = self.lock();
+        sending.outbox.push(u64::from(slot) + 1, request);
+        let expected = self.expected.load(Relaxed);
+        if expected > 0 {
+            // Only a hint: if it is wrong, a frame is sent too early or too late.
+            self.expected.store(expected - 1, Relaxed);
+        }
+        if !sending.is_taken {
+            sending.is_taken = true;
+            if expected > 1 {
+                // Others have got their replies with this one: their next
+                // requests may come along.
+                drop(sending);
+                thread::yield_now();
+                sending = self.lock();
+            }
+            self.send_all(sending, holdings);
+        }
+        Ok(Call { line: Arc::clone(self), slot, is_over: false })
+    }
+
+    /// The reply, if it has come; receives, if nobody else does.
+    fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, Dead>> {
+        loop {
+            if let Some(reply) = self.slots.take(slot, waker) {
+                return Poll::Ready(Ok(reply));
+            }
+            if let Some(why) = self.dead.get() {
+                return Poll::Ready(Err(Dead(why.clone())));
+            }
+            match self.receiving.try_lock() {
+                Ok(role) => self.receive(role, slot),
+                Err(TryLockError::Poisoned(role)) => self.receive(role.into_inner(), slot),
+                Err(TryLockError::WouldBlock) => return Poll::Pending,
+            }
+        }
+    }
+
+    /// In the sending role: sends until nothing waits.
+    fn send_all<'a>(&'a self, mut sending: MutexGuard<'a, Sending>, holdings: Option<&Arc<dyn Holdings>>) {
+        let mut buffer = std::mem::take(&mut sending.spare);
+        loop {
+            if let Some(holdings) = holdings {
+                sending.report(&**holdings);
+            }
+            if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
+                break;
+            }
+            drop(sending);
+            if let Err(error) = self.channel.send(&buffer) {
+                self.die(error.to_string());
+            }
+            buffer.clear();
+            sending = self.lock();
+        }
+        sending.spare = buffer;
+        sending.is_taken = false;
+    }
+
+    /// Tells the server what it must know, if that has changed, although
+    /// nothing else is to be said.
+    pub(super) fn report(&self, holdings: &Arc<dyn Holdings>) {
+        let mut sending = self.lock();
+        if !sending.is_taken && !self.is_dead() {
+            sending.is_taken = true;
+            self.send_all(sending, Some(holdings));
+        }
+    }
+
+    /// In the receiving role: hands out what comes until one's own reply has.
+    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) {
+        let Receiving { inbox, wakers } = &mut *role;
+        while !self.slots.is_done(own) && !self.is_dead() {
+            match self.channel.receive(inbox) {
+                Ok(false) => {}
+                Ok(true) => self.flush(),
+                Err(error) => {
+                    let late = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                    self.die(if late {
+                        format!("no answer for {} s", self.timeout.as_secs_f32())
+                    } else {
+                        error.to_string()
+                    });
+                    break;
+                }
+            }
+            let mut unasked = false;
+            let taken = inbox.take(|number, reply| {
+                let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
+                match slot.map_or(Delivered::Unasked, |slot| self.slots.deliver(slot, reply)) {
+                    Delivered::To(waker) if slot != Some(own) => wakers.extend(waker),
+                    Delivered::To(_) | Delivered::Nobody => {}
+                    Delivered::Unasked => unasked = true,
+                }
+            });
+            match taken {
+                Err(error) => self.die(format!("the server does not follow the protocol: {error}")),
+                Ok(()) if unasked => self.die("the server answers what was not asked".to_owned()),
+                Ok(()) => {}
+            }
+            self.expected.store(wakers.len() as u32 + 1, Relaxed);
+            wakers.drain(..).for_each(Waker::wake);
+        }
+        drop(role);
+        self.pass_on();
+    }
+
+    /// Wakes somebody who waits, to receive, if nobody does.
+    fn pass_on(&self) {
+        if let Some(waker) = self.slots.any_waiting()
+            && !matches!(self.receiving.try_lock(), Err(TryLockError::WouldBlock))
+        {
+            waker.wake();
+        }
+    }
+
+    /// Has what encryption itself wants to say sent, by whoever sends.
+    fn flush(&self) {
+        let mut sending = self.lock();
+        sending.flush = true;
+        if !sending.is_taken {
+            sending.is_taken = true;
+            self.send_all(sending, None);
+        }
+    }
+}
+
+impl Sending {
+    /// Adds what the server must know, if it has changed and some time has
+    /// passed.
+    fn report(&mut self, holdings: &dyn Holdings) {
+        let now = Instant::now();
+        if self.news_at.is_some_and(|at| now.duration_since(at) < NEWS_EVERY) {
+            return;
+        }
+        self.news_at = Some(now);
+        let news = holdings.news();
+        if news != self.news {
+            self.outbox.push(News::NUMBER, &news.encode());
+            self.news = news;
+        }
+    }
+}

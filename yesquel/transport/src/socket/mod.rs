@@ -1,0 +1,269 @@
+//! Servers at addresses: one connection each, which all threads of a process
+//! share. `docs/yesquel/wire.md` has the roles.
+//!
+//! The futures wait for the network when they are polled: they are for
+//! [`block_on`](crate::block_on), not for an event loop.
+
+mod address;
+mod channel;
+mod line;
+mod slots;
+
+pub use address::{Address, AddressError, DEFAULT_PORT};
+
+use crate::{Holdings, Lost, Transport};
+use line::{Dead, Line};
+use std::{
+    fmt, io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+use thiserror::Error;
+use yesquel_model::{ServerId, Timestamp};
+use yesquel_wire::greeting::{Denial, GreetingError};
+
+/// How servers are connected to.
+#[derive(Clone)]
+pub struct SocketOptions {
+    /// What shows that one may.
+    pub credential: Box<[u8]>,
+    /// Encryption, on TCP.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// How long a connection may take, and how long it is tried for again
+    /// after one was lost.
+    pub connect_timeout: Duration,
+    /// How long a server may be silent while it is waited for.
+    pub timeout: Duration,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        SocketOptions {
+            credential: Box::default(),
+            tls: None,
+            connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl fmt::Debug for SocketOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the credential.
+        f.debug_struct("SocketOptions").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The system says so.
+    #[error("{address}: {error}")]
+    Io {
+        /// Where.
+        address: Address,
+        /// Why.
+        error: io::Error,
+    },
+    /// Something else is there.
+    #[error("{address}: {error}: is it a Yesquel server, and is it asked with the encryption that it has?")]
+    Foreign {
+        /// Where.
+        address: Address,
+        /// What is wrong with its greeting.
+        error: GreetingError,
+    },
+    /// The server says no.
+    #[error("{address}: {denial}")]
+    Denied {
+        /// Where.
+        address: Address,
+        /// Why.
+        denial: Denial,
+    },
+    /// Another server than before answers there.
+    #[error("{address}: server {} answers there now, it was {}", now.0, before.0)]
+    Another {
+        /// Where.
+        address: Address,
+        /// Who was there.
+        before: ServerId,
+        /// Who is.
+        now: ServerId,
+    },
+}
+
+/// How long to wait before a lost connection is tried for again.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// How often a silent client looks whether its server must know something.
+const REPORT_EVERY: Duration = Duration::from_millis(300);
+
+/// A server and the connection to it.
+struct Link {
+    address: Address,
+    server: ServerId,
+    line: Mutex<Arc<Line>>,
+    /// Whoever holds it connects.
+    connecting: Mutex<()>,
+}
+
+impl Link {
+    fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.line.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A connection that is alive, if one can be had.
+    fn alive(&self, shared: &Shared) -> Result<Arc<Line>, String> {
+        let line = self.line();
+        if !line.is_dead() {
+            return Ok(line);
+        }
+        let _connecting = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = self.line();
+        if !line.is_dead() {
+            return Ok(line);
+        }
+        let until = Instant::now() + shared.options.connect_timeout;
+        loop {
+            let connected = Line::connect(&self.address, shared.client, &shared.options);
+            let connected = connected.and_then(|line| match line.server {
+                now if now == self.server => Ok(line),
+                now => {
+                    Err(ConnectError::Another { address: self.address.clone(), before: self.server, now })
+                }
+            });
+            match connected {
+                Ok(line) => {
+                    let line = Arc::new(line);
+                    *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&line);
+                    return Ok(line);
+                }
+                // It may be about to start anew.
+                Err(ConnectError::Io { error, .. })
+                    if Instant::now() + AGAIN_AFTER < until
+                        && matches!(
+                            error.kind(),
+                            io::ErrorKind::ConnectionRefused
+                                | io::ErrorKind::ConnectionReset
+                                | io::ErrorKind::UnexpectedEof
+                                | io::ErrorKind::NotFound
+                        ) =>
+                {
+                    thread::sleep(AGAIN_AFTER);
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+struct Shared {
+    links: Vec<Link>,
+    client: u64,
+    options: SocketOptions,
+    holdings: OnceLock<Arc<dyn Holdings>>,
+    /// Whether the last handle is gone, for the thread that reports.
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+/// Servers at addresses. Clones share the connections.
+#[derive(Clone)]
+pub struct Sockets(Arc<Handle>);
+
+/// Ends the reporting thread when the last one goes.
+struct Handle(Arc<Shared>);
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").field("client", &self.0.0.client).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        *self.0.ended() = true;
+        self.0.end.notify_all();
+        for link in &self.0.links {
+            link.line().die("it was closed".to_owned());
+        }
+    }
+}
+
+impl Shared {
+    fn ended(&self) -> MutexGuard<'_, bool> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells servers now and then what they must know, for one who says
+    /// nothing else.
+    fn report(shared: &Weak<Shared>) {
+        while let Some(shared) = shared.upgrade() {
+            let waited = shared.end.wait_timeout_while(shared.ended(), REPORT_EVERY, |ended| !*ended);
+            if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                return;
+            }
+            if let Some(holdings) = shared.holdings.get() {
+                shared.links.iter().for_each(|link| link.line().report(holdings));
+            }
+        }
+    }
+}
+
+impl Sockets {
+    /// Connects to servers, as a client with a number that no other has.
+    pub fn connect(
+        addresses: &[Address],
+        client: u64,
+        options: SocketOptions,
+    ) -> Result<Sockets, ConnectError> {
+        let link = |address: &Address| {
+            let line = Line::connect(address, client, &options)?;
+            let server = line.server;
+            let (address, line) = (address.clone(), Mutex::new(Arc::new(line)));
+            Ok(Link { address, server, line, connecting: Mutex::new(()) })
+        };
+        let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
+        let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
+        let shared =
+            Arc::new(Shared { links: links?, client, options, holdings, ended, end: Condvar::new() });
+        let weak = Arc::downgrade(&shared);
+        let thread = thread::Builder::new().name("yesquel-news".to_owned());
+        let spawned = thread.spawn(move || Shared::report(&weak));
+        if let (Err(error), Some(address)) = (spawned, addresses.first()) {
+            return Err(ConnectError::Io { address: address.clone(), error });
+        }
+        Ok(Sockets(Arc::new(Handle(shared))))
+    }
+
+    /// The servers, in the order of the addresses.
+    pub fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.0.0.links.iter().map(|link| link.server)
+    }
+
+    /// What the clocks of the servers said, the latest of them.
+    pub fn now(&self) -> Timestamp {
+        self.0.0.links.iter().map(|link| link.line().now).max().unwrap_or_default()
+    }
+}
+
+impl Transport for Sockets {
+    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        let shared = &self.0.0;
+        // It is sent now, not when it is polled.
+        let link = shared.links.iter().find(|link| link.server == server);
+        let line = link.map_or_else(|| Err("no address is known".to_owned()), |link| link.alive(shared));
+        let call = line
+            .and_then(|line| line.call(request, shared.holdings.get()).map_err(|Dead(why)| why));
+        async move {
+            let lost = |why: String| Lost { server, why };
+            call.map_err(lost)?.await.map_err(|Dead(why)| lost(why))
+        }
+    }
+
+    fn attend(&self, holdings: Arc<dyn Holdings>) {
+        // A client has one.
+        let _ = self.0.0.holdings.set(holdings);
+    }
+}

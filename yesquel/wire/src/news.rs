@@ -1,0 +1,48 @@
+//! What a server must know of a client without asking.
+
+use crate::{Malformed, Reader, Writer};
+use yesquel_model::Timestamp;
+
+/// What a client says of itself, as the message with number
+/// [`NUMBER`](Self::NUMBER), whenever it has changed. It has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct News {
+    /// The oldest snapshot that one of its transactions reads.
+    pub oldest: Option<Timestamp>,
+    /// It knows how all its transactions up to this number ended.
+    pub known: u64,
+}
+
+impl News {
+    /// No request has this number.
+    pub const NUMBER: u64 = 0;
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(18);
+        Writer(&mut bytes).timestamp(self.oldest.unwrap_or_default()).number(self.known);
+        bytes
+    }
+
+    /// What some bytes say.
+    pub fn decode(bytes: &[u8]) -> Result<News, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let oldest = Some(reader.timestamp()?).filter(|oldest| *oldest != Timestamp::ZERO);
+        let news = News { oldest, known: reader.number()? };
+        reader.finish()?;
+        Ok(news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_come_back() {
+        for news in [News::default(), News { oldest: Some(Timestamp(9)), known: u64::MAX }] {
+            assert_eq!(News::decode(&news.encode()), Ok(news));
+        }
+        assert!(News::decode(&[0; 8]).is_err() && News::decode(&[0; 10]).is_err());
+    }
+}
