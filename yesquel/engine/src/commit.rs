@@ -5,10 +5,12 @@ use crate::{
     engine::{Ask, Effects, Engine, NOBODY, Now, Settings, Stop},
     node::{Node, Prepared},
     record::Record,
-    store::NodeLimits,
+    store::{NodeLimits, TreeEnd},
     transaction::{Planned, Voted},
 };
-use yesquel_model::{Clock, Conflict, KeyRange, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{
+    Clock, Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
+};
 use yesquel_wire::{
     Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Vote, WriteOperation,
 };
@@ -36,6 +38,11 @@ impl Engine {
                 Refusal::Conflict(Conflict::Prepared { by, .. }) => Stop::Wait(by),
                 refusal => Stop::Refuse(Some(number as u64), refusal),
             };
+            match self.store.tree_end(id.tree) {
+                Some(TreeEnd::Prepared(by, _)) if by != txn => return Err(Stop::Wait(by)),
+                Some(TreeEnd::Dropped(_)) => return Err(refuse(Refusal::Moved(id))),
+                _ => {}
+            }
             let node = self.store.get(id);
             let own = made.iter().rev().find(|(known, _)| *known == id).map(|(_, made)| made);
             let shape = match own {
@@ -50,7 +57,8 @@ impl Engine {
                 continue;
             }
             let Some((kind, fence)) = shape else { return Err(refuse(Refusal::Moved(id))) };
-            if !holds(kind, fence, &write) {
+            let is_root = id.local == LocalId::ROOT;
+            if !holds(kind, fence, &write) || (write == WriteOperation::DropTree && !is_root) {
                 return Err(refuse(Refusal::Moved(id)));
             }
             if spent && matches!(write, WriteOperation::Put { .. }) {
@@ -58,6 +66,11 @@ impl Engine {
             }
             if let Some(node) = node {
                 node.check(txn, snapshot, &write).map_err(refuse)?;
+            }
+            if write == WriteOperation::DropTree
+                && let Some(by) = self.prepared_in(id.tree, txn)
+            {
+                return Err(Stop::Wait(by));
             }
             match write {
                 WriteOperation::Move { range, to } => {
@@ -75,6 +88,14 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Another transaction that has prepared something in a tree.
+    fn prepared_in(&self, tree: TreeId, txn: TxnId) -> Option<TxnId> {
+        let others = self.voted.iter().filter(|(other, _)| **other != txn);
+        let mut in_tree =
+            others.filter(|(_, voted)| voted.planned.iter().any(|planned| planned.node.tree == tree));
+        in_tree.next().map(|(by, _)| *by)
     }
 
     pub(crate) fn commit(
@@ -172,6 +193,9 @@ impl Engine {
         for planned in &planned {
             let target = planned.target();
             self.store.change(planned.node, |node| node.prepare(Prepared { txn, at, target }));
+            if planned.drops_tree() {
+                self.store.end_tree(planned.node.tree, Some(TreeEnd::Prepared(txn, at)));
+            }
         }
         let participants = participants.iter().collect();
         let voted = Voted { at, participants, planned, yes: Vec::new() };
@@ -194,6 +218,9 @@ impl Engine {
         if let Some(voted) = self.voted.remove(&txn) {
             for planned in &voted.planned {
                 self.store.change(planned.node, |node| node.decided(txn));
+                if planned.drops_tree() {
+                    self.store.end_tree(planned.node.tree, None);
+                }
             }
             if let Decision::Commit(at) = decision {
                 self.clock = Clock::above(self.clock.last().max(at));
@@ -281,6 +308,7 @@ fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
         }
         WriteOperation::Move { range, .. } => fence.covers(range),
         WriteOperation::Set(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => true,
+        WriteOperation::DropTree => true,
         WriteOperation::Create(_) => false,
     }
 }

@@ -21,6 +21,10 @@ const CEILING_NEAR_MS: u64 = 2_000;
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
 const COLLECT_NODES_MAX: usize = 512;
 
+/// Nodes that one [`Engine::tick`] looks at for those of dropped trees: a
+/// millisecond or so.
+const SWEEP_NODES_MAX: usize = 16 << 10;
+
 /// The transaction of what is in a checkpoint: nobody will ask about it.
 pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
 
@@ -351,13 +355,22 @@ impl Engine {
     ) -> Result<u64, Stop> {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
-        let (store, cells) = (&self.store, &mut self.cells);
+        let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
         let mut undecided = None;
         Reply::write_answers(&mut effects.bytes, snapshot, |mut writer| {
             for question in questions.iter() {
-                let Some(node) = store.get(question.node()) else {
-                    writer.moved(None);
-                    continue;
+                let node = match store.seen(question.node(), snapshot) {
+                    Ok(Some(node)) => node,
+                    Ok(None) => {
+                        // Whatever took it away.
+                        needs_lsn = lsn;
+                        writer.moved(None);
+                        continue;
+                    }
+                    Err(Undecided(txn)) => {
+                        undecided = Some(txn);
+                        return;
+                    }
                 };
                 needs_lsn = needs_lsn.max(node.changed_at_lsn);
                 if let Err(Undecided(txn)) = answer::write(node, snapshot, &question, cells, &mut writer) {
@@ -434,6 +447,7 @@ impl Engine {
         }
         self.snapshots.tick(now.uptime_ms, last);
         self.store.collect(self.snapshots.low(), last, COLLECT_NODES_MAX);
+        self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
         if self.frozen.is_some() {
             return;

@@ -83,7 +83,10 @@ impl Target {
             }
             WriteOperation::Guard(range) => Target::Guard(range.clone()),
             WriteOperation::Set(attribute) => Target::Attribute(attribute.id),
-            WriteOperation::Create(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => Target::Shape,
+            WriteOperation::Create(_)
+            | WriteOperation::Drop
+            | WriteOperation::DropTree
+            | WriteOperation::Reshape(_) => Target::Shape,
         }
     }
 
@@ -334,7 +337,8 @@ impl Node {
             }
             WriteOperation::Create(_) => Err(Conflict::Node { node }.into()),
             WriteOperation::Reshape(_) => self.check_shape(snapshot),
-            WriteOperation::Move { .. } => Ok(()),
+            // Whoever wrote into the tree before it was dropped has written in vain.
+            WriteOperation::Move { .. } | WriteOperation::DropTree => Ok(()),
         }
     }
 

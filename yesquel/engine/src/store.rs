@@ -1,10 +1,10 @@
 //! All nodes of a server, the memory that they take, and the queue of those
 //! that have something to collect.
 
-use crate::node::Node;
+use crate::node::{Node, Undecided};
 use rustc_hash::FxHashMap;
 use std::{collections::VecDeque, sync::Arc};
-use yesquel_model::{NodeId, Timestamp};
+use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::WriteOperation;
 
 /// How large a node may grow before it is to be split.
@@ -29,11 +29,85 @@ pub(crate) struct Store {
     garbage: VecDeque<(Timestamp, NodeId)>,
     /// Nodes that want to be split.
     full: Vec<NodeId>,
+    /// Trees that are dropped or about to be, as long as there are nodes of
+    /// them.
+    ending: FxHashMap<TreeId, TreeEnd>,
+    sweep: Sweep,
+}
+
+/// What becomes of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TreeEnd {
+    /// A transaction that is not decided would drop it, not before this time.
+    Prepared(TxnId, Timestamp),
+    /// It was dropped at this time.
+    Dropped(Timestamp),
+}
+
+/// A walk through all nodes, that takes away those of dropped trees.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// The trees that it is for.
+    trees: Vec<TreeId>,
+    /// How far it has come.
+    at: usize,
 }
 
 impl Store {
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
         self.slots[*self.index.get(&id)? as usize].as_deref()
+    }
+
+    /// A node as a snapshot may see it.
+    pub(crate) fn seen(&self, id: NodeId, snapshot: Timestamp) -> Result<Option<&Node>, Undecided> {
+        match self.tree_end(id.tree) {
+            Some(TreeEnd::Prepared(txn, at)) if at <= snapshot => Err(Undecided(txn)),
+            Some(TreeEnd::Dropped(at)) if at <= snapshot => Ok(None),
+            _ => Ok(self.get(id)),
+        }
+    }
+
+    /// What becomes of a tree, if that is not that it stays.
+    pub(crate) fn tree_end(&self, tree: TreeId) -> Option<TreeEnd> {
+        if self.ending.is_empty() { None } else { self.ending.get(&tree).copied() }
+    }
+
+    /// What becomes of a tree from now on; `None`: it stays.
+    pub(crate) fn end_tree(&mut self, tree: TreeId, end: Option<TreeEnd>) {
+        match end {
+            Some(end) => drop(self.ending.insert(tree, end)),
+            None => drop(self.ending.remove(&tree)),
+        }
+    }
+
+    /// Takes away nodes of trees that no snapshot from `low` on sees; looks at
+    /// so many at most.
+    pub(crate) fn sweep(&mut self, low: Timestamp, nodes_max: usize) {
+        if self.ending.is_empty() {
+            return;
+        }
+        if self.sweep.trees.is_empty() {
+            let gone =
+                self.ending.iter().filter(|(_, end)| matches!(end, TreeEnd::Dropped(at) if *at <= low));
+            self.sweep = Sweep { trees: gone.map(|(tree, _)| *tree).collect(), at: 0 };
+            if self.sweep.trees.is_empty() {
+                return;
+            }
+        }
+        let end = self.slots.len().min(self.sweep.at + nodes_max);
+        for slot in self.sweep.at..end {
+            let id = self.slots[slot].as_ref().map(|node| node.id);
+            if let Some(id) = id.filter(|id| self.sweep.trees.contains(&id.tree)) {
+                self.remove(id);
+            }
+        }
+        self.sweep.at = end;
+        if end == self.slots.len() {
+            // No node of them was made meanwhile: they were dropped.
+            for tree in std::mem::take(&mut self.sweep.trees) {
+                self.ending.remove(&tree);
+            }
+        }
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
@@ -45,9 +119,10 @@ impl Store {
         self.memory
     }
 
-    /// All nodes, shared.
+    /// All nodes, shared, but for those of dropped trees.
     pub(crate) fn share(&self) -> Vec<Arc<Node>> {
-        self.slots.iter().flatten().cloned().collect()
+        let is_there = |node: &&Arc<Node>| !matches!(self.tree_end(node.id.tree), Some(TreeEnd::Dropped(_)));
+        self.slots.iter().flatten().filter(is_there).cloned().collect()
     }
 
     fn iter(&self) -> impl Iterator<Item = &Node> {
@@ -105,6 +180,7 @@ impl Store {
                 return self.insert(node);
             }
             WriteOperation::Move { range, to } => self.apply_move(at, lsn, id, range, *to),
+            WriteOperation::DropTree => self.end_tree(id.tree, Some(TreeEnd::Dropped(at))),
             _ => {}
         }
         let queue = self.change(id, |node| {
@@ -137,6 +213,7 @@ impl Store {
                     node.reshape(at, new);
                     true
                 }
+                WriteOperation::DropTree => false,
                 WriteOperation::Create(_) | WriteOperation::Move { .. } => true,
             };
             let queue = garbage && !node.queued;
@@ -215,7 +292,9 @@ impl Store {
         if memory != self.memory {
             return Err(format!("the nodes take {memory} bytes, not {}", self.memory));
         }
-        if self.iter().filter(|node| node.queued).count() != self.garbage.len() {
+        // Nodes of dropped trees go without a look at the queue.
+        let queued = self.garbage.iter().filter(|(_, id)| self.get(*id).is_some_and(|node| node.queued));
+        if self.iter().filter(|node| node.queued).count() != queued.count() {
             return Err("the queue has other nodes than say so".to_owned());
         }
         if self.index.len() != self.iter().count() {

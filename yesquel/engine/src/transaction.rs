@@ -23,6 +23,7 @@ enum Change {
     Set(u16, Option<Box<[u8]>>),
     Create(NewNode),
     Drop,
+    DropTree,
     Move(KeyRange, NodeId),
     Reshape(NewNode),
 }
@@ -49,6 +50,7 @@ impl Planned {
             WriteOperation::Set(attribute) => Change::Set(attribute.id, attribute.value.map(Into::into)),
             WriteOperation::Create(new) => Change::Create(new.clone()),
             WriteOperation::Drop => Change::Drop,
+            WriteOperation::DropTree => Change::DropTree,
             WriteOperation::Move { range, to } => Change::Move(range.clone(), *to),
             WriteOperation::Reshape(new) => Change::Reshape(new.clone()),
         };
@@ -73,6 +75,7 @@ impl Planned {
             Change::Set(id, value) => WriteOperation::Set(Attribute { id: *id, value: value.as_deref() }),
             Change::Create(new) => WriteOperation::Create(new.clone()),
             Change::Drop => WriteOperation::Drop,
+            Change::DropTree => WriteOperation::DropTree,
             Change::Move(range, to) => WriteOperation::Move { range: range.clone(), to: *to },
             Change::Reshape(new) => WriteOperation::Reshape(new.clone()),
         }
@@ -92,6 +95,11 @@ impl Planned {
             return None;
         };
         (self.until < Timestamp::MAX).then_some((key, self.until))
+    }
+
+    /// Whether it takes a whole tree away.
+    pub(crate) fn drops_tree(&self) -> bool {
+        matches!(self.change, Change::DropTree)
     }
 
     /// What it will change.

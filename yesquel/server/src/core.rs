@@ -42,8 +42,6 @@ pub struct Work {
     pub full: Vec<NodeId>,
     /// Other servers to ask for their votes.
     pub asks: Vec<Ask>,
-    /// There will be no more.
-    pub ending: bool,
 }
 
 /// What the log's thread takes.
@@ -63,6 +61,8 @@ pub(crate) struct Inner {
     held: VecDeque<Held>,
     synced: u64,
     asks: Vec<Ask>,
+    /// Whoever waits for work is to look up.
+    is_woken: bool,
     ticked_at_ms: u64,
     pub(crate) ending: bool,
     /// Why nothing more is durable.
@@ -149,7 +149,14 @@ impl Core {
         let durability = options.durability;
         let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
         let shared = Arc::new(shared);
-        let keeper = Keeper { shared: Arc::clone(&shared), writer: opened.writer, disk, options, grown, checkpoint: None };
+        let keeper = Keeper {
+            shared: Arc::clone(&shared),
+            writer: opened.writer,
+            disk,
+            options,
+            grown,
+            checkpoint: None,
+        };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             keeper.run();
             drop(folder);
@@ -173,6 +180,7 @@ impl Core {
             held: VecDeque::new(),
             synced: log.map_or(0, |(synced, _)| synced),
             asks: Vec::new(),
+            is_woken: false,
             ticked_at_ms: 0,
             ending: false,
             failed: None,
@@ -251,19 +259,17 @@ impl Core {
     pub fn wait_for_work(&self, timeout: Duration) -> Work {
         let inner = self.shared.lock();
         let is_idle =
-            |inner: &mut Inner| !inner.engine.has_full() && inner.asks.is_empty() && !inner.ending;
+            |inner: &mut Inner| !inner.engine.has_full() && inner.asks.is_empty() && !inner.is_woken;
         let waited = self.shared.work.wait_timeout_while(inner, timeout, is_idle);
         let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        Work {
-            full: inner.engine.take_full(),
-            asks: std::mem::take(&mut inner.asks),
-            ending: inner.ending,
-        }
+        inner.is_woken = false;
+        Work { full: inner.engine.take_full(), asks: std::mem::take(&mut inner.asks) }
     }
 
-    /// There will be no more work, as whoever waits for it learns.
-    pub fn end_work(&self) {
-        self.shared.lock().ending = true;
+    /// Wakes whoever waits for work.
+    pub fn wake_work(&self) {
+        let mut inner = self.shared.lock();
+        inner.is_woken = true;
         self.shared.work.notify_all();
     }
 

@@ -83,7 +83,8 @@ impl Keeper {
         // Under the lock a look at each node, and no more.
         let state = self.shared.lock().engine.checkpoint();
         let disk = self.disk.clone();
-        let write = move || checkpoint::write(&disk, state.lsn(), |take| state.write(take)).map(|()| state.lsn());
+        let write =
+            move || checkpoint::write(&disk, state.lsn(), |take| state.write(take)).map(|()| state.lsn());
         match thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
             Ok(thread) => self.checkpoint = Some(thread),
             Err(error) => tracing::error!(%error, "no thread for a checkpoint"),
@@ -94,8 +95,7 @@ impl Keeper {
     fn end_checkpoint(&mut self) {
         let Some(Ok(written)) = self.checkpoint.take().map(JoinHandle::join) else { return };
         // What is in it may be ahead of the log, which must hold what follows.
-        let forgotten =
-            written.and_then(|lsn| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
+        let forgotten = written.and_then(|lsn| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
         // The log is whole without it; the next one may go better.
         if let Err(error) = forgotten {
             tracing::error!(%error, "no checkpoint could be made");

@@ -119,6 +119,29 @@ impl<T: Transport> Trees<T> {
         Transaction::new(self)
     }
 
+    /// Makes a tree whose root is named already, empty, if it is not there.
+    pub async fn create_if_missing(&self, tree: Tree) -> Result<(), TreeError> {
+        match self.make(tree.root).await {
+            Err(TreeError::Commit(CommitError::Refused { refusal: Refusal::Conflict(_), .. })) => Ok(()),
+            made => made,
+        }
+    }
+
+    async fn make(&self, root: NodeId) -> Result<(), TreeError> {
+        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
+        let mut writes = Writes::new();
+        writes.push(&Operation { node: root, write: create });
+        self.client.commit(None, &writes).await?;
+        Ok(())
+    }
+
+    /// A number from a counter of a server that nobody else gets. Counters
+    /// below 16 are the trees' own.
+    pub async fn number(&self, server: ServerId, counter: u16) -> Result<u64, TreeError> {
+        let node = NodeId { tree: TreeId::default(), server, local: LocalId(u64::from(counter)) };
+        Ok(self.client.take(node, 1, 0).await?)
+    }
+
     /// Makes a tree at a server, empty.
     pub async fn create(&self, server: ServerId) -> Result<Tree, TreeError> {
         let numbers = NodeId { tree: TreeId::default(), server, local: TREE_NUMBERS };
@@ -127,10 +150,7 @@ impl<T: Transport> Trees<T> {
             return Err(TreeError::Damaged(TreeId::MAX, "there are no numbers for trees left"));
         };
         let root = NodeId::root(tree, server);
-        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
-        let mut writes = Writes::new();
-        writes.push(&Operation { node: root, write: create });
-        self.client.commit(None, &writes).await?;
+        self.make(root).await?;
         Ok(Tree { root })
     }
 }

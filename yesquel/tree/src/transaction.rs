@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
 };
-use yesquel_client::{CommitError, Writes};
+use yesquel_client::{CommitError, Held, Writes};
 use yesquel_model::{Key, KeyRange, NodeId, Refusal, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, Expect, Operation, Question, WriteOperation};
@@ -29,6 +29,7 @@ enum Undo {
     Write(NodeId, Key, Option<Write>),
     Range,
     Guard,
+    Drop,
 }
 
 /// A place in a transaction to come back to.
@@ -42,10 +43,14 @@ pub struct Savepoint(usize);
 pub struct Transaction<'a, T> {
     trees: &'a Trees<T>,
     snapshot: Option<Timestamp>,
+    /// Has servers keep what the snapshot sees.
+    held: Option<Held<'a>>,
     writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
     /// Ranges to delete, before the writes.
     ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
+    /// Roots of trees to drop, after all else.
+    drops: Vec<NodeId>,
     undo: Vec<Undo>,
     /// Leaves that were read whole: the snapshot does not change.
     pages: HashMap<NodeId, Rc<Page>>,
@@ -59,9 +64,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Transaction {
             trees,
             snapshot: None,
+            held: None,
             writes: BTreeMap::new(),
             ranges: Vec::new(),
             guards: Vec::new(),
+            drops: Vec::new(),
             undo: Vec::new(),
             pages: HashMap::new(),
         }
@@ -98,6 +105,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         loop {
             let question = Question::Lookup { node, key };
             let reading = self.trees.client.read(&mut self.snapshot, node.server, &[question]).await?;
+            self.hold();
             match reading.answers().and_then(|answers| answers.iter().next()) {
                 Some(Answer::Absent) => return Ok(None),
                 Some(Answer::Value(value)) => return Ok(Some(value.into())),
@@ -128,7 +136,15 @@ impl<'a, T: Transport> Transaction<'a, T> {
             return Ok(Rc::clone(page));
         }
         let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, guess.leaf).await?;
+        self.hold();
         Ok(self.keep(page))
+    }
+
+    /// Sees to it that the snapshot, if there is one, is not let go of.
+    fn hold(&mut self) {
+        if self.held.is_none() {
+            self.held = self.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
+        }
     }
 
     fn check(key: &[u8], value: &[u8]) -> Result<(), TreeError> {
@@ -216,6 +232,13 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
+    /// Takes a whole tree away. Whoever writes to it afterwards is told that
+    /// there is none.
+    pub fn drop_tree(&mut self, tree: Tree) {
+        self.drops.push(tree.root);
+        self.undo.push(Undo::Drop);
+    }
+
     /// A cursor over a tree, which sees what the transaction writes too.
     pub fn cursor(&self, tree: Tree) -> Cursor {
         Cursor::new(tree)
@@ -239,6 +262,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 }
                 Some(Undo::Range) => drop(self.ranges.pop()),
                 Some(Undo::Guard) => drop(self.guards.pop()),
+                Some(Undo::Drop) => drop(self.drops.pop()),
                 None => return,
             }
         }
@@ -329,6 +353,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 writes.push(&Operation { node: guess.leaf, write });
                 goals.push(Addressed { root: *root, key: key.clone(), path: guess.path, leaf: guess.leaf });
             }
+        }
+        for root in &self.drops {
+            writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
+            goals.push(Addressed { root: *root, key: Key::default(), path: Vec::new(), leaf: *root });
         }
         (writes, goals)
     }

@@ -86,6 +86,9 @@ pub enum WriteOperation<'a> {
     Create(NewNode),
     /// Takes the node away.
     Drop,
+    /// Takes the tree away whose root the node is, with all its nodes of this
+    /// server.
+    DropTree,
     /// Moves the cells of a range, with all that has been done and is about to
     /// be done to them, to another node of the same server.
     Move {
@@ -121,6 +124,7 @@ const RESHAPE_LEAF: u8 = 14;
 const RESHAPE_INNER: u8 = 15;
 const LINK: u8 = 16;
 const UNLINK: u8 = 17;
+const DROP_TREE: u8 = 18;
 /// Set in the first byte of an operation on the node of the one before.
 const SAME_NODE: u8 = 0x80;
 
@@ -193,6 +197,7 @@ impl<'a> Operations<'a> {
                 if new.kind == NodeKind::Leaf { CREATE_LEAF } else { CREATE_INNER }
             }
             WriteOperation::Drop => DROP,
+            WriteOperation::DropTree => DROP_TREE,
             WriteOperation::Move { range, to } => {
                 writer.range(range).node(*to);
                 MOVE
@@ -296,6 +301,7 @@ impl<'a> Iter<'a> {
             CREATE_LEAF => WriteOperation::Create(NewNode::read(NodeKind::Leaf, reader)?),
             CREATE_INNER => WriteOperation::Create(NewNode::read(NodeKind::Inner, reader)?),
             DROP => WriteOperation::Drop,
+            DROP_TREE => WriteOperation::DropTree,
             MOVE => WriteOperation::Move { range: reader.range()?, to: reader.node()? },
             RESHAPE_LEAF => WriteOperation::Reshape(NewNode::read(NodeKind::Leaf, reader)?),
             RESHAPE_INNER => WriteOperation::Reshape(NewNode::read(NodeKind::Inner, reader)?),
@@ -341,6 +347,7 @@ mod tests {
                 .prop_map(|(id, value)| WriteOperation::Set(Attribute { id, value })),
             new().prop_map(WriteOperation::Create),
             Just(WriteOperation::Drop),
+            Just(WriteOperation::DropTree),
             (range(), 0..9u64).prop_map(|(range, to)| WriteOperation::Move { range, to: node(to) }),
             new().prop_map(WriteOperation::Reshape),
         ];

@@ -91,17 +91,15 @@ impl Connection {
             out: Vec::new(),
             written: 0,
             client: None,
-            is_readable: true,
+            is_readable: false,
             waiting_since_ms: Some(now_ms),
         }
     }
 
-    /// Says why it is not served, as far as the socket takes it at once.
+    /// Says why it is not served.
     fn deny(&mut self, denial: Denial) {
         self.out = Welcome::Refused(denial).encode();
         self.written = 0;
-        // It is closed in any case.
-        let _ = self.write(&mut false);
     }
 
     /// Reads what has come.
@@ -192,6 +190,13 @@ impl Connection {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends what is ready, as far as the socket takes it at once, for the last
+    /// time.
+    pub(super) fn part(&mut self) {
+        // It is closed in any case.
+        let _ = self.write(&mut false);
     }
 
     /// Writes what the socket takes; whether it has taken all.

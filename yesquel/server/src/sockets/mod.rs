@@ -218,7 +218,8 @@ impl Server {
                     self.accept(event.token().0 - 1);
                 } else if let Some(connection) = self.connections.get_mut(&token) {
                     let was_readable = connection.is_readable;
-                    connection.is_readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                    connection.is_readable |=
+                        event.is_readable() || event.is_read_closed() || event.is_error();
                     if connection.is_readable && !was_readable {
                         ready.push(token);
                     }
@@ -336,9 +337,12 @@ impl Server {
     }
 
     fn end(&mut self, number: u64, end: &End, session: &mut Session<'_>) {
-        let Some(connection) = self.connections.remove(&number) else { return };
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        connection.part();
         match end {
-            End::Closed | End::Io(_) => tracing::debug!(connection = number, reason = %end, "connection closed"),
+            End::Closed | End::Io(_) => {
+                tracing::debug!(connection = number, reason = %end, "connection closed")
+            }
             _ => {
                 self.counters.refused.fetch_add(1, Relaxed);
                 tracing::warn!(connection = number, reason = %end, "connection closed");

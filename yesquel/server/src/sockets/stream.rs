@@ -82,7 +82,11 @@ impl Stream {
                 Err(error) => return Err(error),
             }
         }
-        tls.process_new_packets().map_err(io::Error::other)?;
+        let processed = tls.process_new_packets().map(drop);
+        // The answers of the handshake, or why there is none.
+        self.flush()?;
+        processed.map_err(io::Error::other)?;
+        let Some(tls) = &mut self.tls else { return Ok(Came::Nothing) };
         match came(inbox.read_from(&mut tls.reader()))? {
             // The record was of the protocol itself, or not whole.
             Came::Nothing => Ok(Came::Bytes { more: true }),

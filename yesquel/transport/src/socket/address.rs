@@ -13,7 +13,7 @@ pub enum Address {
     Tcp {
         /// A name or a number.
         host: String,
-        /// The port.
+        /// The port; 0, for a server: one that is free.
         port: u16,
     },
     /// At a file of this machine.
@@ -22,7 +22,9 @@ pub enum Address {
 
 /// What is no address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{text}' is no address ({what}): write host:port, host (port {DEFAULT_PORT}), or the path of a Unix socket")]
+#[error(
+    "'{text}' is no address ({what}): write host:port, host (port {DEFAULT_PORT}), or the path of a Unix socket"
+)]
 pub struct AddressError {
     text: String,
     what: &'static str,
@@ -34,7 +36,11 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, AddressError> {
         let wrong = |what| Err(AddressError { text: text.to_owned(), what });
         if let Some(path) = text.strip_prefix("unix:").or(text.starts_with(['/', '.']).then_some(text)) {
-            return if path.is_empty() { wrong("the path is missing") } else { Ok(Address::Unix(path.into())) };
+            return if path.is_empty() {
+                wrong("the path is missing")
+            } else {
+                Ok(Address::Unix(path.into()))
+            };
         }
         // A number of IPv6 stands in brackets where a port follows.
         let (host, port) = match text.strip_prefix('[') {
@@ -57,8 +63,8 @@ impl FromStr for Address {
         }
         let port = match port.map(str::parse) {
             None => DEFAULT_PORT,
-            Some(Ok(port)) if port != 0 => port,
-            Some(_) => return wrong("a port is a number from 1 to 65535"),
+            Some(Ok(port)) => port,
+            Some(Err(_)) => return wrong("a port is a number up to 65535"),
         };
         Ok(Address::Tcp { host: host.to_owned(), port })
     }
@@ -102,9 +108,8 @@ mod tests {
         for (text, what) in [
             ("", "the host is missing"),
             (":80", "the host is missing"),
-            ("host:", "a port is a number from 1 to 65535"),
-            ("host:0", "a port is a number from 1 to 65535"),
-            ("host:70000", "a port is a number from 1 to 65535"),
+            ("host:", "a port is a number up to 65535"),
+            ("host:70000", "a port is a number up to 65535"),
             ("[::1", "a ']' is missing"),
             ("[::1]80", "after ']' comes ':' and the port"),
             ("http//host", "a host has letters, digits, '-' and '.'"),

@@ -129,9 +129,7 @@ impl Link {
             let connected = Line::connect(&self.address, shared.client, &shared.options);
             let connected = connected.and_then(|line| match line.server {
                 now if now == self.server => Ok(line),
-                now => {
-                    Err(ConnectError::Another { address: self.address.clone(), before: self.server, now })
-                }
+                now => Err(ConnectError::Another { address: self.address.clone(), before: self.server, now }),
             });
             match connected {
                 Ok(line) => {
@@ -254,8 +252,7 @@ impl Transport for Sockets {
         // It is sent now, not when it is polled.
         let link = shared.links.iter().find(|link| link.server == server);
         let line = link.map_or_else(|| Err("no address is known".to_owned()), |link| link.alive(shared));
-        let call = line
-            .and_then(|line| line.call(request, shared.holdings.get()).map_err(|Dead(why)| why));
+        let call = line.and_then(|line| line.call(request, shared.holdings.get()).map_err(|Dead(why)| why));
         async move {
             let lost = |why: String| Lost { server, why };
             call.map_err(lost)?.await.map_err(|Dead(why)| lost(why))

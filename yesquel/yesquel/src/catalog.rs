@@ -1,0 +1,193 @@
+//! The names of databases and of their maps: a tree of its own, with number
+//! zero.
+//!
+//! ```text
+//! d NAME               -> number of the database, 8 bytes, big-endian
+//! m NUMBER NAME        -> id of the map's root, 16 bytes
+//! ```
+
+use crate::{Error, any::Any, host::catalog};
+use yesquel_model::{KeyRange, NodeId, ServerId};
+use yesquel_tree::{Transaction, Tree, TreeError, Trees};
+
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = 255;
+/// The counter that numbers databases; trees have those below.
+const DATABASES: u16 = 16;
+
+const DATABASE: u8 = b'd';
+const MAP: u8 = b'm';
+
+/// What can be a name: text without control characters.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let wrong = |what| Err(Error::Name { name: name.to_owned(), what });
+    match name {
+        "" => wrong("it is empty"),
+        name if name.len() > NAME_BYTES_MAX => wrong("it is longer than 255 bytes"),
+        name if name.chars().any(char::is_control) => wrong("it has control characters"),
+        _ => Ok(()),
+    }
+}
+
+fn database_key(name: &str) -> Vec<u8> {
+    [&[DATABASE], name.as_bytes()].concat()
+}
+
+fn map_key(database: u64, name: &str) -> Vec<u8> {
+    [&[MAP], &database.to_be_bytes()[..], name.as_bytes()].concat()
+}
+
+fn damaged() -> Error {
+    Error::Internal("the tree of names is damaged".to_owned())
+}
+
+fn number(value: &[u8]) -> Result<u64, Error> {
+    value.try_into().map(u64::from_be_bytes).map_err(|_| damaged())
+}
+
+fn root(value: &[u8]) -> Result<Tree, Error> {
+    let bits = value.try_into().map(u128::from_be_bytes).map_err(|_| damaged())?;
+    Ok(Tree::at(NodeId::from_bits(bits)))
+}
+
+/// The names of one server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Catalog<'a> {
+    pub(crate) trees: &'a Trees<Any>,
+    pub(crate) server: ServerId,
+}
+
+impl<'a> Catalog<'a> {
+    fn tree(&self) -> Tree {
+        catalog(self.server)
+    }
+
+    /// What stands under names that begin with a prefix, each without it.
+    async fn list(
+        &self,
+        transaction: &mut Transaction<'a, Any>,
+        prefix: &[u8],
+    ) -> Result<Vec<(String, Box<[u8]>)>, Error> {
+        let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
+        let mut next = cursor.seek(transaction, prefix).await?;
+        while let Some((key, value)) = next {
+            let Some(name) = key.strip_prefix(prefix) else { break };
+            all.push((String::from_utf8_lossy(name).into_owned(), value));
+            next = cursor.next(transaction).await?;
+        }
+        Ok(all)
+    }
+
+    /// The databases, by name.
+    pub(crate) async fn databases(&self) -> Result<Vec<(String, u64)>, Error> {
+        let mut transaction = self.trees.begin();
+        let all = self.list(&mut transaction, &[DATABASE]).await?;
+        all.into_iter().map(|(name, value)| Ok((name, number(&value)?))).collect()
+    }
+
+    /// The number of a database.
+    pub(crate) async fn database(&self, name: &str) -> Result<u64, Error> {
+        check_name(name)?;
+        let found = self.trees.begin().get(self.tree(), &database_key(name)).await?;
+        found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
+    }
+
+    /// Makes a database.
+    pub(crate) async fn create_database(&self, name: &str) -> Result<u64, Error> {
+        check_name(name)?;
+        let made = self.trees.number(self.server, DATABASES).await?;
+        let mut transaction = self.trees.begin();
+        transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;
+        match transaction.commit().await.map_err(Error::from) {
+            Ok(_) => Ok(made),
+            // Another one made it a moment ago.
+            Err(Error::Exists | Error::Conflict(_)) => Err(Error::DatabaseExists(name.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes a database away, with all its maps.
+    pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
+        let mut transaction = self.trees.begin();
+        let found = transaction.get(self.tree(), &database_key(name)).await?;
+        let made = number(&found.ok_or_else(|| Error::NoDatabase(name.to_owned()))?)?;
+        let prefix = map_key(made, "");
+        for (_, value) in self.list(&mut transaction, &prefix).await? {
+            transaction.drop_tree(root(&value)?);
+        }
+        transaction.delete_range(self.tree(), &KeyRange::prefix(&prefix));
+        // Whoever makes a map meanwhile writes below the prefix, which is
+        // guarded by its deletion.
+        transaction.delete(self.tree(), &database_key(name))?;
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// The maps of a database, by name.
+    pub(crate) async fn maps(&self, database: u64) -> Result<Vec<(String, Tree)>, Error> {
+        let mut transaction = self.trees.begin();
+        let all = self.list(&mut transaction, &map_key(database, "")).await?;
+        all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
+    }
+
+    /// The map of a name, if it is there.
+    pub(crate) async fn map(&self, database: u64, name: &str) -> Result<Option<Tree>, Error> {
+        check_name(name)?;
+        let found = self.trees.begin().get(self.tree(), &map_key(database, name)).await?;
+        found.map(|value| root(&value)).transpose()
+    }
+
+    /// The map of a name, which is made if it is not there.
+    pub(crate) async fn create_map(&self, of: (&str, u64), name: &str) -> Result<Tree, Error> {
+        let (database_name, database) = of;
+        if let Some(tree) = self.map(database, name).await? {
+            return Ok(tree);
+        }
+        let tree = self.trees.create(self.server).await?;
+        let mut transaction = self.trees.begin();
+        let is_there = transaction.get(self.tree(), &database_key(database_name)).await?;
+        if is_there.map(|value| number(&value)).transpose()? != Some(database) {
+            self.discard(tree).await;
+            return Err(Error::NoDatabase(database_name.to_owned()));
+        }
+        let value = tree.root().to_bits().to_be_bytes();
+        transaction.insert(self.tree(), &map_key(database, name), &value)?;
+        // Not into a database that is dropped meanwhile.
+        transaction.guard(self.tree(), &KeyRange::only(&database_key(database_name)));
+        match transaction.commit().await {
+            Ok(_) => Ok(tree),
+            Err(error) => {
+                self.discard(tree).await;
+                match Error::from(error) {
+                    Error::Exists | Error::Conflict(_) => match self.map(database, name).await? {
+                        Some(theirs) => Ok(theirs),
+                        None => Err(Error::NoDatabase(database_name.to_owned())),
+                    },
+                    error => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Takes a map away; whether it was there.
+    pub(crate) async fn drop_map(&self, database: u64, name: &str) -> Result<bool, Error> {
+        check_name(name)?;
+        let (mut transaction, key) = (self.trees.begin(), map_key(database, name));
+        let Some(value) = transaction.get(self.tree(), &key).await? else { return Ok(false) };
+        transaction.drop_tree(root(&value)?);
+        transaction.delete(self.tree(), &key)?;
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    /// Takes a tree away that has got no name.
+    async fn discard(&self, tree: Tree) {
+        let mut transaction = self.trees.begin();
+        transaction.drop_tree(tree);
+        if let Err(error) = transaction.commit().await {
+            let error: TreeError = error;
+            tracing::warn!(%error, "a tree without a name is left");
+        }
+    }
+}

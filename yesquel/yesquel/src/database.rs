@@ -1,0 +1,140 @@
+//! Databases, their maps, and transactions over them.
+
+use crate::{Error, Transaction, any::Any, catalog::Catalog, store::Store};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use yesquel_model::Timestamp;
+use yesquel_transport::block_on;
+use yesquel_tree::{Tree, Trees};
+
+/// An ordered map: bytes by bytes, in the order of bytes. It is a name for
+/// one, and costs nothing to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Map {
+    pub(crate) tree: Tree,
+}
+
+impl Map {
+    /// The number of its tree, by which a server's status tells of it.
+    pub fn tree(&self) -> u64 {
+        self.tree.root().tree.number()
+    }
+}
+
+/// A database: maps by name. Clones are the same one; threads may share it.
+///
+/// ```
+/// # fn main() -> Result<(), yesquel::Error> {
+/// let database = yesquel::Store::in_memory()?.create_database("shop")?;
+/// let stock = database.map("stock")?;
+/// database.run(|transaction| {
+///     transaction.put(stock, b"apples", b"7")?;
+///     transaction.put(stock, b"pears", b"3")
+/// })?;
+/// let mut transaction = database.begin();
+/// assert_eq!(transaction.get(stock, b"apples")?.as_deref(), Some(&b"7"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Database {
+    store: Store,
+    name: Arc<str>,
+    number: u64,
+    maps: Arc<Mutex<HashMap<String, Map>>>,
+}
+
+/// Times that [`Database::run`] begins again.
+const RUNS_MAX: usize = 100;
+
+impl Database {
+    pub(crate) fn new(store: Store, name: &str, number: u64) -> Database {
+        Database { store, name: name.into(), number, maps: Arc::default() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn trees(&self) -> &Trees<Any> {
+        &self.store.inner.trees
+    }
+
+    fn catalog(&self) -> Catalog<'_> {
+        Catalog { trees: self.trees(), server: self.store.inner.server }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Map>> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The map of a name, which is made if it is not there. It is remembered:
+    /// asking again asks no server.
+    pub fn map(&self, name: &str) -> Result<Map, Error> {
+        if let Some(map) = self.known().get(name) {
+            return Ok(*map);
+        }
+        let tree = block_on(self.catalog().create_map((&self.name, self.number), name))?;
+        let map = Map { tree };
+        self.known().insert(name.to_owned(), map);
+        Ok(map)
+    }
+
+    /// The map of a name, if it is there.
+    pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
+        Ok(block_on(self.catalog().map(self.number, name))?.map(|tree| Map { tree }))
+    }
+
+    /// Its maps, by name in order.
+    pub fn maps(&self) -> Result<Vec<(String, Map)>, Error> {
+        let all = block_on(self.catalog().maps(self.number))?;
+        Ok(all.into_iter().map(|(name, tree)| (name, Map { tree })).collect())
+    }
+
+    /// Takes a map away, with all that is in it; whether it was there.
+    /// Whoever writes to it afterwards is told [`Error::NoMap`].
+    pub fn drop_map(&self, name: &str) -> Result<bool, Error> {
+        self.known().remove(name);
+        block_on(self.catalog().drop_map(self.number, name))
+    }
+
+    /// Begins a transaction. Nothing is asked of a server.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self.trees().begin())
+    }
+
+    /// Runs what a transaction does and commits it; begins again, up to 100
+    /// times, when another transaction was first. Returns what it returned.
+    pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let mut attempts = 0;
+        loop {
+            let mut transaction = self.begin();
+            let outcome = act(&mut transaction).and_then(|result| transaction.commit().map(|_| result));
+            match outcome {
+                Err(error) if error.is_retryable() && attempts < RUNS_MAX => attempts += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The value under a key, in a transaction of its own.
+    pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
+        self.begin().get(map, key)
+    }
+
+    /// Writes a value under a key, in a transaction of its own. Returns when
+    /// it happened.
+    pub fn put(&self, map: Map, key: &[u8], value: &[u8]) -> Result<Timestamp, Error> {
+        let mut transaction = self.begin();
+        transaction.put(map, key, value)?;
+        transaction.commit()
+    }
+}

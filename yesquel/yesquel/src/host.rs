@@ -1,0 +1,120 @@
+//! A storage server in this process, with the thread that does for it what an
+//! engine cannot do itself: lets time go on, and splits nodes.
+
+use crate::Error;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use yesquel_client::Client;
+use yesquel_engine::Settings;
+use yesquel_model::{NodeId, ServerId, TreeId};
+use yesquel_server::{DataFolder, Deliver, FolderError, Options, WallTime};
+use yesquel_transport::{Embedded, block_on};
+use yesquel_tree::{Splitter, Tree, Trees};
+
+/// How often an engine is told that time goes on.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The tree of names, of every server.
+pub(crate) fn catalog(server: ServerId) -> Tree {
+    Tree::at(NodeId::root(TreeId::default(), server))
+}
+
+/// A number that no other client has.
+pub(crate) fn client_number() -> u64 {
+    let mut bytes = [0; 8];
+    // The kernel refuses only before it has gathered chance, at boot; zero is
+    // the number of nobody, so anything is better than it.
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let number = u64::from_le_bytes(bytes);
+    if filled == Ok(8) && number != 0 { number } else { u64::from(std::process::id()) << 32 | 1 }
+}
+
+/// A storage server in this process. Dropping it ends it in order.
+#[derive(Debug)]
+pub struct Host {
+    embedded: Embedded,
+    server: ServerId,
+    ending: Arc<AtomicBool>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// In memory only. `others` takes the replies to requests that come by
+    /// sockets.
+    pub fn in_memory(settings: Settings, others: impl Deliver) -> Result<Host, Error> {
+        Host::around(Embedded::in_memory_with(settings, WallTime::default(), others), settings)
+    }
+
+    /// On a data folder, which is made if it is not there.
+    pub fn open(
+        folder: DataFolder,
+        settings: Settings,
+        options: Options,
+        others: impl Deliver,
+    ) -> Result<Host, Error> {
+        let opened = Embedded::open_with(folder, settings, options, WallTime::default(), others);
+        Host::around(opened?, settings)
+    }
+
+    fn around(embedded: Embedded, settings: Settings) -> Result<Host, Error> {
+        let server = settings.server;
+        let ending = Arc::<AtomicBool>::default();
+        let (served, ends) = (embedded.clone(), Arc::clone(&ending));
+        let thread = thread::Builder::new().name("yesquel-helper".to_owned());
+        let helper = thread.spawn(move || help(&served, server, &ends));
+        let helper = helper
+            .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
+            .map_err(Error::from)?;
+        let host = Host { embedded, server, ending, helper: Some(helper) };
+        let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
+        block_on(trees.create_if_missing(catalog(server)))?;
+        Ok(host)
+    }
+
+    /// Who it is.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// The way to it.
+    pub fn transport(&self) -> &Embedded {
+        &self.embedded
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.ending.store(true, Relaxed);
+        self.embedded.core().wake_work();
+        if let Some(helper) = self.helper.take() {
+            // It has nothing to say that anybody could hear now.
+            let _ = helper.join();
+        }
+    }
+}
+
+/// Splits what is too large, and ticks, until the end.
+fn help(embedded: &Embedded, server: ServerId, ending: &AtomicBool) {
+    let trees = Trees::new(Client::new(embedded.clone(), client_number()));
+    let splitter = Splitter::new(server);
+    while !ending.load(Relaxed) {
+        let work = embedded.core().wait_for_work(TICK);
+        embedded.tick();
+        for node in work.full {
+            if ending.load(Relaxed) {
+                return;
+            }
+            match block_on(splitter.split(&trees, node)) {
+                Ok(_) => {}
+                // It will be found too large again by the next write.
+                Err(error) => tracing::warn!(%node, %error, "a node was not split"),
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Yesquel's ordered maps with transactions: in memory, in a folder, or at a
+//! server.
+//!
+//! A [`Store`] holds [`Database`]s, a database holds [`Map`]s by name, and a
+//! [`Transaction`] reads and writes any of its maps, all or nothing. Keys and
+//! values are bytes; keys are in the order of bytes.
+//!
+//! Isolation is snapshot isolation (Berenson et al., 1995), first committer
+//! wins at the grain of keys: a transaction whose commit fails with
+//! [`Error::Conflict`] begins again, which [`Database::run`] does by itself.
+//! What must be more than a snapshot, uniqueness of something that is no key
+//! say, is [guarded](Transaction::guard).
+
+mod any;
+mod catalog;
+mod database;
+mod error;
+mod host;
+mod server;
+mod store;
+pub mod tls;
+mod transaction;
+
+pub use catalog::NAME_BYTES_MAX;
+pub use database::{Database, Map};
+pub use error::Error;
+pub use host::Host;
+pub use server::{CLIENTS_MAX, Reach, Server};
+pub use store::Store;
+pub use transaction::{Cursor, Entries, Entry, Savepoint, Transaction};
+pub use yesquel_engine::Settings;
+pub use yesquel_model::{Key, ServerId, Timestamp, limits};
+pub use yesquel_server::{Durability, Options, SocketCounters};
+pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions};

@@ -1,0 +1,187 @@
+//! Transactions and cursors, for threads that wait.
+
+use crate::{Error, Map, any::Any};
+use std::ops::{Bound, RangeBounds};
+use yesquel_model::{Key, KeyRange, Timestamp};
+use yesquel_transport::block_on;
+
+pub use yesquel_tree::Savepoint;
+
+/// A key and its value.
+pub type Entry = (Key, Box<[u8]>);
+
+/// A transaction: snapshot isolation, and guards for what must be more.
+///
+/// What it reads is all of one moment, that of its first read, and its own
+/// writes. What it writes is gathered here and sent by
+/// [`commit`](Self::commit); dropping it rolls it back.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    inner: yesquel_tree::Transaction<'a, Any>,
+}
+
+/// A range of keys as a whole: what its bounds say.
+fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
+    let after = |key: &[u8]| KeyRange::only(key).high.unwrap_or_default();
+    let low = match range.start_bound() {
+        Bound::Included(key) => key.as_ref().into(),
+        Bound::Excluded(key) => after(key.as_ref()),
+        Bound::Unbounded => Key::default(),
+    };
+    let high = match range.end_bound() {
+        Bound::Included(key) => Some(after(key.as_ref())),
+        Bound::Excluded(key) => Some(key.as_ref().into()),
+        Bound::Unbounded => None,
+    };
+    KeyRange { low, high }
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(inner: yesquel_tree::Transaction<'a, Any>) -> Transaction<'a> {
+        Transaction { inner }
+    }
+
+    /// The moment that it reads, once it has read something.
+    pub fn snapshot(&self) -> Option<Timestamp> {
+        self.inner.snapshot()
+    }
+
+    /// The value under a key. One round trip, none if the transaction has
+    /// written the key or read its neighbourhood.
+    pub fn get(&mut self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
+        Ok(block_on(self.inner.get(map.tree, key))?)
+    }
+
+    /// Writes a value under a key, whatever is there.
+    pub fn put(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        Ok(self.inner.put(map.tree, key, value)?)
+    }
+
+    /// Inserts a key that must not be there; that it is not is found out by
+    /// the commit, if not before.
+    pub fn insert(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        Ok(self.inner.insert(map.tree, key, value)?)
+    }
+
+    /// Deletes a key, if it is there.
+    pub fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), Error> {
+        Ok(self.inner.delete(map.tree, key)?)
+    }
+
+    /// Deletes all keys of a range.
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) {
+        self.inner.delete_range(map.tree, &range_of(&range));
+    }
+
+    /// What was read in a range must still be so at the commit: whoever
+    /// changes it meanwhile loses, or this transaction does.
+    pub fn guard<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) {
+        self.inner.guard(map.tree, &range_of(&range));
+    }
+
+    /// A cursor, before the first key.
+    pub fn cursor(&self, map: Map) -> Cursor {
+        Cursor { inner: self.inner.cursor(map.tree) }
+    }
+
+    /// The entries of a range, in order.
+    pub fn range<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) -> Entries<'_, 'a> {
+        let (range, cursor) = (range_of(&range), self.cursor(map));
+        Entries { transaction: self, cursor, range, is_begun: false, is_over: false }
+    }
+
+    /// A place to come back to.
+    pub fn savepoint(&self) -> Savepoint {
+        self.inner.savepoint()
+    }
+
+    /// Takes back what was written after a savepoint.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.inner.rollback_to(savepoint);
+    }
+
+    /// Ends it without a trace.
+    pub fn rollback(self) {}
+
+    /// Commits it. Returns when it happened.
+    pub fn commit(self) -> Result<Timestamp, Error> {
+        Ok(block_on(self.inner.commit())?)
+    }
+}
+
+/// A place in a map. It stands on a key, before the first, or after the last;
+/// what it stands on may be deleted, and the next step goes on from there.
+#[derive(Debug, Clone)]
+pub struct Cursor {
+    inner: yesquel_tree::Cursor,
+}
+
+impl Cursor {
+    /// The key that it stands on.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.inner.key()
+    }
+
+    /// Goes to a key, or to the next one if it is not there.
+    pub fn seek(&mut self, transaction: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.seek(&mut transaction.inner, key))?)
+    }
+
+    /// Goes to a key, or to the one before it if it is not there.
+    pub fn seek_back(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        key: &[u8],
+    ) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.seek_back(&mut transaction.inner, key))?)
+    }
+
+    /// Goes to the least key.
+    pub fn first(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.first(&mut transaction.inner))?)
+    }
+
+    /// Goes to the greatest key.
+    pub fn last(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.last(&mut transaction.inner))?)
+    }
+
+    /// Goes to the next key.
+    pub fn next(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.next(&mut transaction.inner))?)
+    }
+
+    /// Goes to the key before.
+    pub fn previous(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
+        Ok(block_on(self.inner.previous(&mut transaction.inner))?)
+    }
+}
+
+/// The entries of a range. After an error there are no more.
+#[derive(Debug)]
+pub struct Entries<'t, 'a> {
+    transaction: &'t mut Transaction<'a>,
+    cursor: Cursor,
+    range: KeyRange,
+    is_begun: bool,
+    is_over: bool,
+}
+
+impl Iterator for Entries<'_, '_> {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let next = if self.is_begun {
+            self.cursor.next(self.transaction)
+        } else {
+            self.is_begun = true;
+            self.cursor.seek(self.transaction, &self.range.low)
+        };
+        let next = next.map(|entry| entry.filter(|(key, _)| self.range.is_above(key))).transpose();
+        self.is_over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}

@@ -1,0 +1,179 @@
+//! Databases and maps as an application uses them.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::ops::Bound;
+use yesquel::{Database, Error, Store};
+
+fn database() -> Database {
+    Store::in_memory().unwrap().create_database("test").unwrap()
+}
+
+fn keys(entries: yesquel::Entries<'_, '_>) -> Vec<String> {
+    entries.map(|entry| String::from_utf8_lossy(&entry.unwrap().0).into_owned()).collect()
+}
+
+#[test]
+fn databases_are_made_found_listed_and_dropped() {
+    let store = Store::in_memory().unwrap();
+    assert_eq!(store.databases().unwrap(), Vec::<String>::new());
+    for name in ["shop", "blog"] {
+        store.create_database(name).unwrap();
+    }
+    assert!(matches!(store.create_database("shop"), Err(Error::DatabaseExists(name)) if name == "shop"));
+    assert_eq!(store.databases().unwrap(), ["blog", "shop"]);
+    let shop = store.database("shop").unwrap();
+    let stock = shop.map("stock").unwrap();
+    shop.put(stock, b"apples", b"7").unwrap();
+    store.drop_database("shop").unwrap();
+    assert_eq!(store.databases().unwrap(), ["blog"]);
+    assert!(matches!(store.database("shop"), Err(Error::NoDatabase(name)) if name == "shop"));
+    assert!(matches!(shop.get(stock, b"apples"), Err(Error::NoMap(_))));
+    assert!(matches!(shop.put(stock, b"pears", b"1"), Err(Error::NoMap(_))));
+    assert!(matches!(shop.map("other"), Err(Error::NoDatabase(_))));
+    // One of the same name is another one.
+    let again = store.create_database("shop").unwrap();
+    assert_eq!(again.maps().unwrap(), []);
+    for name in ["", "a\nb", &"x".repeat(256)] {
+        assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
+    }
+}
+
+#[test]
+fn maps_are_made_once_and_dropped() {
+    let database = database();
+    let stock = database.map("stock").unwrap();
+    assert_eq!(database.map("stock").unwrap(), stock);
+    assert_eq!(database.existing_map("stock").unwrap(), Some(stock));
+    assert_eq!(database.existing_map("prices").unwrap(), None);
+    let prices = database.map("prices").unwrap();
+    assert_eq!(database.maps().unwrap(), [("prices".to_owned(), prices), ("stock".to_owned(), stock)]);
+    // A reader that began before sees it to its end.
+    database.put(stock, b"apples", b"7").unwrap();
+    let mut before = database.begin();
+    assert_eq!(before.get(stock, b"pears").unwrap(), None);
+    assert!(database.drop_map("stock").unwrap());
+    assert!(!database.drop_map("stock").unwrap());
+    assert_eq!(before.get(stock, b"apples").unwrap().as_deref(), Some(&b"7"[..]));
+    before.put(stock, b"pears", b"1").unwrap();
+    assert!(matches!(before.commit(), Err(Error::NoMap(_))));
+    let again = database.map("stock").unwrap();
+    assert_ne!(again, stock);
+    assert_eq!(database.get(again, b"apples").unwrap(), None);
+}
+
+#[test]
+fn threads_that_make_a_map_get_the_same_one() {
+    let database = database();
+    let maps: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                // Each with what it remembers itself.
+                let database = database.store().database("test").unwrap();
+                scope.spawn(move || database.map("one").unwrap())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(maps.iter().all(|map| *map == maps[0]));
+}
+
+#[test]
+fn a_transaction_is_all_or_nothing_and_sees_itself() {
+    let database = database();
+    let (a, b) = (database.map("a").unwrap(), database.map("b").unwrap());
+    let mut transaction = database.begin();
+    transaction.put(a, b"x", b"1").unwrap();
+    transaction.insert(b, b"y", b"2").unwrap();
+    assert_eq!(transaction.get(a, b"x").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(database.get(a, b"x").unwrap(), None);
+    transaction.commit().unwrap();
+    let mut transaction = database.begin();
+    transaction.delete(a, b"x").unwrap();
+    drop(transaction);
+    let mut transaction = database.begin();
+    transaction.put(a, b"z", b"3").unwrap();
+    transaction.insert(b, b"y", b"4").unwrap();
+    assert!(matches!(transaction.commit(), Err(Error::Exists)));
+    assert_eq!(database.get(a, b"x").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(database.get(a, b"z").unwrap(), None);
+}
+
+#[test]
+fn ranges_cursors_and_savepoints() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    database
+        .run(|transaction| "abcdefgh".bytes().try_for_each(|key| transaction.put(map, &[key], &[key, b'!'])))
+        .unwrap();
+    let mut transaction = database.begin();
+    assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "abcdefgh");
+    assert_eq!(keys(transaction.range(map, "c".."f")).concat(), "cde");
+    assert_eq!(keys(transaction.range(map, "c"..="f")).concat(), "cdef");
+    let above = (Bound::Excluded("c"), Bound::Unbounded);
+    assert_eq!(keys(transaction.range::<&str>(map, above)).concat(), "defgh");
+    let savepoint = transaction.savepoint();
+    transaction.delete_range(map, "b".."g");
+    transaction.put(map, b"e", b"new").unwrap();
+    assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "aegh");
+    let mut cursor = transaction.cursor(map);
+    assert_eq!(&*cursor.seek(&mut transaction, b"b").unwrap().unwrap().0, b"e");
+    assert_eq!(&*cursor.previous(&mut transaction).unwrap().unwrap().0, b"a");
+    assert_eq!(cursor.previous(&mut transaction).unwrap(), None);
+    assert_eq!(&*cursor.seek_back(&mut transaction, b"f").unwrap().unwrap().0, b"e");
+    assert_eq!(&*cursor.last(&mut transaction).unwrap().unwrap().0, b"h");
+    transaction.rollback_to(savepoint);
+    assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "abcdefgh");
+    transaction.delete_range(map, "a"..="b");
+    transaction.commit().unwrap();
+    assert_eq!(keys(database.begin().range::<&[u8]>(map, ..)).concat(), "cdefgh");
+}
+
+#[test]
+fn the_first_committer_wins_and_run_begins_again() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    database.put(map, b"n", b"0").unwrap();
+    let mut late = database.begin();
+    late.get(map, b"n").unwrap();
+    database.put(map, b"n", b"1").unwrap();
+    late.put(map, b"n", b"2").unwrap();
+    let error = late.commit().unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)) && error.is_retryable(), "{error}");
+    // Eight threads count to a thousand together.
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..125 {
+                    let add = |transaction: &mut yesquel::Transaction<'_>| {
+                        let value = transaction.get(map, b"count")?;
+                        let count: u32 =
+                            value.map_or(0, |value| String::from_utf8_lossy(&value).parse().unwrap());
+                        transaction.put(map, b"count", (count + 1).to_string().as_bytes())
+                    };
+                    while database.run(add).is_err() {}
+                }
+            });
+        }
+    });
+    assert_eq!(database.get(map, b"count").unwrap().as_deref(), Some(&b"1000"[..]));
+}
+
+#[test]
+fn what_is_in_a_folder_is_there_again() {
+    let place = tempfile::tempdir().unwrap();
+    {
+        let store = Store::open(place.path()).unwrap();
+        let database = store.create_database("kept").unwrap();
+        let map = database.map("map").unwrap();
+        for number in 0..2_000u32 {
+            database.put(map, &number.to_be_bytes(), b"value").unwrap();
+        }
+        let second = Store::open(place.path()).unwrap_err();
+        assert!(second.to_string().contains("in use by process"), "{second}");
+    }
+    let store = Store::open(place.path()).unwrap();
+    let database = store.database("kept").unwrap();
+    let map = database.existing_map("map").unwrap().unwrap();
+    assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2_000);
+}

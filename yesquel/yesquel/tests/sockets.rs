@@ -1,0 +1,239 @@
+//! Servers that are reached by sockets: what is the same as embedded, and what
+//! can go wrong on the way.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    path::Path,
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
+use yesquel::{Address, Error, Options, Reach, Server, Settings, SocketOptions, Store};
+
+fn local() -> Address {
+    Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }
+}
+
+fn reach(addresses: Vec<Address>) -> Reach {
+    Reach { addresses, tls: None, credential: None, clients_max: 100 }
+}
+
+fn start(reach: Reach) -> Server {
+    Server::start(None, Settings::default(), Options::default(), reach).unwrap()
+}
+
+fn connect(server: &Server) -> Store {
+    Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap()
+}
+
+/// Threads that share a connection write, read and scan.
+fn work(store: &Store) {
+    let database = store.database_or_create("work").unwrap();
+    let map = database.map("map").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let database = &database;
+            scope.spawn(move || {
+                for number in 0..200u32 {
+                    let key = (number * 8 + thread).to_be_bytes();
+                    database.put(map, &key, &[number as u8; 100]).unwrap();
+                    assert_eq!(database.get(map, &key).unwrap().unwrap()[..], [number as u8; 100]);
+                }
+            });
+        }
+    });
+    let mut transaction = database.begin();
+    let keys: Vec<u32> = transaction
+        .range::<&[u8]>(map, ..)
+        .map(|entry| u32::from_be_bytes((*entry.unwrap().0).try_into().unwrap()))
+        .collect();
+    assert_eq!(keys, (0..1600).collect::<Vec<_>>());
+}
+
+#[test]
+fn threads_share_a_connection_on_tcp_and_unix() {
+    let place = tempfile::tempdir().unwrap();
+    let file = Address::Unix(place.path().join("socket"));
+    let server = start(reach(vec![local(), file.clone()]));
+    work(&connect(&server));
+    work(&Store::connect(&file, SocketOptions::default()).unwrap());
+    assert_eq!(server.sockets().accepted.load(Relaxed), 2);
+    drop(server);
+    assert!(!place.path().join("socket").exists());
+}
+
+#[test]
+fn a_long_message_goes_in_pieces_and_lets_others_by() {
+    let server = start(reach(vec![local()]));
+    let store = connect(&server);
+    let database = store.database_or_create("long").unwrap();
+    let map = database.map("map").unwrap();
+    // Eight megabytes in a transaction, and read in one go per leaf.
+    database
+        .run(|transaction| {
+            (0..256u32).try_for_each(|number| transaction.put(map, &number.to_be_bytes(), &[7; 32 << 10]))
+        })
+        .unwrap();
+    let mut transaction = database.begin();
+    let bytes: usize = transaction.range::<&[u8]>(map, ..).map(|entry| entry.unwrap().1.len()).sum();
+    assert_eq!(bytes, 8 << 20);
+}
+
+/// What comes back on a connection that says something.
+fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
+    let Address::Tcp { host, port } = &server.addresses()[0] else { unreachable!() };
+    let mut stream = TcpStream::connect((host.as_str(), *port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // It is closed, with what was unread.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn garbage_is_refused_and_harms_nobody() {
+    let server = start(reach(vec![local()]));
+    let store = connect(&server);
+    assert_eq!(say(&server, b"GET / HTTP/1.1\r\n\r\n"), b"");
+    assert_eq!(say(&server, &[0xff; 100_000]), b"");
+    assert_eq!(say(&server, b"YESQUEL1\xff\xff\xff\xff"), b"");
+    // A greeting, and then frames that are none.
+    let hello = yesquel_wire::greeting::Hello { versions: (1, 1), client: 5, credential: b"" }.encode();
+    let answer = say(&server, &[&hello[..], &[0xee; 100]].concat());
+    assert!(answer.starts_with(b"YESQUEL1"));
+    // A version that it does not speak is told which ones it does.
+    let hello = yesquel_wire::greeting::Hello { versions: (7, 9), client: 5, credential: b"" }.encode();
+    let answer = say(&server, &hello);
+    let (welcome, _) = yesquel_wire::greeting::Welcome::decode(&answer).unwrap().unwrap();
+    assert!(matches!(
+        welcome,
+        yesquel_wire::greeting::Welcome::Refused(yesquel_wire::greeting::Denial::Version {
+            lowest: 1,
+            highest: 1
+        })
+    ));
+    work(&store);
+}
+
+#[test]
+fn what_is_no_server_is_told() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"+OK some other protocol\r\n").unwrap();
+        let _ = stream.shutdown(Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+    let error = Store::connect(&address, SocketOptions::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("does not speak Yesquel's protocol") && error.contains(&port.to_string()),
+        "{error}"
+    );
+    other.join().unwrap();
+    // Now nobody is there.
+    let error = Store::connect(&address, SocketOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("refused"), "{error}");
+}
+
+#[test]
+fn only_who_knows_the_credential_is_served() {
+    let credential = Some(b"secret".to_vec().into_boxed_slice());
+    let server = start(Reach { credential, ..reach(vec![local()]) });
+    let with = |credential: &[u8]| SocketOptions { credential: credential.into(), ..Default::default() };
+    for wrong in [&b""[..], b"secre", b"secret2"] {
+        let error = Store::connect(&server.addresses()[0], with(wrong)).unwrap_err().to_string();
+        assert!(error.contains("does not take this credential"), "{error}");
+    }
+    Store::connect(&server.addresses()[0], with(b"secret")).unwrap();
+}
+
+#[test]
+fn others_are_not_let_in_unencrypted() {
+    for (credential, missing) in
+        [(None, "a certificate with its key and a credential"), (Some(1), "a certificate")]
+    {
+        let credential = credential.map(|byte| vec![byte].into_boxed_slice());
+        let everywhere = Address::Tcp { host: "0.0.0.0".to_owned(), port: 0 };
+        let reach = Reach { credential, ..reach(vec![everywhere]) };
+        let error = Server::start(None, Settings::default(), Options::default(), reach).unwrap_err();
+        assert!(matches!(&error, Error::Location { what, .. } if what.contains(missing)), "{error}");
+    }
+}
+
+#[test]
+fn as_many_clients_as_told_are_served() {
+    let server = start(Reach { clients_max: 3, ..reach(vec![local()]) });
+    let stores: Vec<Store> = (0..3).map(|_| connect(&server)).collect();
+    let error = Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("3 connections, as many as it takes"), "{error}");
+    work(&stores[2]);
+    drop(stores);
+    // There is room again, as soon as the server has noticed.
+    let store = std::iter::repeat_with(|| Store::connect(&server.addresses()[0], SocketOptions::default()))
+        .take(1_000)
+        .find_map(Result::ok);
+    work(&store.unwrap());
+}
+
+fn certificate(place: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (place.join("certificate.pem"), place.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+#[test]
+fn encrypted_connections_do_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(place.path());
+    let tls = Some(yesquel::tls::server(&certificate, &key).unwrap());
+    let server = start(Reach { tls, ..reach(vec![local()]) });
+    let with = |signers| SocketOptions {
+        tls: Some(yesquel::tls::client(signers).unwrap()),
+        connect_timeout: Duration::from_secs(2),
+        ..Default::default()
+    };
+    work(&Store::connect(&server.addresses()[0], with(Some(&certificate))).unwrap());
+    // Nobody that browsers trust has signed it.
+    let error = Store::connect(&server.addresses()[0], with(None)).unwrap_err().to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    // One side without.
+    let plain = SocketOptions { connect_timeout: Duration::from_secs(2), ..Default::default() };
+    let error = Store::connect(&server.addresses()[0], plain).unwrap_err().to_string();
+    assert!(error.contains("Yesquel server"), "{error}");
+    let server = start(reach(vec![local()]));
+    Store::connect(&server.addresses()[0], with(Some(&certificate))).unwrap_err();
+}
+
+#[test]
+fn a_client_goes_on_with_a_server_that_was_started_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = Address::Unix(place.path().join("socket"));
+    let begin = || {
+        let folder = place.path().join("data");
+        let reach = reach(vec![socket.clone()]);
+        Server::start(Some(&folder), Settings::default(), Options::default(), reach).unwrap()
+    };
+    let server = begin();
+    let store = Store::connect(&socket, SocketOptions::default()).unwrap();
+    let database = store.database_or_create("kept").unwrap();
+    let map = database.map("map").unwrap();
+    database.put(map, b"before", b"1").unwrap();
+    let mut open = database.begin();
+    open.get(map, b"before").unwrap();
+    drop(server);
+    let _server = begin();
+    // A request that was on its way, or whose connection is found broken, may
+    // fail once; nothing of it is done twice.
+    let found = (0..10).find_map(|_| database.get(map, b"before").ok());
+    assert_eq!(found.unwrap().as_deref(), Some(&b"1"[..]));
+    database.put(map, b"after", b"2").unwrap();
+    // What a transaction saw before is not seen again.
+    assert!(matches!(open.get(map, b"after"), Err(Error::SnapshotTooOld(_))));
+}
