@@ -566,13 +566,15 @@ fn run(seed: u64) -> Rc<Seen> {
 
 #[test]
 fn money_is_neither_made_nor_lost_at_any_snapshot() {
-    let (mut committed, mut unknown, mut audits) = (0, 0, 0);
+    let (mut seeds, mut committed, mut unknown, mut audits) = (0, 0, 0, 0);
     check_seeds(300, |seed| {
         let seen = run(seed);
+        seeds += 1;
         committed += seen.committed.get();
         unknown += seen.unknown.get();
         audits += seen.audits.get();
     });
     println!("{committed} committed, {unknown} unknown, {audits} audits");
-    assert!(committed > 100 && audits > 100, "{committed} committed, {audits} audits");
+    // Of a few seeds each may be one that commits little.
+    assert!(seeds < 100 || committed > 100 && audits > 100, "{committed} committed, {audits} audits");
 }
