@@ -23,6 +23,7 @@ use std::{
 use yesquel_client::{Client, CommitError, Error, Writes};
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_seeds::{Random, check_seeds};
 use yesquel_transport::{Lost, Transport};
 use yesquel_wire::{
     Answer, Expect, NewNode, NodeKind, Operation, Question, Reply, Request, Vote, WriteOperation, Writer,
@@ -34,17 +35,6 @@ const START_WITH: i64 = 100;
 /// Microseconds of a run.
 const END_US: u64 = 5_000_000;
 const TICK_US: u64 = 50_000;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -377,7 +367,7 @@ async fn pause(shared: &Shared, task: usize, us: u64) {
 }
 
 async fn move_money(shared: Shared, client: Rc<Client<Network>>, seed: u64, seen: Rc<Seen>, task: usize) {
-    let mut random = Random(seed | 1);
+    let mut random = Random::from_state(seed);
     loop {
         let (from, to) = (random.next(SERVERS.into()) as u16, random.next(SERVERS.into()) as u16);
         let (one, other) = ((from, random.next(ACCOUNTS)), (to, random.next(ACCOUNTS)));
@@ -400,7 +390,7 @@ async fn move_money(shared: Shared, client: Rc<Client<Network>>, seed: u64, seen
 }
 
 async fn audit(shared: Shared, client: Rc<Client<Network>>, seed: u64, seen: Rc<Seen>, task: usize) {
-    let mut random = Random(seed | 1);
+    let mut random = Random::from_state(seed);
     loop {
         let mut servers: Vec<u16> = (0..SERVERS).collect();
         servers.rotate_left(random.next(SERVERS.into()) as usize);
@@ -431,7 +421,7 @@ struct Task {
 }
 
 fn run(seed: u64) -> Rc<Seen> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let servers = (0..SERVERS).map(|number| Server {
         engine: engine(number),
         log: Vec::new(),
@@ -576,28 +566,15 @@ fn run(seed: u64) -> Rc<Seen> {
 
 #[test]
 fn money_is_neither_made_nor_lost_at_any_snapshot() {
-    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
+    let (mut seeds, mut committed, mut unknown, mut audits) = (0, 0, 0, 0);
+    check_seeds(300, |seed| {
+        let seen = run(seed);
+        seeds += 1;
+        committed += seen.committed.get();
+        unknown += seen.unknown.get();
+        audits += seen.audits.get();
     });
-    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..300);
-    let (mut committed, mut unknown, mut audits) = (0, 0, 0);
-    for seed in seeds {
-        match std::panic::catch_unwind(|| {
-            let seen = run(seed);
-            (seen.committed.get(), seen.unknown.get(), seen.audits.get())
-        }) {
-            Ok(seen) => {
-                committed += seen.0;
-                unknown += seen.1;
-                audits += seen.2;
-            }
-            Err(panic) => {
-                println!("seed {seed} (SEEDS={seed}..{})", seed + 1);
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
     println!("{committed} committed, {unknown} unknown, {audits} audits");
-    assert!(committed > 100 && audits > 100, "{committed} committed, {audits} audits");
+    // Of a few seeds each may be one that commits little.
+    assert!(seeds < 100 || committed > 100 && audits > 100, "{committed} committed, {audits} audits");
 }

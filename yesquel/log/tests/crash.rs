@@ -17,21 +17,7 @@ use yesquel_log::{
     disk::{Disk, DiskFile, Folder},
     open,
 };
-
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
+use yesquel_seeds::{Random, check_seeds};
 
 /// Bytes that a disk writes at once or not at all.
 const SECTOR: usize = 64;
@@ -239,17 +225,7 @@ fn crashes(seed: u64) {
 
 #[test]
 fn what_was_synced_is_there_after_any_crash() {
-    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
-    });
-    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..10_000);
-    for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| crashes(seed)) {
-            println!("seed {seed} (SEEDS={seed}..{})", seed + 1);
-            std::panic::resume_unwind(panic);
-        }
-    }
+    check_seeds(10_000, crashes);
 }
 
 /// Whatever byte of a synced log is changed: it is told, but for the last

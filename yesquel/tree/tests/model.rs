@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use yesquel_client::Client;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{KeyRange, ServerId, Timestamp};
+use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
 use yesquel_transport::{Embedded, block_on};
 use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
@@ -17,17 +18,6 @@ use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
 const SERVER: ServerId = ServerId(0);
 const KEYS: u64 = 40;
 const CLIENTS: usize = 3;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
 
 /// A clock that goes on by a millisecond whenever it is looked at.
 struct Steps(u64);
@@ -95,7 +85,7 @@ enum Step {
 }
 
 fn steps(seed: u64) -> Vec<Step> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let count = 30 + random.next(220);
     (0..count)
         .map(|_| {
@@ -382,72 +372,31 @@ impl Run<'_> {
     }
 }
 
-fn run(steps: &[Step]) -> Result<(), String> {
-    let outcome = std::panic::catch_unwind(|| {
-        let settings = Settings { grace_ms: 1_000_000, node_cells_max: 4, ..Settings::default() };
-        let server = Embedded::in_memory(settings, Steps(0));
-        let trees: Vec<Trees<Embedded>> =
-            (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
-        let (splitting, clients) = trees.split_first().unwrap();
-        let tree = block_on(splitting.create(SERVER)).unwrap();
-        let splitter = Splitter::new(SERVER);
-        let mut run =
-            Run { clients, splitting, splitter, server, tree, open: Vec::new(), committed: Vec::new() };
-        for step in steps {
-            run.step(step);
-        }
-        // All that is there, by a client that knows nothing.
-        run.open.clear();
-        run.step(&Step::Split);
-        let stranger = [Trees::new(Client::new(run.server.clone(), 99))];
-        let Run { splitting, splitter, server, tree, committed, .. } = run;
-        let mut run =
-            Run { clients: &stranger, splitting, splitter, server, tree, open: Vec::new(), committed };
-        for down in [false, true] {
-            run.step(&Step::Begin { client: 0 });
-            run.step(&Step::Walk { txn: run.open.len() - 1, key: None, steps: KEYS, down });
-        }
-    });
-    outcome.map_err(|panic| match panic.downcast::<String>() {
-        Ok(words) => *words,
-        Err(panic) => {
-            panic.downcast::<&str>().map_or_else(|_| "panicked".to_owned(), |words| (*words).to_owned())
-        }
-    })
-}
-
-fn shrink(mut steps: Vec<Step>) -> Vec<Step> {
-    let mut piece = steps.len();
-    while piece > 0 {
-        let mut at = 0;
-        while at < steps.len() {
-            let mut fewer = steps.clone();
-            fewer.drain(at..(at + piece).min(fewer.len()));
-            if run(&fewer).is_err() {
-                steps = fewer;
-            } else {
-                at += piece;
-            }
-        }
-        piece /= 2;
+fn run(steps: &[Step]) {
+    let settings = Settings { grace_ms: 1_000_000, node_cells_max: 4, ..Settings::default() };
+    let server = Embedded::in_memory(settings, Steps(0));
+    let trees: Vec<Trees<Embedded>> =
+        (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
+    let (splitting, clients) = trees.split_first().unwrap();
+    let tree = block_on(splitting.create(SERVER)).unwrap();
+    let splitter = Splitter::new(SERVER);
+    let mut run = Run { clients, splitting, splitter, server, tree, open: Vec::new(), committed: Vec::new() };
+    for step in steps {
+        run.step(step);
     }
-    steps
+    // All that is there, by a client that knows nothing.
+    run.open.clear();
+    run.step(&Step::Split);
+    let stranger = [Trees::new(Client::new(run.server.clone(), 99))];
+    let Run { splitting, splitter, server, tree, committed, .. } = run;
+    let mut run = Run { clients: &stranger, splitting, splitter, server, tree, open: Vec::new(), committed };
+    for down in [false, true] {
+        run.step(&Step::Begin { client: 0 });
+        run.step(&Step::Walk { txn: run.open.len() - 1, key: None, steps: KEYS, down });
+    }
 }
 
 #[test]
 fn every_seed_does_as_the_reference() {
-    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
-    });
-    let seeds: std::ops::Range<u64> = seeds.unwrap_or(0..3_000);
-    std::panic::set_hook(Box::new(|_| {}));
-    let failed = seeds.into_iter().find(|seed| run(&steps(*seed)).is_err());
-    let shrunk = failed.map(|seed| shrink(steps(seed)));
-    let words = shrunk.as_ref().map(|steps| run(steps).unwrap_err());
-    drop(std::panic::take_hook());
-    if let (Some(seed), Some(steps), Some(words)) = (failed, shrunk, words) {
-        let steps: Vec<String> = steps.iter().map(|step| format!("  {step:?}")).collect();
-        panic!("seed {seed} (SEEDS={seed}..{}): {words}\nafter\n{}", seed + 1, steps.join("\n"));
-    }
+    check_steps(3_000, steps, run);
 }

@@ -1,0 +1,291 @@
+//! The engine and the reference side by side, step by step.
+
+mod answers;
+mod decisions;
+
+use crate::{
+    reference::Reference,
+    steps::{Step, encode, key, range},
+};
+use answers::Asked;
+use yesquel_engine::{Asker, Effects, Engine, Now, Record, Settings};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_wire::{
+    Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
+    WriteOperation, Writer,
+};
+
+const US: ServerId = ServerId(0);
+const OTHER: ServerId = ServerId(1);
+
+pub(crate) struct Run {
+    engine: Engine,
+    effects: Effects,
+    log: Vec<Vec<u8>>,
+    /// Records of the last checkpoint, and the log's length then.
+    checkpoint: (Vec<Vec<u8>>, usize),
+    now: Now,
+    next_request: u64,
+    next_txn: u64,
+    next_node: u64,
+    reference: Reference,
+    snapshots: Vec<Timestamp>,
+    /// Requests without a reply yet, in their order, and those of whom each
+    /// waits for one.
+    parked: Vec<(u64, Vec<TxnId>, Asked)>,
+    /// The highest time that was given out.
+    highest: Timestamp,
+    /// Snapshots below this are from before a restart.
+    restarted_at: Timestamp,
+    /// How transactions ended, of this server alone and of both.
+    ended: [Vec<(TxnId, Decision)>; 2],
+}
+
+fn node(local: u64) -> NodeId {
+    let tree = TreeId::new(1).unwrap();
+    NodeId { tree, server: US, local: LocalId(local) }
+}
+
+fn settings() -> Settings {
+    Settings { grace_ms: 100, recover_after_ms: 50, ..Settings::default() }
+}
+
+fn leaf(fence: &KeyRange) -> NewNode {
+    NewNode { kind: NodeKind::Leaf, fence: fence.clone() }
+}
+
+impl Run {
+    pub(crate) fn new() -> Run {
+        let mut run = Run {
+            engine: Engine::new(settings()),
+            effects: Effects::default(),
+            log: Vec::new(),
+            checkpoint: (Vec::new(), 0),
+            now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
+            next_request: 0,
+            next_txn: 0,
+            next_node: 1,
+            reference: Reference::default(),
+            snapshots: Vec::new(),
+            parked: Vec::new(),
+            highest: Timestamp::ZERO,
+            restarted_at: Timestamp::ZERO,
+            ended: [Vec::new(), Vec::new()],
+        };
+        let create = WriteOperation::Create(leaf(&KeyRange::all()));
+        let at = run.structure(&[Operation { node: node(0), write: create }]);
+        run.reference.place(at, &[(&KeyRange::all(), node(0))]);
+        run
+    }
+
+    fn txn(&mut self) -> TxnId {
+        self.next_txn += 1;
+        TxnId { client: 1, number: self.next_txn }
+    }
+
+    /// Sends a request; whether there is a reply, and what follows from it, is
+    /// the caller's.
+    fn send(&mut self, request: &Request<'_>) -> u64 {
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        self.next_request += 1;
+        let asker = Asker { connection: 1, request: self.next_request };
+        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        self.next_request
+    }
+
+    /// The replies so far, and the log of them.
+    fn replies(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.log.extend(effects.records().map(<[u8]>::to_vec));
+        assert_eq!(self.engine.lsn(), self.log.len() as u64);
+        let replies = effects.replies.iter();
+        let replies = replies
+            .map(|reply| {
+                assert!(reply.needs_lsn <= self.engine.lsn());
+                (reply.asker.request, effects.bytes[reply.bytes.clone()].to_vec())
+            })
+            .collect();
+        effects.clear();
+        self.effects = effects;
+        replies
+    }
+
+    fn one_reply(&mut self, request: u64) -> Vec<u8> {
+        let mut replies = self.replies();
+        assert_eq!(replies.len(), 1, "one reply to {request}");
+        let (answered, bytes) = replies.remove(0);
+        assert_eq!(answered, request);
+        bytes
+    }
+
+    /// Commits a change of nodes, which nothing may refuse.
+    fn structure(&mut self, operations: &[Operation<'_>]) -> Timestamp {
+        let txn = self.txn();
+        let bytes = Operations::encode(operations);
+        let operations = Operations::decode(&bytes).unwrap();
+        let request = self.send(&Request::Commit { txn, snapshot: None, seen: Timestamp::ZERO, operations });
+        let reply = self.one_reply(request);
+        let Reply::Committed(at) = Reply::decode(&reply).unwrap() else {
+            panic!("a split is refused: {:?}", Reply::decode(&reply))
+        };
+        assert!(at > self.highest);
+        self.highest = at;
+        at
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Begin => {
+                let questions = Questions::decode(&[]).unwrap();
+                let request = self.send(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
+                let reply = self.one_reply(request);
+                let Reply::Answers { snapshot, .. } = Reply::decode(&reply).unwrap() else { panic!() };
+                assert!(snapshot >= self.highest);
+                self.highest = snapshot;
+                self.snapshots.push(snapshot);
+                self.hold();
+            }
+            Step::Read { snapshot, key: number } => {
+                let Some(snapshot) = self.pick(*snapshot) else { return };
+                let key = key(*number);
+                let Some((node, _)) =
+                    self.reference.owner(if number % 2 == 0 { snapshot } else { Timestamp::MAX }, &key)
+                else {
+                    return;
+                };
+                let asked = Asked::Read { snapshot, node, key: key.clone() };
+                self.question(snapshot, &Question::Lookup { node, key: &key }, asked);
+            }
+            Step::Scan { snapshot, key: number, down, cells } => {
+                let Some(snapshot) = self.pick(*snapshot) else { return };
+                let Some((node, _)) = self.reference.owner(snapshot, &key(*number)) else { return };
+                let direction = if *down { Direction::Down } else { Direction::Up };
+                let scan = Scan {
+                    range: if number % 2 == 0 { KeyRange::all() } else { range(*number, 4) },
+                    direction,
+                    cells_max: *cells,
+                    bytes_max: u64::MAX,
+                    value_bytes_max: 100,
+                    near: None,
+                };
+                let asked = Asked::Scan { snapshot, node, scan: scan.clone() };
+                self.question(snapshot, &Question::Scan { node, scan }, asked);
+            }
+            Step::Commit { snapshot, writes, astray } => {
+                let snapshot = match snapshot {
+                    None => None,
+                    Some(which) => match self.pick(*which) {
+                        None => return,
+                        snapshot => snapshot,
+                    },
+                };
+                let writes = self.reference.address(writes, *astray);
+                let bytes = encode(&writes);
+                let operations = Operations::decode(&bytes).unwrap();
+                let txn = self.txn();
+                let request = Request::Commit { txn, snapshot, seen: Timestamp::ZERO, operations };
+                self.ask(&request, Asked::Commit { txn, snapshot, writes });
+            }
+            Step::Prepare { snapshot, writes } => self.prepare(*snapshot, writes),
+            Step::Decide { which, commit, late, recovery } => self.decide(*which, *commit, *late, *recovery),
+            Step::Split { key: number, right } => self.split(&key(*number), *right),
+            Step::End { snapshot } => {
+                if !self.snapshots.is_empty() {
+                    let which = *snapshot % self.snapshots.len();
+                    self.snapshots.remove(which);
+                    self.hold();
+                }
+            }
+            Step::Time { ms, jump } => {
+                self.now.uptime_ms += ms;
+                self.now.wall_ms = (self.now.wall_ms + ms).saturating_add_signed(*jump);
+                self.engine.tick(self.now, &mut self.effects);
+                // Nobody answers: those who wait go on waiting.
+                self.effects.asks.clear();
+                assert!(self.replies().is_empty());
+                let held = self.snapshots.iter().filter(|snapshot| **snapshot >= self.restarted_at).min();
+                let low = self.engine.oldest_snapshot();
+                assert!(held.is_none_or(|held| low <= *held), "{low} is above {held:?}, which is held");
+            }
+            Step::Checkpoint => self.take_checkpoint(),
+            Step::Again { which, several } => self.again(*which, *several),
+            Step::Unborn { several } => self.unborn(*several),
+            Step::Restart => self.restart(),
+        }
+    }
+
+    fn take_checkpoint(&mut self) {
+        let mut records = Vec::new();
+        let checkpoint = self.engine.checkpoint();
+        let written: Result<(), ()> = checkpoint.write(|record| {
+            records.push(record.to_vec());
+            Ok(())
+        });
+        written.unwrap();
+        self.checkpoint = (records, checkpoint.lsn() as usize);
+    }
+
+    fn restart(&mut self) {
+        let mut engine = Engine::new(settings());
+        let (records, lsn) = &self.checkpoint;
+        for record in records {
+            engine.replay(&Record::decode(record).unwrap());
+        }
+        engine.restored(*lsn as u64);
+        for record in &self.log[*lsn..] {
+            engine.replay(&Record::decode(record).unwrap());
+        }
+        engine.replayed();
+        assert_eq!(engine.lsn(), self.engine.lsn());
+        self.engine = engine;
+        self.parked.clear();
+        self.now.uptime_ms = 0;
+        self.restarted_at = self.engine.oldest_snapshot();
+        self.hold();
+    }
+
+    fn hold(&mut self) {
+        self.engine.hold(1, self.snapshots.iter().min().copied());
+    }
+
+    fn pick(&self, which: usize) -> Option<Timestamp> {
+        self.snapshots.get(which.checked_rem(self.snapshots.len())?).copied()
+    }
+
+    fn split(&mut self, key: &[u8], right: bool) {
+        let Some((old, fence)) = self.reference.owner(Timestamp::MAX, key) else { return };
+        if *fence.low == *key {
+            return;
+        }
+        let new = node(self.next_node);
+        self.next_node += 1;
+        let low = KeyRange { low: fence.low.clone(), high: Some(key.into()) };
+        let high = KeyRange { low: key.into(), high: fence.high.clone() };
+        let (stays, moves) = if right { (high, low) } else { (low, high) };
+        let operations = [
+            Operation { node: new, write: WriteOperation::Create(leaf(&moves)) },
+            Operation { node: old, write: WriteOperation::Move { range: moves.clone(), to: new } },
+            Operation { node: old, write: WriteOperation::Reshape(leaf(&stays)) },
+        ];
+        let at = self.structure(&operations);
+        self.reference.place(at, &[(&stays, old), (&moves, new)]);
+    }
+
+    /// Everybody goes; nothing is left that nobody sees.
+    pub(crate) fn end(&mut self) {
+        while !self.reference.prepared.is_empty() {
+            self.decide(0, self.reference.prepared.len().is_multiple_of(2), 1, false);
+        }
+        assert!(self.parked.is_empty());
+        self.snapshots.clear();
+        self.hold();
+        for _ in 0..10 {
+            self.step(&Step::Time { ms: 50, jump: 0 });
+            self.engine.audit().unwrap();
+        }
+        // All that was written is below the mark now.
+        assert!(self.engine.oldest_snapshot() >= self.reference.last_commit());
+        assert_eq!(self.engine.undecided().count(), 0);
+    }
+}

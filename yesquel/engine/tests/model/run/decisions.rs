@@ -1,0 +1,130 @@
+//! Transactions that another server takes part in, and those who ask how one
+//! has ended.
+
+use super::{OTHER, Run, US, answers::word};
+use crate::{
+    reference::{Effect, PreparedTxn, Verdict},
+    steps::{Do, encode},
+};
+use yesquel_engine::Ask;
+use yesquel_model::{Conflict, Refusal, Timestamp};
+use yesquel_wire::{Decision, Ended, Operations, Participants, Reply, Request, Vote};
+
+impl Run {
+    pub(super) fn prepare(&mut self, snapshot: usize, writes: &[Do]) {
+        let Some(snapshot) = self.pick(snapshot) else { return };
+        let writes = self.reference.address(writes, false);
+        let bytes = encode(&writes);
+        let operations = Operations::decode(&bytes).unwrap();
+        let participants = Participants::encode(&[US, OTHER]);
+        let participants = Participants::decode(&participants).unwrap();
+        let (txn, seen) = (self.txn(), Timestamp::ZERO);
+        let verdict = self.reference.judge(snapshot, &writes);
+        let too_old = snapshot < self.engine.oldest_snapshot();
+        let request =
+            self.send(&Request::Prepare { txn, snapshot: Some(snapshot), seen, participants, operations });
+        let reply = self.one_reply(request);
+        match (Reply::decode(&reply).unwrap(), verdict) {
+            (Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }, _) => assert!(too_old),
+            (Reply::Voted(at), Verdict::Commits) => {
+                assert!(!too_old && at > self.highest);
+                self.highest = at;
+                let effects = Effect::of_all(&writes);
+                self.reference.prepared.push(PreparedTxn { txn, at, effects });
+            }
+            (
+                Reply::Refused { refusal: Refusal::Conflict(Conflict::Prepared { by, .. }), .. },
+                Verdict::Waits(waits),
+            ) => {
+                assert!(waits.contains(&by));
+            }
+            (Reply::Refused { operation, refusal }, Verdict::Refused(number, why)) => {
+                assert_eq!((operation, word(&refusal)), (Some(number), why));
+            }
+            (reply, verdict) => panic!("{writes:?}: {reply:?}, but should {verdict:?}"),
+        }
+    }
+
+    pub(super) fn decide(&mut self, which: usize, commit: bool, late: u64, recovery: bool) {
+        if self.reference.prepared.is_empty() {
+            return;
+        }
+        let PreparedTxn { txn, at, effects } =
+            self.reference.prepared.remove(which % self.reference.prepared.len());
+        // The other server's vote may be for later.
+        let at = Timestamp(at.0 + late);
+        if recovery {
+            self.engine.recover(self.now, txn, &mut self.effects);
+            let ask = Ask { server: OTHER, txn };
+            assert_eq!(self.effects.asks, [ask]);
+            self.effects.asks.clear();
+            let vote = if commit { Vote::Yes { at, participants: Participants::NONE } } else { Vote::No };
+            self.engine.learn(self.now, ask, &vote, &mut self.effects);
+        } else {
+            let decision = if commit { Decision::Commit(at) } else { Decision::Abort };
+            let request = self.send(&Request::Decide { txn, decision });
+            let reply = self.effects.replies.iter().position(|reply| reply.asker.request == request).unwrap();
+            self.effects.replies.remove(reply);
+        }
+        self.ended[1].push((txn, if commit { Decision::Commit(at) } else { Decision::Abort }));
+        if commit {
+            self.highest = self.highest.max(at);
+            self.reference.commit(at, effects);
+        }
+        self.unpark(txn);
+    }
+
+    /// Sends nothing that writes, as one who has lost the answer may.
+    fn reply_to(&mut self, request: &Request<'_>) -> Vec<u8> {
+        let number = self.send(request);
+        self.one_reply(number)
+    }
+
+    pub(super) fn again(&mut self, which: usize, several: bool) {
+        let ended = &self.ended[usize::from(several)];
+        let Some((txn, decision)) = which.checked_rem(ended.len()).map(|which| ended[which]) else { return };
+        let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
+        let (question, again) = if several {
+            let participants = Participants::NONE;
+            let prepare = Request::Prepare { txn, snapshot: None, seen, participants, operations };
+            (Request::Resolve { txn }, prepare)
+        } else {
+            (Request::Outcome { txn }, Request::Commit { txn, snapshot: None, seen, operations })
+        };
+        let reply = self.reply_to(&question);
+        let expected = if several {
+            Reply::Vote(Vote::Decided(decision))
+        } else {
+            Reply::Ended(Ended::Decided(decision))
+        };
+        assert_eq!(Reply::decode(&reply).unwrap(), expected);
+        let reply = self.reply_to(&again);
+        let reply = Reply::decode(&reply).unwrap();
+        match decision {
+            Decision::Commit(at) => {
+                assert!([Reply::Committed(at), Reply::Voted(at)].contains(&reply), "{reply:?}")
+            }
+            Decision::Abort => assert!(given_up(&reply), "{reply:?}"),
+        }
+    }
+
+    pub(super) fn unborn(&mut self, several: bool) {
+        let txn = self.txn();
+        let question = if several { Request::Resolve { txn } } else { Request::Outcome { txn } };
+        let reply = self.reply_to(&question);
+        let no = [Reply::Vote(Vote::No), Reply::Ended(Ended::Decided(Decision::Abort))];
+        assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
+        let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
+        let request = if several {
+            Request::Prepare { txn, snapshot: None, seen, participants, operations }
+        } else {
+            Request::Commit { txn, snapshot: None, seen, operations }
+        };
+        let reply = self.reply_to(&request);
+        assert!(given_up(&Reply::decode(&reply).unwrap()));
+    }
+}
+
+fn given_up(reply: &Reply<'_>) -> bool {
+    matches!(reply, Reply::Refused { refusal: Refusal::GivenUp(_), .. })
+}
