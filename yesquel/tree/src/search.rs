@@ -113,7 +113,7 @@ impl<T: Transport> Trees<T> {
                     (node, _) =
                         child.ok_or(TreeError::Damaged(root.tree, "an inner node has no child for a key"))?;
                 }
-                Fetched::Moved(Some(to)) => {
+                Fetched::Moved(Some(to)) if node != root => {
                     self.moved(&path, node, &to);
                     node = to.to;
                 }

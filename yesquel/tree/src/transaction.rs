@@ -109,7 +109,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
             match reading.answers().and_then(|answers| answers.iter().next()) {
                 Some(Answer::Absent) => return Ok(None),
                 Some(Answer::Value(value)) => return Ok(Some(value.into())),
-                Some(Answer::Moved(Some(to))) if to.to != node => {
+                // From a root that is no leaf any more one does not go on, for
+                // nobody would ever learn what the tree looks like.
+                Some(Answer::Moved(Some(to))) if to.to != node && node != tree.root => {
                     self.trees.moved(&guess.path, node, &to);
                     node = to.to;
                 }

@@ -125,6 +125,22 @@ fn everyday_things_take_the_round_trips_that_the_design_allows() {
 }
 
 #[test]
+fn a_client_that_only_reads_learns_the_tree_once() {
+    let mut place = Place::new(Settings::default());
+    drop(place.load(2_000));
+    let (client, tree) = (place.client(), place.tree);
+    let read = |number| {
+        requests(&client, || assert!(block_on(client.begin().get(tree, &key(number))).unwrap().is_some()))
+    };
+    // The root is no leaf, is fetched, and then the leaf.
+    assert_eq!(read(0), 3);
+    for number in (0..2_000).step_by(7) {
+        assert_eq!(read(number), 1, "{number}");
+    }
+    assert_eq!(client.counters().counts().root_fetches, 1);
+}
+
+#[test]
 fn a_root_is_hardly_ever_fetched() {
     let settings = Settings { node_cells_max: 32, ..Settings::default() };
     let mut place = Place::new(settings);

@@ -1,0 +1,83 @@
+//! A client of Redis that does no more than it must: one connection, blocking,
+//! requests put together by hand.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
+
+pub(crate) struct Redis {
+    reader: BufReader<TcpStream>,
+    request: Vec<u8>,
+    value: Vec<u8>,
+}
+
+fn command(request: &mut Vec<u8>, parts: &[&[u8]]) {
+    request.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
+    for part in parts {
+        request.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        request.extend_from_slice(part);
+        request.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Redis {
+    pub(crate) fn connect(address: &str) -> io::Result<Redis> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Redis { reader: BufReader::new(stream), request: Vec::new(), value: Vec::new() })
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        self.reader.get_mut().write_all(&self.request)?;
+        self.request.clear();
+        Ok(())
+    }
+
+    /// Reads one reply; whether it has a value.
+    fn reply(&mut self) -> io::Result<bool> {
+        let mut line = Vec::with_capacity(32);
+        self.reader.read_until(b'\n', &mut line)?;
+        match line.first() {
+            Some(b'+' | b':') => Ok(true),
+            Some(b'$') => {
+                let length: i64 = std::str::from_utf8(&line[1..])
+                    .ok()
+                    .and_then(|text| text.trim_end().parse().ok())
+                    .ok_or_else(|| io::Error::other("no length"))?;
+                if length < 0 {
+                    return Ok(false);
+                }
+                self.value.resize(length as usize + 2, 0);
+                self.reader.read_exact(&mut self.value)?;
+                Ok(true)
+            }
+            _ => Err(io::Error::other(String::from_utf8_lossy(&line).into_owned())),
+        }
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> io::Result<bool> {
+        command(&mut self.request, &[b"GET", key]);
+        self.send()?;
+        self.reply()
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        command(&mut self.request, &[b"SET", key, value]);
+        self.send()?;
+        self.reply().map(drop)
+    }
+
+    /// Many reads in one go.
+    pub(crate) fn get_all(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
+        for key in keys {
+            command(&mut self.request, &[b"GET", key]);
+        }
+        self.send()?;
+        let mut found = 0;
+        for _ in keys {
+            found += usize::from(self.reply()?);
+        }
+        Ok(found)
+    }
+}
