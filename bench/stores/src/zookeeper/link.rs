@@ -85,9 +85,9 @@ fn reason(settings: &Settings, error: &Error) -> String {
         (Error::NoHosts, _) if settings.tls.is_none() => "no server took the session. Do they run, as parts of a \
             quorum, on a port without TLS (or zookeeper.tls=true), for so many clients (maxClientCnxns)?"
             .to_owned(),
-        (Error::NoHosts, _) => "no server took the session. Do they run, do they talk TLS on this port (secureClientPort), do they \
-            want a certificate (zookeeper.tls_certificate), and do they take so many clients from one host \
-            (maxClientCnxns)?"
+        (Error::NoHosts, _) => "no server took the session. Do they run, do they talk TLS on this port \
+            (secureClientPort), do they want a certificate (zookeeper.tls_certificate), and do they take so many \
+            clients from one host (maxClientCnxns)?"
             .to_owned(),
         _ => error.to_string(),
     }
