@@ -36,9 +36,6 @@ pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
-#[cfg(feature = "tls")]
-#[allow(dead_code, reason = "each store uses some of it, and a build may have any of them")]
-mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

@@ -1,9 +1,9 @@
 //! Encrypted connections.
 
 use super::{CA, CERTIFICATE, SSL, TLS_KEY, VERIFY};
-use crate::tls::{self, Demand};
 use rustls::ClientConfig;
 use serval_model::properties::Reader;
+use serval_tls::Demand;
 use std::sync::Arc;
 
 /// The settings, if connections are to be encrypted; faults go to the reader.
@@ -15,8 +15,8 @@ pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfi
         _ => Demand::Signer,
     };
     let (ca, certificate, key) = (reader.path(&CA), reader.path(&CERTIFICATE), reader.path(&TLS_KEY));
-    let roots = tls::roots(ca.as_deref()).map_err(|problem| reader.fault(&CA, problem));
-    let identity = tls::identity(reader, (&CERTIFICATE, certificate), (&TLS_KEY, key));
+    let roots = serval_tls::roots(ca.as_deref()).map_err(|problem| reader.fault(&CA, problem));
+    let identity = serval_tls::identity(reader, (&CERTIFICATE, certificate), (&TLS_KEY, key));
     if !wanted {
         for property in [&CA, &CERTIFICATE, &TLS_KEY, &VERIFY] {
             if reader.given(property)
@@ -28,7 +28,7 @@ pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfi
         }
         return None;
     }
-    match tls::config(roots.ok()?, demand, identity.map(|(_, _, identity)| identity)) {
+    match serval_tls::config(roots.ok()?, demand, identity.map(|(_, _, identity)| identity)) {
         Ok(config) => Some(Arc::new(config)),
         Err(problem) => {
             reader.fault(&SSL, problem);

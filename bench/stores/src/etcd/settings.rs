@@ -1,7 +1,7 @@
 //! The properties of the etcd store.
 
-use crate::tls::{self, Demand};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
+use serval_tls::{Demand, Verifier};
 use std::{net::Ipv6Addr, sync::Arc, time::Duration};
 use tonic::transport::{ClientTlsConfig, Identity};
 
@@ -123,7 +123,7 @@ pub(super) struct Settings {
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) config: ClientTlsConfig,
-    pub(super) verifier: Arc<tls::Verifier>,
+    pub(super) verifier: Arc<Verifier>,
 }
 
 impl Settings {
@@ -219,11 +219,11 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
     if accept_any && reader.given(&TLS_ROOTS) {
         reader.fault(&TLS_ACCEPT_ANY, "makes etcd.tls.roots pointless: leave out one of them");
     }
-    let roots =
-        tls::roots(reader.path(&TLS_ROOTS).as_deref()).map_err(|problem| reader.fault(&TLS_ROOTS, problem));
+    let roots = serval_tls::roots(reader.path(&TLS_ROOTS).as_deref())
+        .map_err(|problem| reader.fault(&TLS_ROOTS, problem));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
     let files = (reader.path(&TLS_CERTIFICATE), reader.path(&TLS_KEY));
-    let identity = tls::identity(reader, (&TLS_CERTIFICATE, files.0), (&TLS_KEY, files.1));
+    let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, files.0), (&TLS_KEY, files.1));
     if !wanted {
         return None;
     }
@@ -239,7 +239,7 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
         let pem = Identity::from_pem(std::fs::read(certificate).ok()?, std::fs::read(key).ok()?);
         config = config.identity(pem);
     }
-    match tls::verifier(roots.ok()?, demand) {
+    match serval_tls::verifier(roots.ok()?, demand) {
         Ok(verifier) => Some(Tls { config, verifier }),
         Err(problem) => {
             reader.fault(&TLS_ROOTS, problem);

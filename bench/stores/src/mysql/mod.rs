@@ -17,7 +17,7 @@
 mod client;
 mod link;
 
-use crate::{StoreInfo, jdbc, optional, tls};
+use crate::{StoreInfo, jdbc, optional};
 use client::MysqlClient;
 use link::{Link, Server};
 use mysql_async::{ClientIdentity, OptsBuilder, SslOpts, prelude::Queryable};
@@ -220,7 +220,7 @@ impl Mysql {
         let mode = reader.choice(&SSL_MODE);
         let roots = reader.path(&SSL_ROOT_CERTIFICATE);
         let files = (reader.path(&SSL_CERTIFICATE), reader.path(&SSL_KEY));
-        let identity = tls::identity(&mut reader, (&SSL_CERTIFICATE, files.0), (&SSL_KEY, files.1));
+        let identity = serval_tls::identity(&mut reader, (&SSL_CERTIFICATE, files.0), (&SSL_KEY, files.1));
         let identity = identity.map(|(chain, key, _)| ClientIdentity::new(chain.into(), key.into()));
         let (mut servers, mut unread) = (Vec::new(), Vec::new());
         let (mut verified, mut encrypted) = (false, false);
@@ -260,7 +260,7 @@ impl Mysql {
                 reader.fault(&SSL_ROOT_CERTIFICATE, "has a use with mysql.sslmode=verify-full only");
             }
             Some(path) => {
-                if let Err(problem) = tls::certificates(path) {
+                if let Err(problem) = serval_tls::certificates(path) {
                     reader.fault(&SSL_ROOT_CERTIFICATE, problem);
                 }
             }

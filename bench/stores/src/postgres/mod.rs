@@ -18,10 +18,7 @@ mod client;
 mod link;
 mod sql;
 
-use crate::{
-    StoreInfo, jdbc, optional,
-    tls::{self, Demand},
-};
+use crate::{StoreInfo, jdbc, optional};
 use client::PostgresClient;
 use link::{Link, Server};
 use rustls::ClientConfig;
@@ -29,6 +26,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
+use serval_tls::{Demand, Identity};
 use std::{
     cell::Cell,
     path::{Path, PathBuf},
@@ -310,7 +308,7 @@ impl Postgres {
         if mode == "disable" && certificate.is_some() {
             reader.fault(&SSL_CERTIFICATE, "has no use with postgres.sslmode=disable");
         }
-        let identity = tls::identity(&mut reader, (&SSL_CERTIFICATE, certificate), (&SSL_KEY, key));
+        let identity = serval_tls::identity(&mut reader, (&SSL_CERTIFICATE, certificate), (&SSL_KEY, key));
         let identity = identity.map(|(_, _, identity)| identity);
         let tls = match (mode, roots) {
             ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full, identity),
@@ -493,7 +491,7 @@ pub struct Local {
 fn tls_config(
     signers: Option<&Path>,
     demand: Demand,
-    identity: Option<tls::Identity>,
+    identity: Option<Identity>,
 ) -> Result<ClientConfig, String> {
-    tls::config(tls::roots(signers)?, demand, identity)
+    serval_tls::config(serval_tls::roots(signers)?, demand, identity)
 }

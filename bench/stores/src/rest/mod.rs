@@ -23,10 +23,7 @@ mod target;
 
 pub use client::RestClient;
 
-use crate::{
-    StoreInfo, optional,
-    tls::{self, Demand},
-};
+use crate::{StoreInfo, optional};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use link::Connector;
@@ -35,6 +32,7 @@ use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
+use serval_tls::Demand;
 use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -397,10 +395,10 @@ fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
     if accept_any && roots.is_some() {
         reader.fault(&TLS_ACCEPT_ANY, "makes rest.tls.roots pointless: leave out one of them");
     }
-    let roots = noted(reader, &TLS_ROOTS, tls::roots(roots.as_deref()));
-    let identity = tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
+    let roots = noted(reader, &TLS_ROOTS, serval_tls::roots(roots.as_deref()));
+    let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
-    let config = tls::config(roots?, demand, identity.map(|(_, _, identity)| identity));
+    let config = serval_tls::config(roots?, demand, identity.map(|(_, _, identity)| identity));
     noted(reader, &TLS_CERTIFICATE, config)
 }
 

@@ -333,16 +333,13 @@ impl Client for ZookeeperClient {
 
     async fn close(&mut self) -> Outcome {
         let Some(session) = self.link.session.take() else { return Outcome::OK };
-        match link::close(&self.link.settings, session).await {
-            true => Outcome::OK,
-            false => {
-                let limit = self.link.settings.connect_timeout;
-                let words = format!(
-                    "the session's end was not answered within {limit:?} (zookeeper.connect_timeout)"
-                );
-                Outcome::failed(Status::ServiceUnavailable, words)
-            }
+        if link::close(&self.link.settings, session).await {
+            return Outcome::OK;
         }
+        let limit = self.link.settings.connect_timeout;
+        let words =
+            format!("the session's end was not answered within {limit:?} (zookeeper.connect_timeout)");
+        Outcome::failed(Status::ServiceUnavailable, words)
     }
 }
 

@@ -2,9 +2,9 @@
 //! be had.
 
 use super::settings::{Login, Settings};
-use crate::tls::{self, Demand};
 use rustls::{ClientConnection, pki_types::ServerName};
 use serval_model::{Purpose, StoreError};
+use serval_tls::Demand;
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -85,9 +85,9 @@ fn reason(settings: &Settings, error: &Error) -> String {
         (Error::NoHosts, _) if settings.tls.is_none() => "no server took the session. Do they run, as parts of a \
             quorum, on a port without TLS (or zookeeper.tls=true), for so many clients (maxClientCnxns)?"
             .to_owned(),
-        (Error::NoHosts, _) => "no server took the session. Do they run, do they talk TLS on this port (secureClientPort), do they \
-            want a certificate (zookeeper.tls_certificate), and do they take so many clients from one host \
-            (maxClientCnxns)?"
+        (Error::NoHosts, _) => "no server took the session. Do they run, do they talk TLS on this port \
+            (secureClientPort), do they want a certificate (zookeeper.tls_certificate), and do they take so many \
+            clients from one host (maxClientCnxns)?"
             .to_owned(),
         _ => error.to_string(),
     }
@@ -120,7 +120,7 @@ async fn greet(settings: &Settings, host: &str, port: u16) -> Result<(), String>
     let mut stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     let Some(options) = &settings.tls else { return Ok(()) };
     let identity = options.identity.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
-    let config = tls::config(options.roots.clone(), Demand::Full, identity)?;
+    let config = serval_tls::config(options.roots.clone(), Demand::Full, identity)?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
     shake_hands(&mut tls, &mut stream).await.map_err(|error| error.to_string())

@@ -1,11 +1,11 @@
 //! What can be set, and what comes of it.
 
-use crate::tls;
 use rustls::RootCertStore;
 use serval_model::{
     StoreError,
     properties::{Faults, Kind, Properties, Property, Reader},
 };
+use serval_tls::Identity;
 use std::{fs, path::Path, time::Duration};
 use zookeeper_client::{Acls, SaslOptions, TlsOptions};
 
@@ -158,7 +158,7 @@ pub(super) struct Tls {
     pub(super) options: TlsOptions,
     /// The same for us, who say what is wrong where the driver does not.
     pub(super) roots: RootCertStore,
-    pub(super) identity: Option<tls::Identity>,
+    pub(super) identity: Option<Identity>,
 }
 
 impl Settings {
@@ -284,7 +284,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         }
         return None;
     }
-    let ours = tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
+    let ours = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let Some(ca) = ca else {
         reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver trusts nobody by itself");
         return None;
@@ -292,7 +292,8 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
     // The driver takes the process's provider, which must be one only; if there
     // is one already, that is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let trusted = || Ok((tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
+    let trusted =
+        || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
     let (roots, options) = trusted().map_err(|problem: String| reader.fault(&TLS_CA, problem)).ok()?;
     let Some((certificate, key, identity)) = ours else {
         return Some(Tls { options, roots, identity: None });

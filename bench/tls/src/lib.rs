@@ -1,4 +1,7 @@
 //! Encrypted connections of the drivers that take a rustls configuration.
+//!
+//! A crate and not a module of `serval-stores`: each store uses another part
+//! of it, and a build may have any of them.
 
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -18,7 +21,7 @@ use std::{
 
 /// What is asked of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub enum Demand {
     /// That a signer we trust signed it and that it names the address.
     Full,
     /// That a signer we trust signed it, whatever it names.
@@ -28,10 +31,10 @@ pub(crate) enum Demand {
 }
 
 /// A chain of certificates and the key of the first.
-pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The signers in a PEM file; without one, those that browsers trust.
-pub(crate) fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
+pub fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match path {
         Some(path) => {
@@ -45,12 +48,12 @@ pub(crate) fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
 }
 
 /// The private key in a PEM file.
-pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The certificates in a PEM file, of which there must be one.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| format!("{}: {error}", path.display()))?;
     if found.is_empty() {
@@ -62,7 +65,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// The files of a client's certificate and its key, if they are named, and
 /// what they hold. They are looked at here, so that what is wrong with them is
 /// told with their properties and not by the first connection.
-pub(crate) fn identity(
+pub fn identity(
     reader: &mut Reader<'_>,
     (certificate, certificate_file): (&'static Property, Option<PathBuf>),
     (key, key_file): (&'static Property, Option<PathBuf>),
@@ -83,7 +86,7 @@ pub(crate) fn identity(
 }
 
 /// What a driver is to be handed.
-pub(crate) fn config(
+pub fn config(
     roots: RootCertStore,
     demand: Demand,
     identity: Option<Identity>,
@@ -101,7 +104,7 @@ pub(crate) fn config(
 
 /// What judges servers' certificates, for drivers that make the rest of the
 /// configuration themselves.
-pub(crate) fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, String> {
+pub fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verifier>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
     let signed = signed.map_err(|error| error.to_string())?;
@@ -110,7 +113,7 @@ pub(crate) fn verifier(roots: RootCertStore, demand: Demand) -> Result<Arc<Verif
 
 /// Asks of a certificate what is demanded.
 #[derive(Debug)]
-pub(crate) struct Verifier {
+pub struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
     demand: Demand,
     provider: Arc<CryptoProvider>,
