@@ -205,7 +205,7 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
     let step = (plan.rate > 0.0).then(|| Duration::from_secs_f64(f64::from(plan.threads) / plan.rate));
     let mut next = Instant::now() + step.unwrap_or_default() * thread / plan.threads;
     let mut counts = false;
-    while !ended.load(Relaxed) && !(plan.workload == Workload::Load && LAST.load(Relaxed) >= plan.keys) {
+    while !(ended.load(Relaxed) || plan.workload == Workload::Load && LAST.load(Relaxed) >= plan.keys) {
         let from = match step {
             // Of when it should have begun: what waits behind a slow one has waited.
             Some(step) => {

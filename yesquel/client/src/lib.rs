@@ -17,7 +17,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 use thiserror::Error;
-use yesquel_model::{NodeId, Refusal, ServerId, Timestamp};
+use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{Holdings, Lost, Transport};
 use yesquel_wire::{Answers, Malformed, Question, Questions, Reply, Request, Writer};
 
@@ -102,6 +102,17 @@ impl<T: Transport> Client<T> {
                 *snapshot = Some(at);
                 Ok(Reading { bytes })
             }
+            Reply::Refused { refusal, .. } => Err(refusal.into()),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// What a server tells of itself, or of one tree, as JSON of what is in
+    /// [`yesquel_wire::status`].
+    pub async fn inspect(&self, server: ServerId, tree: Option<TreeId>) -> Result<Vec<u8>, Error> {
+        let bytes = self.call(server, &Request::Inspect { tree }).await?;
+        match Reply::decode(&bytes)? {
+            Reply::Report(json) => Ok(json.to_vec()),
             Reply::Refused { refusal, .. } => Err(refusal.into()),
             _ => Err(Error::Unfit),
         }

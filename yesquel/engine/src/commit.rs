@@ -118,6 +118,8 @@ impl Engine {
         self.under_ceiling(at, effects);
         self.log(&Record::Commit { txn, at, operations: *operations }, effects);
         self.do_commit(now.uptime_ms, txn, at, operations);
+        self.counts.commits += 1;
+        self.touch(operations);
         Ok(at)
     }
 
@@ -179,7 +181,22 @@ impl Engine {
         let record = Record::Prepare { txn, at, participants: *participants, operations: *operations };
         self.log(&record, effects);
         self.do_prepare(txn, at, participants, operations);
+        self.counts.prepares += 1;
+        self.touch(operations);
         Ok(at)
+    }
+
+    /// Counts an access for each operation.
+    fn touch(&mut self, operations: &Operations<'_>) {
+        let load_max = self.settings.load_max();
+        for Operation { node: id, write } in operations.iter() {
+            let Some(node) = self.store.get(id) else { continue };
+            if node.load.touch(self.samples.second) > load_max
+                && let Some(key) = write.key()
+            {
+                self.samples.note(id, key);
+            }
+        }
     }
 
     pub(crate) fn do_prepare(

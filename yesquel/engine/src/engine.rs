@@ -3,6 +3,7 @@
 use crate::{
     answer,
     commit::Known,
+    load::Samples,
     node::Undecided,
     record::Record,
     snapshots::Snapshots,
@@ -10,7 +11,7 @@ use crate::{
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{Malformed, Participants, Questions, Reply, Request, Vote};
 
 /// How far the ceiling of timestamps is put above the clock, and how near the
@@ -50,6 +51,15 @@ pub struct Settings {
     pub node_cells_max: usize,
     /// Bytes of a node's cells beyond which it is to be split.
     pub node_bytes_max: usize,
+    /// Accesses of a node in a second beyond which it is to be split; zero:
+    /// never.
+    pub node_load_max: u64,
+}
+
+impl Settings {
+    pub(crate) fn load_max(&self) -> u64 {
+        if self.node_load_max == 0 { u64::MAX } else { self.node_load_max }
+    }
 }
 
 impl Default for Settings {
@@ -63,6 +73,7 @@ impl Default for Settings {
             memory_bytes_max: usize::MAX,
             node_cells_max: 128,
             node_bytes_max: 64 << 10,
+            node_load_max: 10_000,
         }
     }
 }
@@ -184,6 +195,21 @@ pub struct Engine {
     pub(crate) lsn: u64,
     /// For cells of an answer.
     pub(crate) cells: Vec<u8>,
+    pub(crate) samples: Samples,
+    /// Nodes that are asked for too often, and where to split them.
+    hot: Vec<(NodeId, Key)>,
+    pub(crate) counts: Counts,
+}
+
+/// What was asked so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: u64,
+    pub(crate) questions: u64,
+    pub(crate) commits: u64,
+    pub(crate) prepares: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) moved: u64,
 }
 
 impl Engine {
@@ -204,6 +230,9 @@ impl Engine {
             counters: FxHashMap::default(),
             lsn: 0,
             cells: Vec::new(),
+            samples: Samples::default(),
+            hot: Vec::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -247,6 +276,11 @@ impl Engine {
                 self.waiting.entry(txn).or_default().push(waiting);
             }
             Err(Stop::Refuse(operation, refusal)) => {
+                match refusal {
+                    Refusal::Conflict(_) => self.counts.conflicts += 1,
+                    Refusal::Moved(_) => self.counts.moved += 1,
+                    _ => {}
+                }
                 effects.bytes.truncate(start);
                 Reply::Refused { operation, refusal }.write(&mut effects.bytes);
                 // A refusal tells what it has seen, too.
@@ -303,6 +337,8 @@ impl Engine {
                 Reply::Done
             }
             Request::Outcome { txn } => Reply::Ended(self.outcome(now, txn)),
+            // Whoever runs the engine knows more.
+            Request::Inspect { .. } => Reply::Report(b"{}"),
             Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)),
         };
         reply.write(&mut effects.bytes);
@@ -356,6 +392,9 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
         let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
+        let (samples, load_max) = (&mut self.samples, self.settings.load_max());
+        self.counts.reads += 1;
+        self.counts.questions += questions.len() as u64;
         let mut undecided = None;
         Reply::write_answers(&mut effects.bytes, snapshot, |mut writer| {
             for question in questions.iter() {
@@ -373,6 +412,9 @@ impl Engine {
                     }
                 };
                 needs_lsn = needs_lsn.max(node.changed_at_lsn);
+                if node.load.touch(samples.second) > load_max {
+                    samples.note(node.id, question.key());
+                }
                 if let Err(Undecided(txn)) = answer::write(node, snapshot, &question, cells, &mut writer) {
                     undecided = Some(txn);
                     return;
@@ -446,6 +488,13 @@ impl Engine {
             self.snapshots.cancel_held();
         }
         self.snapshots.tick(now.uptime_ms, last);
+        let second = (now.uptime_ms / 1_000) as u16;
+        if second != self.samples.second {
+            self.samples.second = second;
+            let store = &self.store;
+            let fence = |node| store.get(node)?.shape().map(|shape| shape.fence.clone());
+            self.hot.extend(self.samples.take(fence));
+        }
         self.store.collect(self.snapshots.low(), last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
@@ -464,15 +513,31 @@ impl Engine {
         }
     }
 
+    /// Requests that wait for a transaction's end.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.values().map(Vec::len).sum()
+    }
+
     /// Nodes that have grown too large since this was asked last, for whoever
     /// splits them.
     pub fn take_full(&mut self) -> Vec<NodeId> {
         self.store.take_full()
     }
 
-    /// Whether there are such nodes.
-    pub fn has_full(&self) -> bool {
-        self.store.has_full()
+    /// Nodes that are asked for too often, and where to split them.
+    pub fn take_hot(&mut self) -> Vec<(NodeId, Key)> {
+        std::mem::take(&mut self.hot)
+    }
+
+    /// Leaves in which nothing is left since this was asked last, for whoever
+    /// takes them away.
+    pub fn take_empty(&mut self) -> Vec<NodeId> {
+        self.store.take_empty()
+    }
+
+    /// Whether there are any of these.
+    pub fn has_work(&self) -> bool {
+        self.store.has_full() || self.store.has_empty() || !self.hot.is_empty()
     }
 
     /// The highest timestamp that it has given or seen.

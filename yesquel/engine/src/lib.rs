@@ -10,11 +10,13 @@ mod cell;
 mod checkpoint;
 mod commit;
 mod engine;
+mod load;
 mod node;
 mod record;
 mod replay;
 mod snapshots;
 mod store;
+mod survey;
 mod transaction;
 
 pub use checkpoint::Checkpoint;

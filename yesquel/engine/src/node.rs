@@ -2,9 +2,10 @@
 //! transaction, and how operations change it.
 
 use crate::cell::{Cell, prefix_of};
+use crate::load::Load;
 use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
-use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, Timestamp, TxnId};
+use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId};
 use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
 
 /// An attribute, or that there was one.
@@ -177,6 +178,10 @@ pub(crate) struct Node {
     /// Where its cells have gone, the last first: a help for those who come
     /// by an old map, and no more than that.
     moves: VecDeque<(KeyRange, NodeId)>,
+    /// How often it is asked for.
+    pub(crate) load: Load,
+    /// Whether it was told that it is empty.
+    pub(crate) told_empty: bool,
 }
 
 /// Moves that a node remembers.
@@ -197,6 +202,8 @@ impl Node {
             queued: false,
             told_full: false,
             moves: VecDeque::new(),
+            load: Load::default(),
+            told_empty: false,
         }
     }
 
@@ -223,6 +230,18 @@ impl Node {
     /// Where a key has gone, if that is remembered.
     pub(crate) fn moved_to(&self, key: &[u8]) -> Option<(&KeyRange, NodeId)> {
         self.moves.iter().find(|(range, _)| range.contains(key)).map(|(range, to)| (range, *to))
+    }
+
+    /// Whether nothing is left in it, so that it may go: a leaf that is no
+    /// root.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_leaf = self.shape().is_some_and(|shape| shape.kind == NodeKind::Leaf);
+        is_leaf && self.id.local != LocalId::ROOT && self.cells.is_empty() && self.prepared.is_empty()
+    }
+
+    /// Cells that are not deleted, and the bytes of their keys and values.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.live.cells, self.live.bytes)
     }
 
     /// Whether it is to be split: it has too many cells, or several that are
@@ -477,6 +496,8 @@ impl Node {
     pub(crate) fn move_to(&mut self, at: Timestamp, range: &KeyRange, to: &mut Node) {
         self.moves.truncate(MOVES_MAX - 1);
         self.moves.push_front((range.clone(), to.id));
+        // What comes back has not gone.
+        to.moves.retain(|(gone, _)| !gone.meets(range));
         let covered = self.covered(range);
         for position in covered {
             let moved = self.cells[position].clone();
@@ -484,8 +505,13 @@ impl Node {
             to.live.add(&moved);
             match to.find(moved.key()) {
                 Err(position) => to.cells.insert(position, moved),
-                // Its fence has only just become the cell's: there is none.
-                Ok(position) => to.cells[position] = moved,
+                // It went from there once, and left what snapshots of before saw,
+                // which is in what comes back too.
+                Ok(position) => {
+                    let old = std::mem::replace(&mut to.cells[position], moved);
+                    to.memory -= old.memory();
+                    to.live.take(&old);
+                }
             }
             if self.cells[position].newest().is_some() {
                 self.write(position, at, None);

@@ -37,6 +37,11 @@ impl Snapshots {
         self.held.values().min().copied()
     }
 
+    /// Connections that hold one.
+    pub(crate) fn holders(&self) -> usize {
+        self.held.len()
+    }
+
     /// The oldest that this connection holds from now on.
     pub(crate) fn hold(&mut self, connection: u64, oldest: Option<Timestamp>) {
         match oldest {

@@ -29,6 +29,8 @@ pub(crate) struct Store {
     garbage: VecDeque<(Timestamp, NodeId)>,
     /// Nodes that want to be split.
     full: Vec<NodeId>,
+    /// Nodes in which nothing is left.
+    empty: Vec<NodeId>,
     /// Trees that are dropped or about to be, as long as there are nodes of
     /// them.
     ending: FxHashMap<TreeId, TreeEnd>,
@@ -125,7 +127,8 @@ impl Store {
         self.slots.iter().flatten().filter(is_there).cloned().collect()
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Node> {
+    /// All nodes, those of dropped trees among them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         self.slots.iter().flatten().map(|node| &**node)
     }
 
@@ -264,12 +267,19 @@ impl Store {
                 node.queued = false;
                 let left = node.collect(low);
                 node.queued = left && node.has_garbage();
-                (left, node.queued)
+                let is_empty = left && !node.told_empty && node.is_empty();
+                node.told_empty |= is_empty;
+                (left, node.queued, is_empty)
             });
-            match left {
-                Some((false, _)) => self.remove(id),
-                Some((true, true)) => self.garbage.push_back((now, id)),
-                _ => {}
+            let Some((left, queued, is_empty)) = left else { continue };
+            if !left {
+                self.remove(id);
+            }
+            if queued {
+                self.garbage.push_back((now, id));
+            }
+            if is_empty {
+                self.empty.push(id);
             }
         }
     }
@@ -284,6 +294,23 @@ impl Store {
         let mut full = std::mem::take(&mut self.full);
         full.retain(|id| self.change(*id, |node| node.told_full = false).is_some());
         full
+    }
+
+    /// Whether there are nodes in which nothing is left.
+    pub(crate) fn has_empty(&self) -> bool {
+        !self.empty.is_empty()
+    }
+
+    /// Nodes in which nothing is left since this was asked last.
+    pub(crate) fn take_empty(&mut self) -> Vec<NodeId> {
+        let mut empty = std::mem::take(&mut self.empty);
+        empty.retain(|id| {
+            self.change(*id, |node| {
+                node.told_empty = false;
+                node.is_empty()
+            }) == Some(true)
+        });
+        empty
     }
 
     /// Says what is wrong.

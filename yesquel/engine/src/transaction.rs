@@ -214,6 +214,11 @@ impl Ends {
         client.given_up.retain(|given_up| *given_up > number);
     }
 
+    /// Clients whose commits are remembered.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
     /// Forgets clients that were not heard of for so long.
     pub(crate) fn expire(&mut self, before_ms: u64) {
         self.clients.retain(|_, client| client.heard_ms >= before_ms);

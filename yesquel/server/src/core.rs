@@ -1,21 +1,27 @@
 //! The engine, its log and its time, for callers on any thread.
 
 use crate::{
-    DataFolder, FolderError, Time,
+    DataFolder, FolderError, SocketCounters, Time,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
 };
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_log::{checkpoint, disk::Folder, open};
-use yesquel_model::{NodeId, Refusal};
-use yesquel_wire::{Malformed, News, Reply};
+use yesquel_model::{Key, NodeId, Refusal};
+use yesquel_wire::{
+    Malformed, News, Reply, Request,
+    status::{ConnectionStatus, LogStatus, Status},
+};
 
 /// Whoever takes replies.
 pub trait Deliver: Send + Sync + 'static {
@@ -40,6 +46,10 @@ struct Held {
 pub struct Work {
     /// Nodes that have grown too large.
     pub full: Vec<NodeId>,
+    /// Nodes that are asked for too often, and where to split them.
+    pub hot: Vec<(NodeId, Key)>,
+    /// Leaves in which nothing is left.
+    pub empty: Vec<NodeId>,
     /// Other servers to ask for their votes.
     pub asks: Vec<Ask>,
 }
@@ -79,10 +89,13 @@ pub(crate) struct Shared {
     /// There is something for whoever does what engines cannot.
     work: Condvar,
     deliver: Box<dyn Deliver>,
-    /// Whether replies wait for the disk.
-    holds: bool,
-    logs: bool,
+    /// None: there is no disk.
+    durability: Option<Durability>,
+    sockets: OnceLock<Arc<SocketCounters>>,
 }
+
+/// Nodes of a tree that are told at once: some megabytes of text.
+const NODES_TOLD_MAX: usize = 20_000;
 
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
@@ -185,15 +198,14 @@ impl Core {
             ending: false,
             failed: None,
         };
-        let holds = log.is_some_and(|(_, durability)| durability == Durability::Sync);
         Shared {
             inner: Mutex::new(inner),
             written: Condvar::new(),
             ended: Condvar::new(),
             work: Condvar::new(),
             deliver,
-            holds,
-            logs: log.is_some(),
+            durability: log.map(|(_, durability)| durability),
+            sockets: OnceLock::new(),
         }
     }
 
@@ -228,6 +240,10 @@ impl Core {
     ) -> Result<bool, Malformed> {
         let mut session = self.session();
         let inner = &mut *session.inner;
+        if Request::inspects(request) {
+            *reply = self.shared.inspect(inner, session.now, request)?;
+            return Ok(true);
+        }
         inner.engine.handle(session.now, asker, request, &mut inner.effects)?;
         let settled = self.shared.settle(inner, Some((asker, reply)));
         if !settled.own {
@@ -259,11 +275,13 @@ impl Core {
     pub fn wait_for_work(&self, timeout: Duration) -> Work {
         let inner = self.shared.lock();
         let is_idle =
-            |inner: &mut Inner| !inner.engine.has_full() && inner.asks.is_empty() && !inner.is_woken;
+            |inner: &mut Inner| !inner.engine.has_work() && inner.asks.is_empty() && !inner.is_woken;
         let waited = self.shared.work.wait_timeout_while(inner, timeout, is_idle);
         let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
         inner.is_woken = false;
-        Work { full: inner.engine.take_full(), asks: std::mem::take(&mut inner.asks) }
+        let asks = std::mem::take(&mut inner.asks);
+        let engine = &mut inner.engine;
+        Work { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty(), asks }
     }
 
     /// Wakes whoever waits for work.
@@ -276,6 +294,19 @@ impl Core {
     /// Does something with the engine itself, other than changing it.
     pub fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
         act(&mut self.shared.lock().engine)
+    }
+
+    /// Whose counts of connections are told with the rest.
+    pub(crate) fn count_sockets(&self, counters: Arc<SocketCounters>) {
+        // There is one thread of sockets.
+        let _ = self.shared.sockets.set(counters);
+    }
+
+    /// What the server tells of itself.
+    pub fn status(&self) -> Status {
+        let mut session = self.session();
+        let now = session.now;
+        self.shared.status(&mut session.inner, now)
     }
 
     /// Records of the log that are on disk, and why there will be no more of
@@ -310,6 +341,11 @@ impl Session<'_> {
     /// Takes a request. Its reply is delivered now, or later.
     pub fn handle(&mut self, asker: Asker, request: &[u8]) -> Result<(), Malformed> {
         let inner = &mut *self.inner;
+        if Request::inspects(request) {
+            let reply = self.shared.inspect(inner, self.now, request)?;
+            self.shared.deliver.deliver(asker, &reply);
+            return Ok(());
+        }
         let handled = inner.engine.handle(self.now, asker, request, &mut inner.effects);
         self.shared.settle(inner, None);
         handled
@@ -375,7 +411,7 @@ impl Shared {
         let mut settled = Settled::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
-            let waits = self.holds && reply.needs_lsn > *synced;
+            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
             if waits && failed.is_none() {
                 held.push_back(Held { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes.into() });
                 continue;
@@ -396,7 +432,7 @@ impl Shared {
             }
         }
         asks.append(&mut effects.asks);
-        if self.logs && !effects.record_ends.is_empty() && failed.is_none() {
+        if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
             let is_first = gathered.ends.is_empty();
             let before = gathered.log.len();
             gathered.log.extend_from_slice(&effects.log);
@@ -405,11 +441,48 @@ impl Shared {
                 self.written.notify_one();
             }
         }
-        if engine.has_full() || !asks.is_empty() {
+        if engine.has_work() || !asks.is_empty() {
             self.work.notify_one();
         }
         effects.clear();
         settled
+    }
+
+    /// The reply to one who asks what the server tells of itself.
+    fn inspect(&self, inner: &mut Inner, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let report = match Request::decode(request)? {
+            Request::Inspect { tree: Some(tree) } => {
+                serde_json::to_vec(&inner.engine.nodes_of(tree, NODES_TOLD_MAX))
+            }
+            _ => serde_json::to_vec(&self.status(inner, now)),
+        };
+        let mut reply = Vec::new();
+        // Plain numbers and texts: there is nothing in it that JSON has not.
+        Reply::Report(&report.unwrap_or_default()).write(&mut reply);
+        Ok(reply)
+    }
+
+    fn status(&self, inner: &mut Inner, now: Now) -> Status {
+        let count = |of: fn(&SocketCounters) -> &AtomicU64| {
+            self.sockets.get().map_or(0, |counters| of(counters).load(Relaxed))
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            durability: self
+                .durability
+                .map_or_else(|| "memory".to_owned(), |durability| durability.to_string()),
+            log: LogStatus {
+                lsn: inner.engine.lsn(),
+                synced_lsn: if self.durability.is_some() { inner.synced } else { 0 },
+                failed: inner.failed.clone(),
+            },
+            connections: ConnectionStatus {
+                open: count(|counters| &counters.open),
+                accepted: count(|counters| &counters.accepted),
+                refused: count(|counters| &counters.refused),
+            },
+            ..inner.engine.status(now)
+        }
     }
 
     /// Lets out the replies whose records are on disk now.

@@ -1,6 +1,7 @@
 //! How a server keeps what it knows, and why it cannot start.
 
 use crate::FolderError;
+use std::fmt;
 use thiserror::Error;
 use yesquel_log::LogError;
 use yesquel_wire::Malformed;
@@ -15,6 +16,16 @@ pub enum Durability {
     Interval(u64),
     /// When the system likes.
     None,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Durability::Sync => f.write_str("sync"),
+            Durability::Interval(ms) => write!(f, "interval {ms}"),
+            Durability::None => f.write_str("none"),
+        }
+    }
 }
 
 /// How a server keeps what it knows.

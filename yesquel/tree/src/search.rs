@@ -38,6 +38,10 @@ pub(crate) enum Fetched {
 /// change, but not as often as that.
 const FETCHES_MAX: usize = 100;
 
+/// Steps from node to node by where keys have gone. That is told as of now, and
+/// leads nowhere for a snapshot that is older than all of the nodes.
+pub(crate) const FORWARD_STEPS_MAX: usize = 4;
+
 impl<T: Transport> Trees<T> {
     pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Guess {
         self.counters.searched();
@@ -104,6 +108,7 @@ impl<T: Transport> Trees<T> {
             Goal::At(key) => Some(key),
             Goal::Below(_) => None,
         };
+        let mut steps = 0;
         for _ in 0..FETCHES_MAX {
             match self.fetch(snapshot, node, near).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
@@ -113,7 +118,8 @@ impl<T: Transport> Trees<T> {
                     (node, _) =
                         child.ok_or(TreeError::Damaged(root.tree, "an inner node has no child for a key"))?;
                 }
-                Fetched::Moved(Some(to)) if node != root => {
+                Fetched::Moved(Some(to)) if steps < FORWARD_STEPS_MAX && node != root => {
+                    steps += 1;
                     self.moved(&path, node, &to);
                     node = to.to;
                 }

@@ -47,10 +47,27 @@ impl Splitter {
         }
     }
 
-    /// Splits a node in two, if it is there and has two cells. Whether it was.
+    /// Splits a node in two of the same size, if it is there and has two cells.
+    /// Whether it was.
     pub async fn split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+        self.split_at(trees, node, None).await
+    }
+
+    /// Splits a node in two at a key, or in the middle of its cells, if it is
+    /// there and the key within its fence. Whether it was.
+    pub async fn split_at<T: Transport>(
+        &self,
+        trees: &Trees<T>,
+        node: NodeId,
+        at: Option<&[u8]>,
+    ) -> Result<bool, TreeError> {
+        Splitter::again(async || self.try_split(trees, node, at).await).await
+    }
+
+    /// Tries as often as somebody else was first, but not for ever.
+    async fn again(act: impl AsyncFn() -> Result<bool, TreeError>) -> Result<bool, TreeError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.try_split(trees, node).await {
+            match act().await {
                 Err(TreeError::Commit(CommitError::Refused {
                     refusal: Refusal::Conflict(_) | Refusal::Moved(_),
                     ..
@@ -61,7 +78,12 @@ impl Splitter {
         Ok(false)
     }
 
-    async fn try_split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+    async fn try_split<T: Transport>(
+        &self,
+        trees: &Trees<T>,
+        node: NodeId,
+        at: Option<&[u8]>,
+    ) -> Result<bool, TreeError> {
         let mut snapshot = None;
         let (kind, fence, keys) = match trees.fetch(&mut snapshot, node, None).await? {
             Fetched::Leaf(page) => {
@@ -73,10 +95,13 @@ impl Splitter {
             }
             Fetched::Moved(_) => return Ok(false),
         };
-        if keys.len() < 2 {
-            return Ok(false);
-        }
-        let middle = keys[keys.len() / 2].clone();
+        let middle: Key = match at {
+            // An inner node has a child for each of its keys only.
+            Some(at) if kind == NodeKind::Leaf && fence.contains(at) && *fence.low < *at => at.into(),
+            Some(_) => return Ok(false),
+            None if keys.len() < 2 => return Ok(false),
+            None => keys[keys.len() / 2].clone(),
+        };
         let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
         let high = KeyRange { low: middle, high: fence.high.clone() };
         let mut writes = Writes::new();
@@ -126,5 +151,47 @@ impl Splitter {
             }
         }
         Err(damaged("a node has no parent"))
+    }
+
+    /// Takes a leaf away in which nothing is left: a neighbour below the same
+    /// parent gets its keys. Whether it was.
+    pub async fn remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+        Splitter::again(async || self.try_remove(trees, node).await).await
+    }
+
+    async fn try_remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
+        let mut snapshot = None;
+        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node, None).await? else { return Ok(false) };
+        if !page.cells.is_empty() || node.local == LocalId::ROOT {
+            return Ok(false);
+        }
+        let parent = self.parent(trees, &mut snapshot, node, &page.fence.low).await?;
+        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent, None).await? else { return Ok(false) };
+        let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
+            return Ok(false);
+        };
+        // The one after it, or, for the last one, the one before.
+        let is_last = place + 1 == inner.children.len();
+        let other = if is_last { place.checked_sub(1) } else { Some(place + 1) };
+        // An only child stays: its parent would be left without any.
+        let Some((_, heir)) = other.map(|other| &inner.children[other]) else { return Ok(false) };
+        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir, None).await? else {
+            return Ok(false);
+        };
+        let (first, second) =
+            if is_last { (&neighbour.fence, &page.fence) } else { (&page.fence, &neighbour.fence) };
+        let both = KeyRange { low: first.low.clone(), high: second.high.clone() };
+        let mut writes = Writes::new();
+        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&Operation { node, write });
+        push(*heir, WriteOperation::Reshape(NewNode { kind: NodeKind::Leaf, fence: both }));
+        // What is guarded there, or about to be written, goes along.
+        push(node, WriteOperation::Move { range: page.fence.clone(), to: *heir });
+        push(node, WriteOperation::Drop);
+        push(parent, WriteOperation::Unlink { key: &second.low });
+        if !is_last {
+            push(parent, WriteOperation::Link { key: &first.low, child: *heir });
+        }
+        trees.client.commit(snapshot, &writes).await?;
+        Ok(true)
     }
 }

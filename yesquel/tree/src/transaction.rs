@@ -4,7 +4,7 @@
 use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
-    search::Page,
+    search::{FORWARD_STEPS_MAX, Page},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -101,7 +101,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
             return Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()));
         }
-        let mut node = guess.leaf;
+        let (mut node, mut steps) = (guess.leaf, 0);
         loop {
             let question = Question::Lookup { node, key };
             let reading = self.trees.client.read(&mut self.snapshot, node.server, &[question]).await?;
@@ -111,7 +111,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 Some(Answer::Value(value)) => return Ok(Some(value.into())),
                 // From a root that is no leaf any more one does not go on, for
                 // nobody would ever learn what the tree looks like.
-                Some(Answer::Moved(Some(to))) if to.to != node && node != tree.root => {
+                Some(Answer::Moved(Some(to))) if steps < FORWARD_STEPS_MAX && node != tree.root => {
+                    steps += 1;
                     self.trees.moved(&guess.path, node, &to);
                     node = to.to;
                 }

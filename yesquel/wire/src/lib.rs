@@ -14,6 +14,7 @@ mod operation;
 mod read;
 mod reply;
 mod request;
+pub mod status;
 
 pub use bytes::{Malformed, Reader, Writer};
 pub use news::News;

@@ -101,6 +101,20 @@ pub enum WriteOperation<'a> {
     Reshape(NewNode),
 }
 
+impl WriteOperation<'_> {
+    /// The key that it is about, or the first of them, if it is about keys.
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            WriteOperation::Put { key, .. }
+            | WriteOperation::Delete { key, .. }
+            | WriteOperation::Link { key, .. }
+            | WriteOperation::Unlink { key } => Some(key),
+            WriteOperation::DeleteRange(range) | WriteOperation::Guard(range) => Some(&range.low),
+            _ => None,
+        }
+    }
+}
+
 /// A write operation and the node that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation<'a> {

@@ -69,6 +69,16 @@ impl<'a> Question<'a> {
         *node
     }
 
+    /// The key that it is about, or the first of them.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Question::Lookup { key, .. } => key,
+            Question::Scan { scan: Scan { near: Some(key), .. }, .. } => key,
+            Question::Scan { scan, .. } => &scan.range.low,
+            Question::Attribute { .. } => &[],
+        }
+    }
+
     /// Appends it to a message.
     pub fn write(&self, writer: &mut Writer<'_>) {
         match self {

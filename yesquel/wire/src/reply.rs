@@ -209,6 +209,8 @@ pub enum Reply<'a> {
     Ended(Ended),
     /// To `Take`: the first of the numbers.
     Taken(u64),
+    /// To `Inspect`: JSON of what is in [`status`](crate::status).
+    Report(&'a [u8]),
 }
 
 const ANSWERS: u8 = 1;
@@ -224,6 +226,7 @@ const ENDED_COMMIT: u8 = 10;
 const ENDED_ABORT: u8 = 11;
 const FORGOTTEN: u8 = 12;
 const TAKEN: u8 = 13;
+const REPORT: u8 = 14;
 
 impl<'a> Reply<'a> {
     /// Appends the answer to `Read`, whose answers `answer` writes.
@@ -276,6 +279,9 @@ impl<'a> Reply<'a> {
             Reply::Taken(first) => {
                 writer.byte(TAKEN).number(*first);
             }
+            Reply::Report(json) => {
+                writer.byte(REPORT).bytes(json);
+            }
         }
     }
 
@@ -306,6 +312,7 @@ impl<'a> Reply<'a> {
             ENDED_ABORT => Reply::Ended(Ended::Decided(Decision::Abort)),
             FORGOTTEN => Reply::Ended(Ended::Forgotten),
             TAKEN => Reply::Taken(reader.number()?),
+            REPORT => Reply::Report(reader.bytes()?),
             _ => return Err(before.malformed("a reply that is not known")),
         };
         reader.finish()?;
@@ -429,6 +436,7 @@ mod tests {
             Reply::Ended(Ended::Decided(Decision::Abort)),
             Reply::Ended(Ended::Forgotten),
             Reply::Taken(u64::MAX),
+            Reply::Report(b"{}"),
         ];
         let refused = refused.map(|(refusal, operation)| Reply::Refused { operation, refusal });
         for reply in refused.chain(others) {

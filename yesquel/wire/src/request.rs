@@ -1,7 +1,7 @@
 //! What is asked of a server.
 
 use crate::{Malformed, Operations, Questions, Reader, Writer};
-use yesquel_model::{NodeId, ServerId, Timestamp, TxnId};
+use yesquel_model::{NodeId, ServerId, Timestamp, TreeId, TxnId};
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,6 +128,11 @@ pub enum Request<'a> {
         /// That they be above this one.
         above: u64,
     },
+    /// What the server tells of itself; of one tree, if it is named.
+    Inspect {
+        /// Which.
+        tree: Option<TreeId>,
+    },
 }
 
 const READ: u8 = 1;
@@ -139,6 +144,8 @@ const RESOLVE: u8 = 6;
 const FORGET: u8 = 7;
 const OUTCOME: u8 = 8;
 const TAKE: u8 = 9;
+const INSPECT: u8 = 10;
+const INSPECT_TREE: u8 = 11;
 
 /// A snapshot; no transaction reads at time zero.
 fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -179,7 +186,19 @@ impl<'a> Request<'a> {
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
             }
+            Request::Inspect { tree: None } => {
+                writer.byte(INSPECT);
+            }
+            Request::Inspect { tree: Some(tree) } => {
+                writer.byte(INSPECT_TREE).number(tree.number());
+            }
         }
+    }
+
+    /// Whether a message asks what the server tells of itself; it may be none
+    /// for all that.
+    pub fn inspects(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE)))
     }
 
     /// The request that a message is.
@@ -213,6 +232,11 @@ impl<'a> Request<'a> {
             FORGET => Request::Forget { txn: reader.txn()? },
             OUTCOME => Request::Outcome { txn: reader.txn()? },
             TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
+            INSPECT => Request::Inspect { tree: None },
+            INSPECT_TREE => {
+                let tree = TreeId::new(reader.number()?);
+                Request::Inspect { tree: Some(tree.ok_or(before.malformed("a tree beyond 48 bits"))?) }
+            }
             _ => return Err(before.malformed("a request that is not known")),
         };
         reader.finish()?;
@@ -262,6 +286,8 @@ mod tests {
             Request::Forget { txn },
             Request::Outcome { txn },
             Request::Take { node, count: 100, above: u64::MAX },
+            Request::Inspect { tree: None },
+            Request::Inspect { tree: Some(TreeId::MAX) },
         ] {
             let mut bytes = Vec::new();
             request.write(&mut Writer(&mut bytes));

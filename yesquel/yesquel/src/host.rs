@@ -15,7 +15,7 @@ use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId, TreeId};
 use yesquel_server::{DataFolder, Deliver, FolderError, Options, WallTime};
 use yesquel_transport::{Embedded, block_on};
-use yesquel_tree::{Splitter, Tree, Trees};
+use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
 /// How often an engine is told that time goes on.
 const TICK: Duration = Duration::from_millis(50);
@@ -106,15 +106,28 @@ fn help(embedded: &Embedded, server: ServerId, ending: &AtomicBool) {
     while !ending.load(Relaxed) {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        for node in work.full {
-            if ending.load(Relaxed) {
+        let sizes = work.full.into_iter().map(|node| (node, None));
+        let loads = work.hot.into_iter().map(|(node, key)| (node, Some(key)));
+        for (node, key) in sizes.chain(loads) {
+            let split = block_on(splitter.split_at(&trees, node, key.as_deref()));
+            if told(node, split, ending) {
                 return;
             }
-            match block_on(splitter.split(&trees, node)) {
-                Ok(_) => {}
-                // It will be found too large again by the next write.
-                Err(error) => tracing::warn!(%node, %error, "a node was not split"),
+        }
+        for node in work.empty {
+            if told(node, block_on(splitter.remove(&trees, node)), ending) {
+                return;
             }
         }
     }
+}
+
+/// Tells of a failure; whether this is the end.
+fn told(node: NodeId, done: Result<bool, TreeError>, ending: &AtomicBool) -> bool {
+    let ends = ending.load(Relaxed);
+    if let (Err(error), false) = (done, ends) {
+        // It will be found again.
+        tracing::warn!(%node, %error, "a node was neither split nor taken away");
+    }
+    ends
 }

@@ -1,19 +1,21 @@
 //! Where databases are: in this process, or at servers.
 
 use crate::{
-    Database, Error,
+    Database, Error, Map,
     any::Any,
     catalog::Catalog,
     host::{Host, client_number},
 };
+use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
 use yesquel_client::Client;
 use yesquel_engine::Asker;
 use yesquel_engine::Settings;
-use yesquel_model::ServerId;
+use yesquel_model::{ServerId, TreeId};
 use yesquel_server::{DataFolder, Deliver, Options};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
 use yesquel_tree::Trees;
+use yesquel_wire::status::{Status, TreeNodes};
 
 /// There are no sockets.
 struct Nobody;
@@ -74,6 +76,22 @@ impl Store {
     /// The server, where it is in this process.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.inner.host.as_ref()
+    }
+
+    /// What the server tells of itself.
+    pub fn status(&self) -> Result<Status, Error> {
+        self.report(None)
+    }
+
+    fn report<T: DeserializeOwned>(&self, tree: Option<TreeId>) -> Result<T, Error> {
+        let json = block_on(self.inner.trees.client().inspect(self.inner.server, tree))?;
+        serde_json::from_slice(&json)
+            .map_err(|error| Error::Internal(format!("the server's report is not understood: {error}")))
+    }
+
+    /// The nodes of a map, as its server tells of them.
+    pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
+        self.report(Some(map.tree.root().tree))
     }
 
     fn catalog(&self) -> Catalog<'_> {

@@ -136,6 +136,7 @@ impl Sockets {
             poll.registry().register(listener.source(), Token(number + 1), Interest::READABLE)?;
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
+        core.count_sockets(Arc::clone(&counters));
         let SocketOptions { server, credential, tls, connections_max } = options;
         let thread = Server {
             poll,

@@ -1,0 +1,161 @@
+//! What an engine tells of itself.
+
+use crate::{
+    engine::{Engine, Now},
+    node::Node,
+};
+use std::collections::BTreeMap;
+use yesquel_model::{Key, KeyRange, NodeId, Timestamp, TreeId};
+use yesquel_wire::{
+    NodeKind,
+    status::{
+        Bucket, MemoryStatus, NodeStatus, RequestStatus, SnapshotStatus, Status, TransactionStatus,
+        TreeNodes, TreeStatus,
+    },
+};
+
+/// Nodes that are named as the busiest.
+const BUSIEST_MAX: usize = 10;
+
+/// Counts by powers of two.
+#[derive(Default)]
+struct Buckets(BTreeMap<u64, u64>);
+
+impl Buckets {
+    fn add(&mut self, number: u64) {
+        let up_to = if number == 0 { 0 } else { number.checked_next_power_of_two().unwrap_or(u64::MAX) };
+        *self.0.entry(up_to).or_default() += 1;
+    }
+
+    fn finish(self) -> Vec<Bucket> {
+        self.0.into_iter().map(|(up_to, count)| Bucket { up_to, count }).collect()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn id(node: NodeId) -> String {
+    format!("{:032x}", node.to_bits())
+}
+
+impl Engine {
+    /// What it tells of itself. Takes a look at each node.
+    pub fn status(&mut self, now: Now) -> Status {
+        let clock = self.clock(now);
+        let second = self.samples.second;
+        let mut trees: BTreeMap<TreeId, TreeStatus> = BTreeMap::new();
+        let (mut by_cells, mut by_load) = (Buckets::default(), Buckets::default());
+        let mut busiest: Vec<(u64, &Node)> = Vec::new();
+        for node in self.store.iter() {
+            let Some(shape) = node.shape() else { continue };
+            let tree = trees.entry(node.id.tree).or_default();
+            let ((cells, bytes), load) = (node.size(), node.load.rate(second));
+            tree.tree = node.id.tree.number();
+            tree.memory += node.memory() as u64;
+            tree.load += load;
+            if shape.kind == NodeKind::Leaf {
+                tree.leaves += 1;
+                tree.cells += cells as u64;
+                tree.bytes += bytes as u64;
+            } else {
+                tree.inner += 1;
+            }
+            by_cells.add(cells as u64);
+            by_load.add(load);
+            if load > 0 {
+                busiest.push((load, node));
+            }
+        }
+        busiest.sort_unstable_by_key(|(load, node)| (std::cmp::Reverse(*load), node.id));
+        busiest.truncate(BUSIEST_MAX);
+        let busiest: Vec<NodeStatus> =
+            busiest.into_iter().filter_map(|(_, node)| node_status(node, second)).collect();
+        let oldest = self.oldest_snapshot();
+        let bytes_max = self.settings.memory_bytes_max;
+        Status {
+            server: self.settings.server.0,
+            uptime_ms: now.uptime_ms,
+            clock: clock.0,
+            memory: MemoryStatus {
+                bytes: self.memory() as u64,
+                bytes_max: (bytes_max != usize::MAX).then_some(bytes_max as u64),
+            },
+            transactions: TransactionStatus {
+                undecided: self.voted.len() as u64,
+                waiting: self.waiting_count() as u64,
+                clients: self.ends.clients() as u64,
+            },
+            snapshots: SnapshotStatus {
+                oldest: oldest.0,
+                oldest_age_ms: if oldest == Timestamp::ZERO {
+                    0
+                } else {
+                    clock.ms().saturating_sub(oldest.ms())
+                },
+                holders: self.snapshots.holders() as u64,
+            },
+            requests: RequestStatus {
+                reads: self.counts.reads,
+                questions: self.counts.questions,
+                commits: self.counts.commits,
+                prepares: self.counts.prepares,
+                conflicts: self.counts.conflicts,
+                moved: self.counts.moved,
+            },
+            trees: trees.into_values().collect(),
+            nodes_by_cells: by_cells.finish(),
+            nodes_by_load: by_load.finish(),
+            busiest,
+            ..Status::default()
+        }
+    }
+
+    /// The nodes of a tree, at most so many, in the order of their ids.
+    pub fn nodes_of(&self, tree: TreeId, nodes_max: usize) -> TreeNodes {
+        let second = self.samples.second;
+        let mut nodes: Vec<&Node> = self.store.iter().filter(|node| node.id.tree == tree).collect();
+        nodes.sort_unstable_by_key(|node| node.id);
+        let more = nodes.len() > nodes_max;
+        nodes.truncate(nodes_max);
+        TreeNodes { nodes: nodes.into_iter().filter_map(|node| node_status(node, second)).collect(), more }
+    }
+
+    /// The leaves of a tree and the keys that are theirs, for tests.
+    pub fn leaves_of(&self, tree: TreeId) -> Vec<(NodeId, KeyRange)> {
+        let of = self.store.iter().filter(|node| node.id.tree == tree);
+        let mut leaves: Vec<(NodeId, KeyRange)> = of
+            .filter_map(|node| Some((node.id, node.shape()?)))
+            .filter(|(_, shape)| shape.kind == NodeKind::Leaf)
+            .map(|(id, shape)| (id, shape.fence.clone()))
+            .collect();
+        leaves.sort_unstable_by_key(|(_, fence)| fence.low.clone());
+        leaves
+    }
+}
+
+fn node_status(node: &Node, second: u16) -> Option<NodeStatus> {
+    let shape = node.shape()?;
+    let (cells, bytes) = node.size();
+    let leaf = shape.kind == NodeKind::Leaf;
+    let child = |value: &[u8]| Some(hex(&value.iter().rev().copied().collect::<Vec<u8>>()));
+    let children = if leaf {
+        Vec::new()
+    } else {
+        let seen = node.cells().iter().filter(|cell| shape.fence.contains(cell.key()));
+        seen.filter_map(|cell| cell.newest().and_then(child)).collect()
+    };
+    let high: Option<&Key> = shape.fence.high.as_ref();
+    Some(NodeStatus {
+        node: node.id.to_string(),
+        id: id(node.id),
+        leaf,
+        low: hex(&shape.fence.low),
+        high: high.map(|high| hex(high)),
+        cells: cells as u64,
+        bytes: bytes as u64,
+        load: node.load.rate(second),
+        children,
+    })
+}
