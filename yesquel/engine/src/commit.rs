@@ -2,10 +2,10 @@
 //! nobody ends. `docs/yesquel/commit.md` has every branch.
 
 use crate::{
-    engine::{Ask, Effects, Engine, NOBODY, Now, Settings, Stop},
+    engine::{Ask, Effects, Engine, NOBODY, Now, Stop},
     node::{Node, Prepared},
     record::Record,
-    store::{NodeLimits, TreeEnd},
+    store::TreeEnd,
     transaction::{Planned, Voted},
 };
 use yesquel_model::{
@@ -145,8 +145,7 @@ impl Engine {
                 voted.moved(at, node, range, *to);
             }
         }
-        let Settings { node_cells_max: cells_max, node_bytes_max: bytes_max, .. } = self.settings;
-        self.store.apply((at, self.lsn), NodeLimits { cells_max, bytes_max }, node, write);
+        self.store.apply((at, self.lsn), node, write);
     }
 
     pub(crate) fn prepare(

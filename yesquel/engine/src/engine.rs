@@ -7,7 +7,7 @@ use crate::{
     node::Undecided,
     record::Record,
     snapshots::Snapshots,
-    store::Store,
+    store::{NodeLimits, Store},
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
@@ -223,7 +223,10 @@ impl Engine {
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
             frozen: None,
-            store: Store::default(),
+            store: Store::new(NodeLimits {
+                cells_max: settings.node_cells_max,
+                bytes_max: settings.node_bytes_max,
+            }),
             voted: FxHashMap::default(),
             ends: Ends::default(),
             waiting: FxHashMap::default(),

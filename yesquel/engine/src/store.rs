@@ -19,8 +19,9 @@ const NODE_BYTES: usize = 512;
 
 /// The nodes. They are shared with whoever writes a checkpoint: one that
 /// changes meanwhile is copied first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Store {
+    limits: NodeLimits,
     index: FxHashMap<NodeId, u32>,
     slots: Vec<Option<Arc<Node>>>,
     free: Vec<u32>,
@@ -56,6 +57,21 @@ struct Sweep {
 }
 
 impl Store {
+    pub(crate) fn new(limits: NodeLimits) -> Store {
+        Store {
+            limits,
+            index: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            memory: 0,
+            garbage: VecDeque::new(),
+            full: Vec::new(),
+            empty: Vec::new(),
+            ending: FxHashMap::default(),
+            sweep: Sweep::default(),
+        }
+    }
+
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
         self.slots[*self.index.get(&id)? as usize].as_deref()
     }
@@ -169,13 +185,7 @@ impl Store {
     /// Does what a committed operation says, as record `lsn` of the log.
     /// Operations on nodes that there are not do nothing: they were checked
     /// when they were new.
-    pub(crate) fn apply(
-        &mut self,
-        (at, lsn): (Timestamp, u64),
-        limits: NodeLimits,
-        id: NodeId,
-        write: &WriteOperation<'_>,
-    ) {
+    pub(crate) fn apply(&mut self, (at, lsn): (Timestamp, u64), id: NodeId, write: &WriteOperation<'_>) {
         match write {
             WriteOperation::Create(new) => {
                 let mut node = Node::new(id, at, new);
@@ -186,6 +196,7 @@ impl Store {
             WriteOperation::DropTree => self.end_tree(id.tree, Some(TreeEnd::Dropped(at))),
             _ => {}
         }
+        let limits = self.limits;
         let queue = self.change(id, |node| {
             node.changed_at_lsn = lsn;
             let garbage = match write {
@@ -292,7 +303,14 @@ impl Store {
     /// Nodes that have grown too large since this was asked last.
     pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
         let mut full = std::mem::take(&mut self.full);
-        full.retain(|id| self.change(*id, |node| node.told_full = false).is_some());
+        // One that was split after it was told again is not.
+        let limits = self.limits;
+        full.retain(|id| {
+            self.change(*id, |node| {
+                node.told_full = false;
+                node.is_full(limits)
+            }) == Some(true)
+        });
         full
     }
 

@@ -11,6 +11,7 @@ use std::{
 };
 use yesquel_server::{DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets};
 use yesquel_transport::Address;
+use yesquel_wire::status::Status;
 
 /// Clients that a server takes if it is not told otherwise.
 pub const CLIENTS_MAX: usize = 1_000;
@@ -163,6 +164,11 @@ impl Server {
     /// The server without its sockets.
     pub fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    /// What it tells of itself.
+    pub fn status(&self) -> Status {
+        self.host.transport().core().status()
     }
 
     /// What its sockets have seen.

@@ -1,0 +1,91 @@
+//! `yesquel databases`: list, create, drop.
+
+use crate::{failure::Failure, reach::Reach};
+use clap::{Args, Subcommand};
+use std::io::{BufRead, IsTerminal, Write};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List the databases of a server, with their maps
+    List(List),
+    /// Make a database
+    Create(Named),
+    /// Drop a database with all that is in it
+    Drop(Drop),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    reach: Reach,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    #[command(flatten)]
+    reach: Reach,
+    /// The database
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drop {
+    #[command(flatten)]
+    named: Named,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::List(list) => self::list(list),
+        Command::Create(Named { reach, name }) => {
+            reach.connect()?.create_database(name)?;
+            Ok(())
+        }
+        Command::Drop(Drop { named: Named { reach, name }, yes }) => {
+            let store = reach.connect()?;
+            let database = store.database(name)?;
+            if !yes && !is_sure(name, database.maps()?.len())? {
+                return Err(Failure::Usage("not dropped; --yes drops without asking".to_owned()));
+            }
+            Ok(store.drop_database(name)?)
+        }
+    }
+}
+
+fn list(List { reach, json }: &List) -> Result<(), Failure> {
+    let store = reach.connect()?;
+    let mut all = serde_json::Map::new();
+    for name in store.databases()? {
+        let maps = store.database(&name)?.maps()?;
+        let maps: Vec<String> = maps.into_iter().map(|(name, _)| name).collect();
+        if *json {
+            all.insert(name, maps.into());
+        } else {
+            writeln!(anstream::stdout(), "{name}  {}", maps.join(" "))?;
+        }
+    }
+    if *json {
+        writeln!(anstream::stdout(), "{}", serde_json::Value::Object(all))?;
+    }
+    Ok(())
+}
+
+/// Asks, where somebody could answer.
+fn is_sure(name: &str, maps: usize) -> Result<bool, Failure> {
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Ok(false);
+    }
+    let mut output = anstream::stderr();
+    write!(output, "Drop database '{name}' with its {maps} maps and all that is in them? [y/N] ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    input.lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

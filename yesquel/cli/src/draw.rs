@@ -1,0 +1,199 @@
+//! Trees as text and as pictures: each node with the keys that are its, how
+//! much it holds, and how often it is asked for.
+
+use crate::{failure::Failure, show};
+use std::{collections::HashMap, io::Write, path::Path};
+use svg::{
+    Document,
+    node::element::{Group, Line, Rectangle, Text, Title},
+};
+use yesquel::status::{NodeStatus, TreeNodes};
+
+/// Nodes of a picture; beyond, nobody could read it.
+const PICTURE_NODES_MAX: usize = 2_000;
+
+fn key(hex: &str) -> String {
+    show::text(&show::from_hex(hex).unwrap_or_default())
+}
+
+/// The keys that are a node's.
+fn fence(node: &NodeStatus) -> String {
+    let low = if node.low.is_empty() { "...".to_owned() } else { format!("'{}'", key(&node.low)) };
+    let high = node.high.as_ref().map_or_else(|| "...".to_owned(), |high| format!("'{}'", key(high)));
+    format!("{low} to {high}")
+}
+
+/// What a node holds.
+fn holds(node: &NodeStatus) -> String {
+    if node.leaf {
+        format!("{} keys, {}", show::count(node.cells), show::bytes(node.bytes))
+    } else {
+        format!("{} children", node.children.len())
+    }
+}
+
+/// The nodes of a tree by id, and its root.
+struct Tree<'a> {
+    nodes: HashMap<&'a str, &'a NodeStatus>,
+    root: &'a NodeStatus,
+}
+
+fn tree(nodes: &TreeNodes) -> Result<Tree<'_>, Failure> {
+    let by_id = nodes.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
+    // A root has local id zero.
+    let root = nodes.nodes.iter().find(|node| node.id.ends_with("0000000000000000"));
+    let root = root.ok_or_else(|| Failure::Absent("the tree has no root here".to_owned()))?;
+    Ok(Tree { nodes: by_id, root })
+}
+
+impl<'a> Tree<'a> {
+    /// A node's children that are known here.
+    fn children(&self, node: &NodeStatus) -> Vec<&'a NodeStatus> {
+        node.children.iter().filter_map(|child| self.nodes.get(child.as_str()).copied()).collect()
+    }
+}
+
+/// A node and all below it, indented.
+pub(crate) fn text(nodes: &TreeNodes, out: &mut impl Write) -> Result<(), Failure> {
+    let tree = tree(nodes)?;
+    // A node, what stands before its line, and what stands before those of its children.
+    let mut open = vec![(tree.root, String::new(), String::new())];
+    while let Some((node, own, below)) = open.pop() {
+        let load =
+            if node.load > 0 { format!(", {} accesses/s", show::count(node.load)) } else { String::new() };
+        let name = node.node.split_once('.').map_or("", |(_, name)| name);
+        writeln!(out, "{own}{} [{name}] {}{load}", fence(node), holds(node))?;
+        let children = tree.children(node);
+        let count = children.len();
+        for (at, child) in children.into_iter().enumerate().rev() {
+            let (branch, line) = if at + 1 == count { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            open.push((child, format!("{below}{branch}"), format!("{below}{line}")));
+        }
+    }
+    if nodes.more {
+        writeln!(out, "... and more nodes, which are not drawn")?;
+    }
+    Ok(())
+}
+
+const WIDTH: f64 = 150.0;
+const HEIGHT: f64 = 58.0;
+const GAP_X: f64 = 14.0;
+const GAP_Y: f64 = 60.0;
+const MARGIN: f64 = 24.0;
+const HEAD: f64 = 46.0;
+
+/// Where a node stands.
+struct Placed<'a> {
+    node: &'a NodeStatus,
+    x: f64,
+    y: f64,
+    children: Vec<Placed<'a>>,
+}
+
+impl<'a> Placed<'a> {
+    /// Leaves stand side by side, and whoever leads to some above their middle.
+    fn new(tree: &Tree<'a>, node: &'a NodeStatus, floor: usize, next_x: &mut f64) -> Placed<'a> {
+        let y = HEAD + MARGIN + floor as f64 * (HEIGHT + GAP_Y);
+        // No tree is as high as that: what leads in circles ends.
+        let below = if floor < 32 { tree.children(node) } else { Vec::new() };
+        let children: Vec<Placed<'a>> =
+            below.into_iter().map(|child| Placed::new(tree, child, floor + 1, next_x)).collect();
+        let x = match (children.first(), children.last()) {
+            (Some(first), Some(last)) => (first.x + last.x) / 2.0,
+            _ => {
+                let x = *next_x;
+                *next_x += WIDTH + GAP_X;
+                x
+            }
+        };
+        Placed { node, x, y, children }
+    }
+
+    fn bottom(&self) -> f64 {
+        self.children.iter().map(Placed::bottom).fold(self.y + HEIGHT, f64::max)
+    }
+
+    fn draw(&self, load_max: u64, mut lines: Group, mut boxes: Group) -> (Group, Group) {
+        for child in &self.children {
+            let line = Line::new()
+                .set("x1", self.x + WIDTH / 2.0)
+                .set("y1", self.y + HEIGHT)
+                .set("x2", child.x + WIDTH / 2.0)
+                .set("y2", child.y);
+            lines = lines.add(line);
+        }
+        boxes = boxes.add(self.shape(load_max));
+        for child in &self.children {
+            (lines, boxes) = child.draw(load_max, lines, boxes);
+        }
+        (lines, boxes)
+    }
+
+    /// The node itself; the busier, the warmer.
+    fn shape(&self, load_max: u64) -> Group {
+        let heat = if load_max == 0 { 0.0 } else { self.node.load as f64 / load_max as f64 };
+        let mix = |cold: f64, hot: f64| (cold + (hot - cold) * heat).round();
+        let fill = format!("rgb({},{},{})", mix(236.0, 244.0), mix(242.0, 120.0), mix(248.0, 66.0));
+        let line = |dy: f64, class: &str, text: String| {
+            Text::new(text).set("x", self.x + WIDTH / 2.0).set("y", self.y + dy).set("class", class)
+        };
+        let cut = |text: String| {
+            if text.chars().count() > 24 { text.chars().take(23).chain(['…']).collect() } else { text }
+        };
+        let frame = Rectangle::new()
+            .set("x", self.x)
+            .set("y", self.y)
+            .set("width", WIDTH)
+            .set("height", HEIGHT)
+            .set("rx", if self.node.leaf { 4 } else { 14 })
+            .set("fill", fill);
+        let whole = format!("{} · {} · {} accesses/s", fence(self.node), holds(self.node), self.node.load);
+        Group::new()
+            .add(Title::new(whole))
+            .add(frame)
+            .add(line(18.0, "fence", cut(fence(self.node))))
+            .add(line(34.0, "holds", holds(self.node)))
+            .add(line(49.0, "load", format!("{} accesses/s", show::count(self.node.load))))
+    }
+}
+
+const STYLE: &str = "text { font: 11px sans-serif; text-anchor: middle; fill: #1c2733 } \
+    .fence { font-weight: bold } .load { fill: #5b6b7b } .head { font: bold 16px sans-serif; text-anchor: start } \
+    .note { font: 12px sans-serif; text-anchor: start; fill: #5b6b7b } \
+    line { stroke: #9fb0c0 } rect { stroke: #6d8296 }";
+
+/// The tree as a picture.
+pub(crate) fn svg(nodes: &TreeNodes, name: &str, path: &Path) -> Result<(), Failure> {
+    if nodes.more || nodes.nodes.len() > PICTURE_NODES_MAX {
+        return Err(Failure::Usage(format!(
+            "the tree has more than {PICTURE_NODES_MAX} nodes, too many for a picture: draw it as text"
+        )));
+    }
+    let tree = tree(nodes)?;
+    let mut next_x = MARGIN;
+    let root = Placed::new(&tree, tree.root, 0, &mut next_x);
+    let load_max = nodes.nodes.iter().map(|node| node.load).max().unwrap_or_default();
+    let (width, height) = ((next_x - GAP_X + MARGIN).max(420.0), root.bottom() + MARGIN);
+    let (lines, boxes) = root.draw(load_max, Group::new(), Group::new());
+    let leaves = nodes.nodes.iter().filter(|node| node.leaf);
+    let (count, keys) = (leaves.clone().count(), leaves.map(|node| node.cells).sum());
+    let note = format!("{} leaves, {} keys; the busier a node, the warmer", count, show::count(keys));
+    let picture = Document::new()
+        .set("viewBox", (0, 0, width, height))
+        .set("width", width)
+        .set("height", height)
+        .add(svg::node::element::Style::new(STYLE))
+        .add(
+            Rectangle::new()
+                .set("width", width)
+                .set("height", height)
+                .set("fill", "white")
+                .set("stroke", "none"),
+        )
+        .add(Text::new(name).set("x", MARGIN).set("y", 28).set("class", "head"))
+        .add(Text::new(note).set("x", MARGIN).set("y", 48).set("class", "note"))
+        .add(lines)
+        .add(boxes);
+    svg::save(path, &picture).map_err(|error| Failure::File { path: path.into(), error })
+}

@@ -1,0 +1,74 @@
+//! Yesquel's commands.
+
+mod databases;
+mod draw;
+mod failure;
+mod metrics;
+mod reach;
+mod serve;
+mod show;
+mod status;
+mod tree;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// A storage server for ordered maps with transactions, and what looks after it.
+#[derive(Debug, Parser)]
+#[command(name = "yesquel", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a storage server
+    Serve(Box<serve::Arguments>),
+    /// List, make and drop databases
+    #[command(subcommand)]
+    Databases(databases::Command),
+    /// Say how a server does
+    Status(status::Arguments),
+    /// Read, write and draw the trees of a server
+    Tree(tree::Arguments),
+    /// Print a script that completes these commands in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Databases(command) => databases::run(&command),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Tree(arguments) => tree::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "yesquel", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has enough of it.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            let bad = anstyle::AnsiColor::Red.on_default().bold();
+            anstream::eprintln!("{bad}error:{bad:#} {failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,61 @@
+//! How a server is reached.
+
+use crate::failure::Failure;
+use clap::Args;
+use std::{fs, path::PathBuf, time::Duration};
+use yesquel::{Address, SocketOptions, Store};
+
+/// A server, and how it is asked.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// The server: host:port, host, or the path of a Unix socket
+    #[arg(value_name = "ADDRESS")]
+    address: Address,
+    #[command(flatten)]
+    options: ReachOptions,
+}
+
+#[derive(Debug, Args)]
+struct ReachOptions {
+    /// Encrypt, and trust servers whose certificate browsers trust
+    #[arg(long, global = true)]
+    tls: bool,
+    /// Encrypt, and trust servers that were signed by a certificate of this file (PEM)
+    #[arg(long, value_name = "FILE", global = true)]
+    tls_ca: Option<PathBuf>,
+    /// The file with the server's credential
+    #[arg(long, value_name = "FILE", global = true, env = "YESQUEL_CREDENTIAL_FILE")]
+    credential_file: Option<PathBuf>,
+    /// Seconds that a connection may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, global = true)]
+    connect_timeout: f64,
+}
+
+/// The credential in a file: its first line.
+pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, Failure> {
+    let read = fs::read(path).map_err(|error| Failure::File { path: path.clone(), error })?;
+    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return Err(Failure::Usage(format!("{}: the credential, its first line, is empty", path.display())));
+    }
+    Ok(line.into())
+}
+
+impl Reach {
+    pub(crate) fn connect(&self) -> Result<Store, Failure> {
+        let ReachOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
+        let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
+        let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
+        let connect_timeout = Duration::try_from_secs_f64(*connect_timeout)
+            .ok()
+            .filter(|timeout| !timeout.is_zero())
+            .ok_or_else(|| Failure::Usage("--connect-timeout must be above zero".to_owned()))?;
+        let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
+        Ok(Store::connect(&self.address, options)?)
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+}

@@ -1,0 +1,170 @@
+//! `yesquel serve`: a storage server, until it is told to end.
+
+use crate::{failure::Failure, metrics, reach, show};
+use clap::{Args, ValueEnum};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, sync::Arc};
+use tracing_subscriber::EnvFilter;
+use yesquel::{Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, Server, ServerId, Settings};
+
+/// When what was written is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DurabilityName {
+    /// Before it is acknowledged
+    Sync,
+    /// Within --sync-interval: so much may be lost
+    Interval,
+    /// When the system likes
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// Lines for people
+    Text,
+    /// An object a line
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The folder for what is stored, made if it is not there
+    #[arg(long, value_name = "DIR", required_unless_present = "in_memory")]
+    data: Option<PathBuf>,
+    /// Store nothing on disk
+    #[arg(long, conflicts_with = "data")]
+    in_memory: bool,
+    /// Where to listen: host:port, host, or the path of a Unix socket; may be given several times
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    listen: Vec<Address>,
+    /// The certificate, and those between it and its signer (PEM); TCP is then encrypted
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The file whose first line clients must know
+    #[arg(long, value_name = "FILE", env = "YESQUEL_CREDENTIAL_FILE")]
+    credential_file: Option<PathBuf>,
+    /// When what was written is on disk
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+    /// Milliseconds of writes that `--durability interval` may lose
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    sync_interval: u64,
+    /// Memory that nodes may take, such as 4G
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    memory: Option<usize>,
+    /// Log that is written before a checkpoint is made, such as 64M
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = size)]
+    checkpoint_every: usize,
+    /// Accesses of a node in a second beyond which it is split; 0: never
+    #[arg(long, value_name = "COUNT", default_value_t = Settings::default().node_load_max)]
+    node_load_max: u64,
+    /// Seconds that a transaction may be open before its snapshot is let go of
+    #[arg(long, value_name = "SECONDS", default_value_t = Settings::default().snapshot_age_ms_max / 1_000)]
+    snapshot_age_max: u64,
+    /// Clients that are served at a time
+    #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX)]
+    clients_max: usize,
+    /// This server's number among those that share databases
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    server: u16,
+    /// Where Prometheus asks for metrics: host:port, at /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// How the server's log, on standard error, is written
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+/// Bytes, with K, M or G for powers of 1,024.
+fn size(text: &str) -> Result<usize, String> {
+    let wrong = || format!("'{text}' is no size: write a number of bytes, or one with K, M or G");
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
+}
+
+fn begin_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("YESQUEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    begin_log(arguments.log_format);
+    // Before anything is begun that must end in order.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let tls = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
+        _ => None,
+    };
+    let credential = arguments.credential_file.as_ref().map(reach::credential).transpose()?;
+    let settings = Settings {
+        server: ServerId(arguments.server),
+        memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
+        node_load_max: arguments.node_load_max,
+        snapshot_age_ms_max: arguments.snapshot_age_max.saturating_mul(1_000),
+        ..Settings::default()
+    };
+    let options = Options {
+        durability: match arguments.durability {
+            DurabilityName::Sync => Durability::Sync,
+            DurabilityName::Interval => Durability::Interval(arguments.sync_interval),
+            DurabilityName::None => Durability::None,
+        },
+        checkpoint_bytes: arguments.checkpoint_every as u64,
+    };
+    let reach = yesquel::Reach {
+        addresses: arguments.listen.clone(),
+        tls,
+        credential,
+        clients_max: arguments.clients_max,
+    };
+    let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, reach)?);
+    let _metrics = arguments.metrics.map(|address| metrics::serve(address, &server)).transpose()?;
+    for address in server.addresses() {
+        // Clients that name no port ask this one.
+        let is_usual = matches!(address, Address::Tcp { port: DEFAULT_PORT, .. });
+        tracing::info!(%address, usual_port = is_usual, "listening");
+    }
+    let status = server.status();
+    tracing::info!(
+        durability = status.durability,
+        nodes = status.trees.iter().map(|tree| tree.leaves + tree.inner).sum::<u64>(),
+        memory = show::bytes(status.memory.bytes),
+        records = status.log.lsn,
+        "ready"
+    );
+    if let Some(signal) = signals.forever().next() {
+        tracing::info!(signal, "ending");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(
+            [size("7"), size("2k"), size("64M"), size("4G")],
+            [Ok(7), Ok(2048), Ok(64 << 20), Ok(4 << 30)]
+        );
+        for wrong in ["", "k", "1.5G", "-1", "99999999999G", "10é"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `yesquel status`: how a server does, once or again and again.
+
+use crate::{failure::Failure, reach::Reach, show};
+use anstyle::Style;
+use clap::Args;
+use signal_hook::{consts::SIGINT, iterator::Signals};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io::{IsTerminal, Write},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel::{
+    Store,
+    status::{Bucket, Status},
+};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    reach: Reach,
+    /// As JSON, one object
+    #[arg(long)]
+    json: bool,
+    /// Again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    watch: Option<f64>,
+}
+
+/// Names of trees, as far as they are maps.
+fn names(store: &Store) -> Result<BTreeMap<u64, String>, Failure> {
+    let mut names = BTreeMap::from([(0, "(names)".to_owned())]);
+    for database in store.databases()? {
+        // One that is dropped meanwhile has none.
+        let Ok(maps) = store.database(&database).and_then(|found| found.maps()) else { continue };
+        names.extend(maps.into_iter().map(|(name, map)| (map.tree(), format!("{database}/{name}"))));
+    }
+    Ok(names)
+}
+
+/// A status and when it was taken.
+struct Look {
+    status: Status,
+    at: Instant,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let store = arguments.reach.connect()?;
+    let Some(every) = arguments.watch else {
+        return print(arguments, &store, &look(&store)?, None);
+    };
+    let every = Duration::try_from_secs_f64(every).ok().filter(|every| *every >= Duration::from_millis(100));
+    let every = every.ok_or_else(|| Failure::Usage("--watch takes seconds, 0.1 or more".to_owned()))?;
+    let (interrupted, interrupt) = mpsc::channel();
+    let mut signals = Signals::new([SIGINT])?;
+    thread::spawn(move || signals.forever().next().map(|_| interrupted.send(())));
+    let mut before: Option<Look> = None;
+    loop {
+        let now = look(&store)?;
+        if !arguments.json && std::io::stdout().is_terminal() {
+            // From the top of an empty screen on.
+            write!(anstream::stdout(), "\x1b[2J\x1b[H")?;
+        }
+        print(arguments, &store, &now, before.as_ref())?;
+        before = Some(now);
+        if interrupt.recv_timeout(every).is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+fn look(store: &Store) -> Result<Look, Failure> {
+    Ok(Look { status: store.status()?, at: Instant::now() })
+}
+
+fn print(arguments: &Arguments, store: &Store, now: &Look, before: Option<&Look>) -> Result<(), Failure> {
+    let text = if arguments.json {
+        serde_json::to_string(&now.status).map_err(|error| Failure::Usage(error.to_string()))? + "\n"
+    } else {
+        text(arguments, &names(store)?, now, before)
+    };
+    let mut out = anstream::stdout();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Counts as people compare them: `up to N: count`.
+fn buckets(buckets: &[Bucket]) -> String {
+    let one = |bucket: &Bucket| match bucket.up_to {
+        0 => format!("0: {}", show::count(bucket.count)),
+        up_to => format!("up to {}: {}", show::count(up_to), show::count(bucket.count)),
+    };
+    buckets.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn text(
+    arguments: &Arguments,
+    names: &BTreeMap<u64, String>,
+    Look { status, at }: &Look,
+    before: Option<&Look>,
+) -> String {
+    let mut text = String::new();
+    let bold = Style::new().bold();
+    let mut line = |name: &str, what: String| {
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "{bold}{name:<13}{bold:#} {what}");
+    };
+    line("server", format!("{} at {}", status.server, arguments.reach.address()));
+    line("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms)));
+    let most = status.memory.bytes_max.map_or_else(String::new, |most| format!(" of {}", show::bytes(most)));
+    line("memory", format!("{}{most}", show::bytes(status.memory.bytes)));
+    let log = match &status.log.failed {
+        Some(why) => format!("FAILED: {why}"),
+        None if status.durability == "memory" => "none: in memory only".to_owned(),
+        None => format!(
+            "{} records, {} of them on disk, durability {}",
+            show::count(status.log.lsn),
+            show::count(status.log.synced_lsn),
+            status.durability
+        ),
+    };
+    line("log", log);
+    line(
+        "connections",
+        format!(
+            "{} open, {} taken, {} refused",
+            status.connections.open, status.connections.accepted, status.connections.refused
+        ),
+    );
+    line(
+        "transactions",
+        format!(
+            "{} undecided, {} requests wait, {} clients remembered",
+            status.transactions.undecided, status.transactions.waiting, status.transactions.clients
+        ),
+    );
+    line(
+        "snapshots",
+        format!(
+            "{} held, the oldest that may be read {} old",
+            status.snapshots.holders,
+            show::duration(status.snapshots.oldest_age_ms)
+        ),
+    );
+    let requests = &status.requests;
+    let counts = match before {
+        None => format!(
+            "{} reads, {} commits, {} conflicts, {} moved",
+            show::count(requests.reads),
+            show::count(requests.commits),
+            show::count(requests.conflicts),
+            show::count(requests.moved)
+        ),
+        Some(Look { status: earlier, at: then }) => {
+            let seconds = at.duration_since(*then).as_secs_f64().max(0.001);
+            let rate = |now: u64, then: u64| show::count((now.saturating_sub(then) as f64 / seconds) as u64);
+            let earlier = &earlier.requests;
+            format!(
+                "{} reads/s, {} commits/s, {} conflicts/s, {} moved/s",
+                rate(requests.reads, earlier.reads),
+                rate(requests.commits, earlier.commits),
+                rate(requests.conflicts, earlier.conflicts),
+                rate(requests.moved, earlier.moved)
+            )
+        }
+    };
+    line("requests", counts);
+    line("nodes", format!("by cells: {}", buckets(&status.nodes_by_cells)));
+    line("", format!("by accesses in the last second: {}", buckets(&status.nodes_by_load)));
+    let name = |tree: u64| names.get(&tree).cloned().unwrap_or_else(|| "?".to_owned());
+    let _ = writeln!(
+        text,
+        "\n{bold}{:>6}  {:>12}  {:>10}  {:>10}  {:>8}  {:>6}  {:>10}  map{bold:#}",
+        "tree", "keys", "bytes", "memory", "leaves", "inner", "accesses/s"
+    );
+    for tree in &status.trees {
+        let _ = writeln!(
+            text,
+            "{:>6}  {:>12}  {:>10}  {:>10}  {:>8}  {:>6}  {:>10}  {}",
+            tree.tree,
+            show::count(tree.cells),
+            show::bytes(tree.bytes),
+            show::bytes(tree.memory),
+            show::count(tree.leaves),
+            show::count(tree.inner),
+            show::count(tree.load),
+            name(tree.tree)
+        );
+    }
+    if !status.busiest.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n{bold}{:<20}  {:>10}  {:>6}  keys{bold:#}",
+            "busiest nodes", "accesses/s", "cells"
+        );
+    }
+    for node in &status.busiest {
+        let key = |hex: &str| show::text(&show::from_hex(hex).unwrap_or_default());
+        let high = node.high.as_deref().map_or_else(|| "...".to_owned(), key);
+        let _ = writeln!(
+            text,
+            "{:<20}  {:>10}  {:>6}  '{}' to '{high}'",
+            node.node,
+            show::count(node.load),
+            node.cells,
+            key(&node.low)
+        );
+    }
+    text
+}

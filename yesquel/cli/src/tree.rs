@@ -1,0 +1,186 @@
+//! `yesquel tree`: reads, writes and draws the maps of a server.
+
+use crate::{draw, failure::Failure, reach::Reach, show};
+use clap::{Args, Subcommand};
+use std::{
+    io::{Read, Write},
+    ops::Bound,
+    path::PathBuf,
+};
+use yesquel::{Database, Map, limits};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    reach: Reach,
+    /// The database and the map in it
+    #[arg(value_name = "DATABASE/MAP")]
+    map: String,
+    /// Keys and values are hexadecimal digits
+    #[arg(long, global = true)]
+    hex: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the value under a key
+    Get {
+        /// The key
+        key: String,
+        /// The bytes as they are, without a line's end
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Write a value under a key; the map is made if it is not there
+    Put {
+        /// The key
+        key: String,
+        /// The value; `-`: what comes on standard input
+        value: String,
+        /// Fail if the key is there
+        #[arg(long)]
+        new: bool,
+    },
+    /// Delete a key
+    Delete {
+        /// The key
+        key: String,
+    },
+    /// Print keys and their values in order
+    Scan {
+        /// The first key
+        #[arg(long, value_name = "KEY")]
+        from: Option<String>,
+        /// The key to stop before
+        #[arg(long, value_name = "KEY")]
+        to: Option<String>,
+        /// Only keys that begin so
+        #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
+        prefix: Option<String>,
+        /// So many at most
+        #[arg(long, value_name = "COUNT")]
+        limit: Option<usize>,
+        /// An object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Draw the tree: its nodes, what keys are theirs, and how often each is asked for
+    Draw {
+        /// As a picture, into this file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
+}
+
+impl Arguments {
+    fn bytes(&self, text: &str) -> Result<Vec<u8>, Failure> {
+        if !self.hex {
+            return Ok(text.as_bytes().to_vec());
+        }
+        show::from_hex(text).ok_or_else(|| Failure::Usage(format!("'{text}' is not hexadecimal")))
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        if self.hex { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { show::text(bytes) }
+    }
+
+    /// A map that must be there.
+    fn existing(&self, database: &Database, name: &str) -> Result<Map, Failure> {
+        let absent = || Failure::Absent(format!("there is no map '{name}' in '{}'", database.name()));
+        database.existing_map(name)?.ok_or_else(absent)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Some((database, name)) = arguments.map.split_once('/') else {
+        return Err(Failure::Usage(format!("'{}' is no DATABASE/MAP", arguments.map)));
+    };
+    let store = arguments.reach.connect()?;
+    let database = store.database(database)?;
+    match &arguments.command {
+        Command::Get { key, raw } => {
+            let map = arguments.existing(&database, name)?;
+            let found = database.get(map, &arguments.bytes(key)?)?;
+            let value = found.ok_or_else(|| Failure::Absent(format!("there is no key '{key}'")))?;
+            let mut out = anstream::stdout();
+            if *raw {
+                std::io::stdout().write_all(&value)?;
+            } else {
+                writeln!(out, "{}", arguments.show(&value))?;
+            }
+            Ok(())
+        }
+        Command::Put { key, value, new } => {
+            let value = match value.as_str() {
+                "-" => {
+                    let mut all = Vec::new();
+                    std::io::stdin().take(limits::VALUE_BYTES_MAX + 1).read_to_end(&mut all)?;
+                    all
+                }
+                value => arguments.bytes(value)?,
+            };
+            let (map, key) = (database.map(name)?, arguments.bytes(key)?);
+            database.run(|transaction| {
+                if *new { transaction.insert(map, &key, &value) } else { transaction.put(map, &key, &value) }
+            })?;
+            Ok(())
+        }
+        Command::Delete { key } => {
+            let map = arguments.existing(&database, name)?;
+            let bytes = arguments.bytes(key)?;
+            let was_there = database.run(|transaction| {
+                let found = transaction.get(map, &bytes)?.is_some();
+                transaction.delete(map, &bytes)?;
+                Ok(found)
+            })?;
+            if was_there { Ok(()) } else { Err(Failure::Absent(format!("there is no key '{key}'"))) }
+        }
+        Command::Scan { from, to, prefix, limit, json } => {
+            let map = arguments.existing(&database, name)?;
+            let limits = (from.as_deref(), to.as_deref(), prefix.as_deref());
+            scan(arguments, &database, map, limits, limit.unwrap_or(usize::MAX), *json)
+        }
+        Command::Draw { svg } => {
+            let map = arguments.existing(&database, name)?;
+            let nodes = store.nodes(map)?;
+            match svg {
+                None => draw::text(&nodes, &mut anstream::stdout()),
+                Some(path) => draw::svg(&nodes, &arguments.map, path),
+            }
+        }
+    }
+}
+
+fn scan(
+    arguments: &Arguments,
+    database: &Database,
+    map: Map,
+    (from, to, prefix): (Option<&str>, Option<&str>, Option<&str>),
+    limit: usize,
+    json: bool,
+) -> Result<(), Failure> {
+    let bytes = |text: Option<&str>| text.map(|text| arguments.bytes(text)).transpose();
+    let (from, to, prefix) = (bytes(from)?, bytes(to)?, bytes(prefix)?);
+    let low = from.as_ref().or(prefix.as_ref()).map_or(Bound::Unbounded, Bound::Included);
+    let high = to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+    if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {
+        return Err(Failure::Usage("--from is above --to".to_owned()));
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut transaction = database.begin();
+    for entry in transaction.range::<Vec<u8>>(map, (low, high)).take(limit) {
+        let (key, value) = entry?;
+        if prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix)) {
+            break;
+        }
+        let (key, value) = (arguments.show(&key), arguments.show(&value));
+        if json {
+            writeln!(out, "{}", serde_json::json!({ "key": key, "value": value }))?;
+        } else {
+            writeln!(out, "{key}\t{value}")?;
+        }
+    }
+    Ok(out.flush()?)
+}
