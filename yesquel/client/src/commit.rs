@@ -1,11 +1,11 @@
 //! The commit, run by the client: one round trip where one server takes part,
 //! two phases where several do.
 
-use crate::{Client, Error};
+use crate::{Client, Error, PART_BYTES, Staging};
 use std::collections::BTreeMap;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::Transport;
-use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Vote};
+use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Staged, Vote};
 
 /// Why a transaction did not commit, or may not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,15 @@ pub enum CommitError {
 /// What a transaction writes, by server.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
-    servers: BTreeMap<ServerId, (Vec<u8>, Option<NodeId>)>,
+    servers: BTreeMap<ServerId, Parts>,
+}
+
+/// What is written at one server, in parts that are not too long for a message.
+#[derive(Debug, Clone, Default)]
+struct Parts {
+    full: Vec<Vec<u8>>,
+    last: Vec<u8>,
+    last_node: Option<NodeId>,
 }
 
 impl Writes {
@@ -43,8 +51,24 @@ impl Writes {
 
     /// Adds an operation; those on one server are done in their order.
     pub fn push(&mut self, operation: &Operation<'_>) {
-        let (bytes, last) = self.servers.entry(operation.node.server).or_default();
-        Operations::push(bytes, last, operation);
+        let Parts { full, last, last_node } = self.servers.entry(operation.node.server).or_default();
+        if last.len() > PART_BYTES {
+            full.push(std::mem::take(last));
+            *last_node = None;
+        }
+        Operations::push(last, last_node, operation);
+    }
+
+    /// Whether there is more than goes into one message.
+    pub fn has_full_part(&self) -> bool {
+        self.servers.values().any(|parts| !parts.full.is_empty() || parts.last.len() > PART_BYTES)
+    }
+
+    /// Its parts at each server, for one who sends them before the commit.
+    pub fn into_parts(self) -> impl Iterator<Item = (ServerId, Vec<u8>)> {
+        self.servers.into_iter().flat_map(|(server, parts)| {
+            parts.full.into_iter().chain([parts.last]).map(move |part| (server, part))
+        })
     }
 
     /// Whether there are none.
@@ -59,8 +83,13 @@ enum Ballot {
     Decided(Decision),
 }
 
+/// A server's refusal.
+pub(crate) fn refused(server: ServerId, operation: Option<u64>, refusal: Refusal) -> CommitError {
+    CommitError::Refused { server, operation, refusal }
+}
+
 fn given_up(server: ServerId, txn: TxnId) -> CommitError {
-    CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
+    refused(server, None, Refusal::GivenUp(txn))
 }
 
 fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
@@ -70,7 +99,7 @@ fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
         Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. } => {
             Err(CommitError::Unknown(refusal.into()))
         }
-        Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
+        Reply::Refused { operation, refusal } => Err(refused(server, operation, refusal)),
         _ => Err(CommitError::Unknown(Error::Unfit)),
     }
 }
@@ -86,11 +115,32 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         writes: &Writes,
     ) -> Result<Timestamp, CommitError> {
+        let mut staging = self.staging();
+        self.commit_staged(snapshot, writes, &mut staging).await
+    }
+
+    /// Commits what was read at a snapshot, was staged, and is written after
+    /// that. After a refusal what was staged is still there, unless it is
+    /// [spent](Staging::is_spent): what is written was too long for a message.
+    pub async fn commit_staged(
+        &self,
+        snapshot: Option<Timestamp>,
+        writes: &Writes,
+        staging: &mut Staging,
+    ) -> Result<Timestamp, CommitError> {
+        for (server, parts) in &writes.servers {
+            for part in &parts.full {
+                staging.is_spent = true;
+                self.stage(staging, *server, part).await?;
+            }
+        }
         let mut servers = writes.servers.iter();
         let at = match (servers.next(), servers.next()) {
             (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
-            (Some((server, (bytes, _))), None) => self.commit_at_one(*server, snapshot, bytes).await?,
-            _ => self.commit_at_several(snapshot, writes).await?,
+            (Some((server, parts)), None) => {
+                self.commit_at_one(*server, snapshot, staging.at(*server), &parts.last).await?
+            }
+            _ => self.commit_at_several(snapshot, writes, staging).await?,
         };
         self.saw(at);
         Ok(at)
@@ -100,13 +150,14 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
+        staged: Option<Staged>,
         bytes: &[u8],
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;
         let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
-        let request = Request::Commit { txn, snapshot, seen: self.seen(), operations };
+        let request = Request::Commit { txn, snapshot, seen: self.seen(), staged, operations };
         let bytes = match self.call(server, &request).await {
             Ok(bytes) => bytes,
             Err(lost) => return self.find_out(server, txn, lost.into()).await,
@@ -117,9 +168,7 @@ impl<T: Transport> Client<T> {
             Ok(Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. }) => {
                 Err(CommitError::Unknown(refusal.into()))
             }
-            Ok(Reply::Refused { operation, refusal }) => {
-                Err(CommitError::Refused { server, operation, refusal })
-            }
+            Ok(Reply::Refused { operation, refusal }) => Err(refused(server, operation, refusal)),
             Ok(_) => Err(CommitError::Unknown(Error::Unfit)),
             Err(malformed) => Err(CommitError::Unknown(malformed.into())),
         }
@@ -158,6 +207,7 @@ impl<T: Transport> Client<T> {
         &self,
         snapshot: Option<Timestamp>,
         writes: &Writes,
+        staging: &Staging,
     ) -> Result<Timestamp, CommitError> {
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
@@ -166,10 +216,11 @@ impl<T: Transport> Client<T> {
         let failed = |error: Error| CommitError::Failed(error);
         let participants =
             Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
-        let (mut at, mut refused) = (Timestamp::ZERO, None);
-        for (server, (bytes, _)) in &writes.servers {
-            let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
-            let request = Request::Prepare { txn, snapshot, seen: self.seen(), participants, operations };
+        let (mut at, mut no) = (Timestamp::ZERO, None);
+        for (server, parts) in &writes.servers {
+            let operations = Operations::decode(&parts.last).map_err(|malformed| failed(malformed.into()))?;
+            let (seen, staged) = (self.seen(), staging.at(*server));
+            let request = Request::Prepare { txn, snapshot, seen, participants, staged, operations };
             let vote = match self.call(*server, &request).await {
                 Ok(bytes) => voted(*server, &bytes),
                 // It may have voted yes, and then that counts.
@@ -183,18 +234,18 @@ impl<T: Transport> Client<T> {
                 // Recovery was faster.
                 Ok(Ballot::Decided(Decision::Commit(at))) => return Ok(at),
                 Ok(Ballot::Decided(Decision::Abort)) => {
-                    refused = Some(given_up(*server, txn));
+                    no = Some(given_up(*server, txn));
                     break;
                 }
                 // Nobody may say how it ends who does not know all votes.
                 Err(error @ CommitError::Unknown(_)) => return Err(error),
                 Err(error) => {
-                    refused = Some(error);
+                    no = Some(error);
                     break;
                 }
             }
         }
-        let decision = if refused.is_none() { Decision::Commit(at) } else { Decision::Abort };
+        let decision = if no.is_none() { Decision::Commit(at) } else { Decision::Abort };
         // From here on the votes alone say how it ended; whoever does not hear
         // it now finds it out by them.
         let mut all_know = true;
@@ -207,6 +258,6 @@ impl<T: Transport> Client<T> {
                 let _ = self.call(*server, &Request::Forget { txn }).await;
             }
         }
-        refused.map_or(Ok(at), Err)
+        no.map_or(Ok(at), Err)
     }
 }

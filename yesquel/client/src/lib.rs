@@ -6,10 +6,12 @@
 mod commit;
 mod counters;
 mod ledger;
+mod staging;
 
 pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
 pub use ledger::Held;
+pub use staging::{PART_BYTES, Staging};
 
 use ledger::Ledger;
 use std::sync::{

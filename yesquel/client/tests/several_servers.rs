@@ -348,7 +348,7 @@ async fn balances(
 
 fn put(writes: &mut Writes, (server, number): (u16, u64), balance: i64) {
     let (key, value) = (number.to_be_bytes(), balance.to_le_bytes());
-    let write = WriteOperation::Put { key: &key, value: &value, expect: Expect::Any };
+    let write = WriteOperation::Put { key: &key, value: &value, expect: Expect::Any, is_large: false };
     writes.push(&Operation { node: account(server), write });
 }
 
@@ -458,6 +458,7 @@ fn run(seed: u64) -> Rc<Seen> {
             writes.extend(keys.iter().map(|key| WriteOperation::Put {
                 key,
                 value: &value,
+                is_large: false,
                 expect: Expect::Any,
             }));
             let operations: Vec<Operation<'_>> =
@@ -467,7 +468,8 @@ fn run(seed: u64) -> Rc<Seen> {
             let txn = TxnId { client: 1_000, number: 1 };
             let mut bytes = Vec::new();
             let seen = Timestamp::ZERO;
-            Request::Commit { txn, snapshot: None, seen, operations }.write(&mut Writer(&mut bytes));
+            Request::Commit { txn, snapshot: None, seen, staged: None, operations }
+                .write(&mut Writer(&mut bytes));
             let at = usize::from(server);
             let (now, mut effects) = (world.clock(at), std::mem::take(&mut world.effects));
             let asker = Asker { connection: 1, request: 0 };

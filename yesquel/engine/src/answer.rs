@@ -1,9 +1,9 @@
 //! Answers to questions about one node.
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Value};
 use crate::node::{Node, Shape, Undecided};
 use yesquel_model::Timestamp;
-use yesquel_wire::{AnswerWriter, CellValue, Direction, Question, Scan};
+use yesquel_wire::{AnswerWriter, CellValue, Direction, Large, Question, Scan};
 
 /// Writes the answer that a snapshot gives. `cells` is a buffer.
 pub(crate) fn write(
@@ -17,7 +17,8 @@ pub(crate) fn write(
         Question::Lookup { key, .. } => match node.lookup(snapshot, key)? {
             None => writer.moved(node.moved_to(key)),
             Some(None) => writer.absent(),
-            Some(Some(value)) => writer.value(value),
+            Some(Some(Value { bytes, is_large: true })) => writer.large(bytes),
+            Some(Some(Value { bytes, is_large: false })) => writer.value(bytes),
         },
         Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
             None => writer.moved(None),
@@ -60,11 +61,19 @@ fn write_cells(
         if count >= scan.cells_max || bytes >= scan.bytes_max {
             return Ok(true);
         }
-        let value = if value.len() as u64 > scan.value_bytes_max {
-            CellValue::Length(value.len() as u64)
-        } else {
-            bytes += value.len() as u64;
-            CellValue::Bytes(value)
+        let value = match value {
+            // It was looked at when it was written.
+            Value { bytes, is_large: true } => match Large::decode(bytes) {
+                Ok(large) => CellValue::Large(large),
+                Err(_) => continue,
+            },
+            Value { bytes: value, .. } if value.len() as u64 > scan.value_bytes_max => {
+                CellValue::Length(value.len() as u64)
+            }
+            Value { bytes: value, .. } => {
+                bytes += value.len() as u64;
+                CellValue::Bytes(value)
+            }
         };
         AnswerWriter::cell(buffer, key, value);
         count += 1;

@@ -5,13 +5,56 @@ use std::cmp::Ordering;
 use thin_vec::ThinVec;
 use yesquel_model::Timestamp;
 
+/// What a version is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// That there is nothing.
+    Deleted,
+    /// A value.
+    Whole,
+    /// Where a long value is.
+    Large,
+}
+
+/// A value as it stands in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Value<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// They say where a long value is.
+    pub(crate) is_large: bool,
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn whole(bytes: &'a [u8]) -> Value<'a> {
+        Value { bytes, is_large: false }
+    }
+}
+
+impl Form {
+    fn of(value: Option<Value<'_>>) -> Form {
+        match value {
+            None => Form::Deleted,
+            Some(Value { is_large: false, .. }) => Form::Whole,
+            Some(Value { is_large: true, .. }) => Form::Large,
+        }
+    }
+
+    fn value(self, bytes: &[u8]) -> Option<Value<'_>> {
+        match self {
+            Form::Deleted => None,
+            Form::Whole => Some(Value { bytes, is_large: false }),
+            Form::Large => Some(Value { bytes, is_large: true }),
+        }
+    }
+}
+
 /// A version that is not the newest.
 #[derive(Debug, Clone)]
 struct Older {
     at: Timestamp,
     /// Key and value, as in [`Cell`].
     data: Box<[u8]>,
-    deleted: bool,
+    form: Form,
 }
 
 /// A cell.
@@ -27,8 +70,8 @@ pub(crate) struct Cell {
     /// The key, and behind it the value.
     data: Box<[u8]>,
     key_bytes: u32,
-    /// Whether the newest version is that there is none.
-    deleted: bool,
+    /// What the newest version is.
+    form: Form,
     /// The versions before, the oldest first. A cell that everybody writes has
     /// many thousands while somebody holds a snapshot.
     older: ThinVec<Older>,
@@ -46,8 +89,8 @@ pub(crate) fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-fn data(key: &[u8], value: Option<&[u8]>) -> Box<[u8]> {
-    let value = value.unwrap_or_default();
+fn data(key: &[u8], value: Option<Value<'_>>) -> Box<[u8]> {
+    let value = value.map_or(&[][..], |value| value.bytes);
     let mut data = Vec::with_capacity(key.len() + value.len());
     data.extend_from_slice(key);
     data.extend_from_slice(value);
@@ -55,13 +98,13 @@ fn data(key: &[u8], value: Option<&[u8]>) -> Box<[u8]> {
 }
 
 impl Cell {
-    pub(crate) fn new(key: &[u8], at: Timestamp, value: Option<&[u8]>) -> Cell {
+    pub(crate) fn new(key: &[u8], at: Timestamp, value: Option<Value<'_>>) -> Cell {
         Cell {
             prefix: prefix_of(key),
             at,
             data: data(key, value),
             key_bytes: key.len() as u32,
-            deleted: value.is_none(),
+            form: Form::of(value),
             older: ThinVec::new(),
         }
     }
@@ -81,12 +124,12 @@ impl Cell {
     }
 
     /// The newest value, if it is not deleted.
-    pub(crate) fn newest(&self) -> Option<&[u8]> {
-        if self.deleted { None } else { Some(&self.data[self.key_bytes as usize..]) }
+    pub(crate) fn newest(&self) -> Option<Value<'_>> {
+        self.form.value(&self.data[self.key_bytes as usize..])
     }
 
     /// The value that a snapshot sees.
-    pub(crate) fn seen_at(&self, snapshot: Timestamp) -> Option<&[u8]> {
+    pub(crate) fn seen_at(&self, snapshot: Timestamp) -> Option<Value<'_>> {
         if self.at <= snapshot {
             return self.newest();
         }
@@ -94,21 +137,21 @@ impl Cell {
         self.older[..above].last().and_then(|version| self.value_of(version))
     }
 
-    fn value_of<'a>(&self, version: &'a Older) -> Option<&'a [u8]> {
-        if version.deleted { None } else { Some(&version.data[self.key_bytes as usize..]) }
+    fn value_of<'a>(&self, version: &'a Older) -> Option<Value<'a>> {
+        version.form.value(&version.data[self.key_bytes as usize..])
     }
 
     /// Adds a version. One of the same time takes the place of the old one: a
     /// transaction wrote the cell twice. One below the newest was prepared
     /// before its cell moved and decided after it. Returns by how many bytes
     /// its memory grew.
-    pub(crate) fn write(&mut self, at: Timestamp, value: Option<&[u8]>) -> isize {
-        let (new, deleted) = (data(self.key(), value), value.is_none());
+    pub(crate) fn write(&mut self, at: Timestamp, value: Option<Value<'_>>) -> isize {
+        let (new, form) = (data(self.key(), value), Form::of(value));
         let mut growth = new.len() as isize;
         if at < self.at {
             let position = self.older.partition_point(|version| version.at < at);
             self.reserve();
-            self.older.insert(position, Older { at, data: new, deleted });
+            self.older.insert(position, Older { at, data: new, form });
             return growth + size_of::<Older>() as isize;
         }
         let old = std::mem::replace(&mut self.data, new);
@@ -117,10 +160,10 @@ impl Cell {
         } else {
             growth += size_of::<Older>() as isize;
             self.reserve();
-            self.older.push(Older { at: self.at, data: old, deleted: self.deleted });
+            self.older.push(Older { at: self.at, data: old, form: self.form });
         }
         self.at = at;
-        self.deleted = deleted;
+        self.form = form;
         growth
     }
 
@@ -134,20 +177,27 @@ impl Cell {
 
     /// Whether it has versions that some low-water mark lets go of.
     pub(crate) fn has_garbage(&self) -> bool {
-        self.deleted || !self.older.is_empty()
+        self.form == Form::Deleted || !self.older.is_empty()
     }
 
-    /// Lets go of the versions that no snapshot from `low` on sees. Returns
-    /// whether anything is left.
-    pub(crate) fn collect(&mut self, low: Timestamp) -> bool {
+    /// Lets go of the versions that no snapshot from `low` on sees, and tells
+    /// of those that were long values. Returns whether anything is left.
+    pub(crate) fn collect(&mut self, low: Timestamp, mut gone: impl FnMut(&[u8])) -> bool {
+        let key_bytes = self.key_bytes as usize;
+        let mut tell = |version: &Older| {
+            if version.form == Form::Large {
+                gone(&version.data[key_bytes..]);
+            }
+        };
         if self.at <= low {
+            self.older.iter().for_each(&mut tell);
             self.older = ThinVec::new();
-            return !self.deleted;
+            return self.form != Form::Deleted;
         }
         let above = self.older.partition_point(|version| version.at <= low);
         // The last of those at or below the mark is seen at the mark itself.
-        let kept = self.older[..above].last().is_some_and(|version| !version.deleted);
-        self.older.drain(..above - usize::from(kept));
+        let kept = self.older[..above].last().is_some_and(|version| version.form != Form::Deleted);
+        self.older.drain(..above - usize::from(kept)).for_each(|version| tell(&version));
         true
     }
 
@@ -158,7 +208,7 @@ impl Cell {
     }
 
     /// Its versions, the newest first: when, and what.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = (Timestamp, Option<&[u8]>)> {
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (Timestamp, Option<Value<'_>>)> {
         let older = self.older.iter().rev().map(|version| (version.at, self.value_of(version)));
         std::iter::once((self.at, self.newest())).chain(older)
     }
@@ -183,7 +233,7 @@ mod tests {
             for (step, value) in writes {
                 at += step;
                 let bytes = value.map(|value| [value]);
-                let bytes = bytes.as_ref().map(|value| &value[..]);
+                let bytes = bytes.as_ref().map(|value| Value::whole(&value[..]));
                 match &mut cell {
                     None => cell = Some(Cell::new(b"key", Timestamp(at), bytes)),
                     Some(cell) => {
@@ -199,11 +249,11 @@ mod tests {
                 model.iter().rev().find(|(at, _)| *at <= snapshot).and_then(|(_, value)| value.map(|value| vec![value]))
             };
             for snapshot in 0..at + 2 {
-                prop_assert_eq!(cell.seen_at(Timestamp(snapshot)).map(<[u8]>::to_vec), seen(snapshot));
+                prop_assert_eq!(cell.seen_at(Timestamp(snapshot)).map(|value| value.bytes.to_vec()), seen(snapshot));
             }
-            let left = cell.collect(Timestamp(low));
+            let left = cell.collect(Timestamp(low), |_| {});
             for snapshot in low..at + 2 {
-                prop_assert_eq!(cell.seen_at(Timestamp(snapshot)).map(<[u8]>::to_vec), seen(snapshot));
+                prop_assert_eq!(cell.seen_at(Timestamp(snapshot)).map(|value| value.bytes.to_vec()), seen(snapshot));
             }
             // No more than one version at or below the mark, and that no deletion.
             let below: Vec<_> = cell.versions().filter(|(at, _)| at.0 <= low).collect();
@@ -214,27 +264,51 @@ mod tests {
 
         #[test]
         fn prefixes_are_in_the_order_of_keys(a: Vec<u8>, b: Vec<u8>) {
-            let cell = Cell::new(&a, Timestamp(1), Some(b"v"));
+            let cell = Cell::new(&a, Timestamp(1), Some(Value::whole(b"v")));
             prop_assert_eq!(cell.compare(prefix_of(&b), &b), a.cmp(&b));
         }
     }
 
+    fn whole(bytes: &[u8]) -> Option<Value<'_>> {
+        Some(Value::whole(bytes))
+    }
+
     #[test]
     fn a_version_may_come_late() {
-        let mut cell = Cell::new(b"key", Timestamp(1), Some(b"a"));
+        let mut cell = Cell::new(b"key", Timestamp(1), whole(b"a"));
         cell.write(Timestamp(8), None);
-        cell.write(Timestamp(5), Some(b"b"));
+        cell.write(Timestamp(5), whole(b"b"));
         let seen = [0, 1, 5, 8].map(|at| cell.seen_at(Timestamp(at)));
-        assert_eq!(seen, [None, Some(&b"a"[..]), Some(b"b"), None]);
+        assert_eq!(seen, [None, whole(b"a"), whole(b"b"), None]);
     }
 
     #[test]
     fn two_writes_of_one_transaction_are_one_version() {
-        let mut cell = Cell::new(b"key", Timestamp(1), Some(b"a"));
-        cell.write(Timestamp(2), Some(b"b"));
+        let mut cell = Cell::new(b"key", Timestamp(1), whole(b"a"));
+        cell.write(Timestamp(2), whole(b"b"));
         cell.write(Timestamp(2), None);
         let versions: Vec<_> = cell.versions().collect();
-        assert_eq!(versions, [(Timestamp(2), None), (Timestamp(1), Some(&b"a"[..]))]);
+        assert_eq!(versions, [(Timestamp(2), None), (Timestamp(1), whole(b"a"))]);
         assert_eq!(cell.memory(), 48 + 3 + 32 + 4);
+    }
+
+    #[test]
+    fn long_values_that_nobody_sees_are_told() {
+        let large = |bytes| Some(Value { bytes, is_large: true });
+        let mut cell = Cell::new(b"key", Timestamp(1), large(b"a"));
+        cell.write(Timestamp(2), large(b"b"));
+        cell.write(Timestamp(3), whole(b"c"));
+        let collect = |cell: &mut Cell, low| {
+            let mut gone = Vec::new();
+            cell.collect(Timestamp(low), |bytes| gone.push(bytes.to_vec()));
+            gone
+        };
+        assert_eq!(collect(&mut cell, 1), Vec::<Vec<u8>>::new());
+        assert_eq!(collect(&mut cell, 2), [b"a"]);
+        assert_eq!(collect(&mut cell, 3), [b"b"]);
+        // The newest goes when it is deleted, like any other.
+        cell.write(Timestamp(4), large(b"d"));
+        cell.write(Timestamp(5), None);
+        assert_eq!(collect(&mut cell, 5), [b"d"]);
     }
 }

@@ -70,7 +70,7 @@ impl<E> Batch<'_, E> {
         // Put together just now.
         let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
         self.record.clear();
-        Record::Commit { txn: NOBODY, at: self.at, operations }.write(self.record);
+        Record::Commit { txn: NOBODY, at: self.at, staged: None, operations }.write(self.record);
         (self.each)(self.record)?;
         self.operations.clear();
         self.last = None;
@@ -94,12 +94,13 @@ fn node_records<E>(
     for cell in node.cells() {
         // Beyond the fence there is only what has moved.
         let Some(value) = cell.newest().filter(|_| shape.fence.contains(cell.key())) else { continue };
-        let key = cell.key();
+        let (key, is_large) = (cell.key(), value.is_large);
+        let value = value.bytes;
         let write = match (shape.kind, value.try_into()) {
             (NodeKind::Inner, Ok(bits)) => {
                 WriteOperation::Link { key, child: NodeId::from_bits(u128::from_le_bytes(bits)) }
             }
-            _ => WriteOperation::Put { key, value, expect: yesquel_wire::Expect::Any },
+            _ => WriteOperation::Put { key, value, expect: yesquel_wire::Expect::Any, is_large },
         };
         batch.push(node.id, write)?;
     }

@@ -5,6 +5,7 @@ use crate::{
     engine::{Ask, Effects, Engine, NOBODY, Now, Stop},
     node::{Node, Prepared},
     record::Record,
+    staging::Script,
     store::TreeEnd,
     transaction::{Planned, Voted},
 };
@@ -12,7 +13,7 @@ use yesquel_model::{
     Clock, Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
 };
 use yesquel_wire::{
-    Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Vote, WriteOperation,
+    Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Staged, Vote, WriteOperation,
 };
 
 /// What a server knows of a transaction of several.
@@ -24,16 +25,11 @@ pub(crate) enum Known {
 
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.
-    pub(crate) fn check(
-        &self,
-        txn: TxnId,
-        snapshot: Timestamp,
-        operations: &Operations<'_>,
-    ) -> Result<(), Stop> {
-        let spent = self.store.memory() >= self.settings.memory_bytes_max;
+    pub(crate) fn check(&self, txn: TxnId, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
+        let spent = self.memory() >= self.settings.memory_bytes_max;
         // What the transaction itself makes of nodes before it goes on.
         let mut made: Vec<(NodeId, Option<NewNode>)> = Vec::new();
-        for (number, Operation { node: id, write }) in operations.iter().enumerate() {
+        for (number, Operation { node: id, write }) in script.iter().enumerate() {
             let refuse = |refusal: Refusal| match refusal {
                 Refusal::Conflict(Conflict::Prepared { by, .. }) => Stop::Wait(by),
                 refusal => Stop::Refuse(Some(number as u64), refusal),
@@ -103,7 +99,7 @@ impl Engine {
         now: Now,
         txn: TxnId,
         snapshot: Option<Timestamp>,
-        operations: &Operations<'_>,
+        (staged, operations): (Option<Staged>, Operations<'_>),
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
         match self.ends.of_one(txn) {
@@ -113,24 +109,23 @@ impl Engine {
             Some(_) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
-        self.check(txn, snapshot, operations)?;
+        let parts = self.staging.take(txn.client, staged)?;
+        let script = Script::new(parts.as_ref(), operations);
+        if let Err(stop) = self.check(txn, snapshot, script) {
+            self.staging.put_back(txn.client, staged, parts);
+            return Err(stop);
+        }
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        self.log(&Record::Commit { txn, at, operations: *operations }, effects);
-        self.do_commit(now.uptime_ms, txn, at, operations);
+        self.log(&Record::Commit { txn, at, staged, operations }, effects);
+        self.do_commit(now.uptime_ms, txn, at, script);
         self.counts.commits += 1;
-        self.touch(operations);
+        self.touch(&operations);
         Ok(at)
     }
 
-    pub(crate) fn do_commit(
-        &mut self,
-        uptime_ms: u64,
-        txn: TxnId,
-        at: Timestamp,
-        operations: &Operations<'_>,
-    ) {
-        for Operation { node, write } in operations.iter() {
+    pub(crate) fn do_commit(&mut self, uptime_ms: u64, txn: TxnId, at: Timestamp, script: Script<'_>) {
+        for Operation { node, write } in script.iter() {
             self.apply_operation(at, node, &write);
         }
         if txn != NOBODY {
@@ -154,7 +149,7 @@ impl Engine {
         txn: TxnId,
         snapshot: Option<Timestamp>,
         participants: &Participants<'_>,
-        operations: &Operations<'_>,
+        (staged, operations): (Option<Staged>, Operations<'_>),
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
         if let Some(voted) = self.voted.get(&txn) {
@@ -166,22 +161,28 @@ impl Engine {
             Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
-        // Nobody who has votes elsewhere waits here, for the other might wait
-        // there for him.
-        self.check(txn, snapshot, operations).map_err(|stop| match stop {
-            Stop::Wait(by) => {
-                let node = operations.iter().next().map_or(NodeId::default(), |operation| operation.node);
-                Stop::Refuse(None, Conflict::Prepared { node, by }.into())
-            }
-            stop => stop,
-        })?;
+        let parts = self.staging.take(txn.client, staged)?;
+        let script = Script::new(parts.as_ref(), operations);
+        if let Err(stop) = self.check(txn, snapshot, script) {
+            // Nobody who has votes elsewhere waits here, for the other might
+            // wait there for him.
+            let stop = match stop {
+                Stop::Wait(by) => {
+                    let node = script.iter().next().map_or(NodeId::default(), |operation| operation.node);
+                    Stop::Refuse(None, Conflict::Prepared { node, by }.into())
+                }
+                stop => stop,
+            };
+            self.staging.put_back(txn.client, staged, parts);
+            return Err(stop);
+        }
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
-        let record = Record::Prepare { txn, at, participants: *participants, operations: *operations };
+        let record = Record::Prepare { txn, at, participants: *participants, staged, operations };
         self.log(&record, effects);
-        self.do_prepare(txn, at, participants, operations);
+        self.do_prepare(txn, at, participants, script);
         self.counts.prepares += 1;
-        self.touch(operations);
+        self.touch(&operations);
         Ok(at)
     }
 
@@ -203,9 +204,9 @@ impl Engine {
         txn: TxnId,
         at: Timestamp,
         participants: &Participants<'_>,
-        operations: &Operations<'_>,
+        script: Script<'_>,
     ) {
-        let planned: Vec<Planned> = operations.iter().map(|operation| Planned::new(&operation)).collect();
+        let planned: Vec<Planned> = script.iter().map(|operation| Planned::new(&operation)).collect();
         for planned in &planned {
             let target = planned.target();
             self.store.change(planned.node, |node| node.prepare(Prepared { txn, at, target }));
@@ -313,9 +314,8 @@ impl Engine {
 /// Whether an operation is for a node of this kind and fence.
 fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
     match write {
-        WriteOperation::Put { key, .. } | WriteOperation::Delete { key, .. } => {
-            kind == NodeKind::Leaf && fence.contains(key)
-        }
+        WriteOperation::Put { key, .. } => kind != NodeKind::Inner && fence.contains(key),
+        WriteOperation::Delete { key, .. } => kind == NodeKind::Leaf && fence.contains(key),
         WriteOperation::Link { key, .. } | WriteOperation::Unlink { key } => {
             kind == NodeKind::Inner && fence.contains(key)
         }

@@ -7,12 +7,13 @@ use crate::{
     node::Undecided,
     record::Record,
     snapshots::Snapshots,
+    staging::Staging,
     store::{NodeLimits, Store},
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
 use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{Malformed, Participants, Questions, Reply, Request, Vote};
+use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// How far the ceiling of timestamps is put above the clock, and how near the
 /// clock may come to it before it is put higher.
@@ -189,6 +190,7 @@ pub struct Engine {
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
     pub(crate) ends: Ends,
+    pub(crate) staging: Staging,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
@@ -229,6 +231,7 @@ impl Engine {
             }),
             voted: FxHashMap::default(),
             ends: Ends::default(),
+            staging: Staging::default(),
             waiting: FxHashMap::default(),
             counters: FxHashMap::default(),
             lsn: 0,
@@ -244,9 +247,9 @@ impl Engine {
         self.lsn
     }
 
-    /// Bytes that nodes take.
+    /// Bytes that nodes take, and parts of transactions that are staged.
     pub fn memory(&self) -> usize {
-        self.store.memory()
+        self.store.memory() + self.staging.bytes()
     }
 
     /// The oldest snapshot that may be read.
@@ -308,13 +311,24 @@ impl Engine {
                 self.witness(now, seen)?;
                 return self.read(now, snapshot, questions, effects);
             }
-            Request::Commit { txn, snapshot, seen, operations } => {
+            Request::Commit { txn, snapshot, seen, staged, operations } => {
                 self.witness(now, seen)?;
-                Reply::Committed(self.commit(now, txn, snapshot, &operations, effects)?)
+                Reply::Committed(self.commit(now, txn, snapshot, (staged, operations), effects)?)
             }
-            Request::Prepare { txn, snapshot, seen, participants, operations } => {
+            Request::Prepare { txn, snapshot, seen, participants, staged, operations } => {
                 self.witness(now, seen)?;
-                Reply::Voted(self.prepare(now, txn, snapshot, &participants, &operations, effects)?)
+                let written = (staged, operations);
+                Reply::Voted(self.prepare(now, txn, snapshot, &participants, written, effects)?)
+            }
+            Request::Stage { name, part, operations } => {
+                self.stage(now, name, part, &operations, effects)?;
+                Reply::Done
+            }
+            Request::Unstage { name } => {
+                if self.staging.remove(name).is_some() {
+                    self.log(&Record::Unstage { name }, effects);
+                }
+                Reply::Done
             }
             Request::Decide { txn, decision } => {
                 self.decide(now, txn, decision, effects);
@@ -452,6 +466,25 @@ impl Engine {
         }
     }
 
+    /// Keeps a part of a transaction.
+    fn stage(
+        &mut self,
+        now: Now,
+        name: TxnId,
+        part: u64,
+        operations: &Operations<'_>,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
+        if self.staging.expects(name, part)? {
+            if self.memory() >= self.settings.memory_bytes_max {
+                return Err(Refusal::OutOfMemory);
+            }
+            self.log(&Record::Stage { name, part, operations: *operations }, effects);
+            self.staging.push(name, operations, now.uptime_ms);
+        }
+        Ok(())
+    }
+
     /// Numbers that are logged as given out before they are.
     fn take(&mut self, node: NodeId, count: u64, above: u64, effects: &mut Effects) -> u64 {
         let next = self.counters.get(&node).copied().unwrap_or(1);
@@ -487,7 +520,7 @@ impl Engine {
     /// 50 ms or so.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         let last = self.clock.now(now.wall_ms);
-        if self.store.memory() >= self.settings.memory_bytes_max {
+        if self.memory() >= self.settings.memory_bytes_max {
             self.snapshots.cancel_held();
         }
         self.snapshots.tick(now.uptime_ms, last);
@@ -503,6 +536,10 @@ impl Engine {
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
         if self.frozen.is_some() {
             return;
+        }
+        for name in self.staging.late(now.uptime_ms) {
+            self.staging.remove(name);
+            self.log(&Record::Unstage { name }, effects);
         }
         let after = self.settings.recover_after_ms;
         let late = self.waiting.iter().filter(|(txn, waiting)| {

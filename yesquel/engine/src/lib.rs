@@ -15,6 +15,7 @@ mod node;
 mod record;
 mod replay;
 mod snapshots;
+mod staging;
 mod store;
 mod survey;
 mod transaction;

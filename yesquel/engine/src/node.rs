@@ -1,7 +1,7 @@
 //! A node: what it looks like to a snapshot, what stands in the way of a
 //! transaction, and how operations change it.
 
-use crate::cell::{Cell, prefix_of};
+use crate::cell::{Cell, Value, prefix_of};
 use crate::load::Load;
 use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
@@ -141,14 +141,14 @@ impl Live {
     fn add(&mut self, cell: &Cell) {
         if let Some(value) = cell.newest() {
             self.cells += 1;
-            self.bytes += cell.key().len() + value.len();
+            self.bytes += cell.key().len() + value.bytes.len();
         }
     }
 
     fn take(&mut self, cell: &Cell) {
         if let Some(value) = cell.newest() {
             self.cells -= 1;
-            self.bytes -= cell.key().len() + value.len();
+            self.bytes -= cell.key().len() + value.bytes.len();
         }
     }
 }
@@ -248,7 +248,9 @@ impl Node {
     /// too large together.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
         let Live { cells, bytes } = self.live;
-        cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1)
+        // Pieces of a value stay together.
+        let is_value = self.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
+        !is_value && (cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1))
     }
 
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
@@ -266,7 +268,11 @@ impl Node {
 
     /// What a snapshot sees under a key; `None` in `Ok` where the key is not
     /// the node's.
-    pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Option<Option<&[u8]>>, Undecided> {
+    pub(crate) fn lookup(
+        &self,
+        snapshot: Timestamp,
+        key: &[u8],
+    ) -> Result<Option<Option<Value<'_>>>, Undecided> {
         let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
         // An inner node has no values: the tree has grown.
         if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
@@ -407,7 +413,7 @@ impl Node {
     }
 
     /// Writes a cell. Returns whether there is now something to collect.
-    pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<&[u8]>) -> bool {
+    pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<Value<'_>>) -> bool {
         match self.find(key) {
             Ok(position) => {
                 self.write(position, at, value);
@@ -427,7 +433,7 @@ impl Node {
         }
     }
 
-    fn write(&mut self, position: usize, at: Timestamp, value: Option<&[u8]>) {
+    fn write(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
         let cell = &mut self.cells[position];
         self.live.take(cell);
         let growth = cell.write(at, value);
@@ -581,16 +587,23 @@ impl Node {
         Ok(())
     }
 
-    /// Lets go of what no snapshot from `low` on sees. Returns whether the
-    /// node is left.
-    pub(crate) fn collect(&mut self, low: Timestamp) -> bool {
-        let gone = self.marks.partition_point(|mark| mark.at <= low);
-        self.marks.drain(..gone);
+    /// Lets go of what no snapshot from `low` on sees, and tells of the long
+    /// values among it. Returns whether the node is left.
+    pub(crate) fn collect(&mut self, low: Timestamp, mut gone: impl FnMut(&[u8])) -> bool {
+        let passed = self.marks.partition_point(|mark| mark.at <= low);
+        self.marks.drain(..passed);
         let seen = self.shapes.iter().rposition(|(at, _)| *at <= low).unwrap_or(0);
         self.shapes.drain(..seen);
         let mut memory = 0;
+        let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
         self.cells.retain_mut(|cell| {
-            let left = cell.collect(low);
+            // A copy of one that has moved goes without its value.
+            let is_own = shape.is_some_and(|shape| shape.fence.contains(cell.key()));
+            let left = cell.collect(low, |bytes| {
+                if is_own {
+                    gone(bytes);
+                }
+            });
             memory += if left { cell.memory() } else { 0 };
             left
         });

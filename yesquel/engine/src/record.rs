@@ -2,7 +2,7 @@
 //! a clock and without a message.
 
 use yesquel_model::{NodeId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Writer};
+use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Staged, Writer};
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,9 @@ pub enum Record<'a> {
         txn: TxnId,
         /// When.
         at: Timestamp,
-        /// What it did.
+        /// What was staged of it.
+        staged: Option<Staged>,
+        /// What it did, after what was staged.
         operations: Operations<'a>,
     },
     /// A vote for yes.
@@ -24,8 +26,24 @@ pub enum Record<'a> {
         at: Timestamp,
         /// Everyone who takes part.
         participants: Participants<'a>,
-        /// What it does here.
+        /// What was staged of it.
+        staged: Option<Staged>,
+        /// What it does here, after what was staged.
         operations: Operations<'a>,
+    },
+    /// A part of a transaction.
+    Stage {
+        /// Under which name.
+        name: TxnId,
+        /// Which part, counted from zero.
+        part: u64,
+        /// What it does.
+        operations: Operations<'a>,
+    },
+    /// The parts of a transaction are not kept any more.
+    Unstage {
+        /// Under which name.
+        name: TxnId,
     },
     /// How a transaction of several servers ended, a vote for no that nobody
     /// had asked for among them.
@@ -58,18 +76,29 @@ const ABORTED: u8 = 4;
 const FORGET: u8 = 5;
 const CEILING: u8 = 6;
 const COUNTER: u8 = 7;
+const STAGE: u8 = 8;
+const UNSTAGE: u8 = 9;
 
 impl<'a> Record<'a> {
     /// Appends it to a buffer.
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = Writer(buffer);
         match self {
-            Record::Commit { txn, at, operations } => {
-                writer.byte(COMMIT).txn(*txn).timestamp(*at).bytes(operations.bytes());
+            Record::Commit { txn, at, staged, operations } => {
+                writer.byte(COMMIT).txn(*txn).timestamp(*at);
+                Staged::write(*staged, &mut writer);
+                writer.bytes(operations.bytes());
             }
-            Record::Prepare { txn, at, participants, operations } => {
-                writer.byte(PREPARE).txn(*txn).timestamp(*at);
-                writer.bytes(participants.bytes()).bytes(operations.bytes());
+            Record::Prepare { txn, at, participants, staged, operations } => {
+                writer.byte(PREPARE).txn(*txn).timestamp(*at).bytes(participants.bytes());
+                Staged::write(*staged, &mut writer);
+                writer.bytes(operations.bytes());
+            }
+            Record::Stage { name, part, operations } => {
+                writer.byte(STAGE).txn(*name).number(*part).bytes(operations.bytes());
+            }
+            Record::Unstage { name } => {
+                writer.byte(UNSTAGE).txn(*name);
             }
             Record::Decide { txn, decision: Decision::Commit(at) } => {
                 writer.byte(COMMITTED).txn(*txn).timestamp(*at);
@@ -97,14 +126,22 @@ impl<'a> Record<'a> {
             COMMIT => Record::Commit {
                 txn: reader.txn()?,
                 at: reader.timestamp()?,
+                staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
             PREPARE => Record::Prepare {
                 txn: reader.txn()?,
                 at: reader.timestamp()?,
                 participants: Participants::decode(reader.bytes()?)?,
+                staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
+            STAGE => Record::Stage {
+                name: reader.txn()?,
+                part: reader.number()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            UNSTAGE => Record::Unstage { name: reader.txn()? },
             COMMITTED => {
                 Record::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
             }
@@ -130,8 +167,16 @@ mod tests {
         let participants = Participants::encode(&[ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();
         for record in [
-            Record::Commit { txn, at, operations: Operations::NONE },
-            Record::Prepare { txn, at, participants, operations: Operations::NONE },
+            Record::Commit { txn, at, staged: None, operations: Operations::NONE },
+            Record::Prepare {
+                txn,
+                at,
+                participants,
+                staged: Some(Staged { number: 9, parts: 2 }),
+                operations: Operations::NONE,
+            },
+            Record::Stage { name: txn, part: 1, operations: Operations::NONE },
+            Record::Unstage { name: txn },
             Record::Decide { txn, decision: Decision::Commit(at) },
             Record::Decide { txn, decision: Decision::Abort },
             Record::Forget { txn },

@@ -1,7 +1,8 @@
 //! The state as records, and records as state: checkpoints and replay.
 
 use crate::{
-    checkpoint::Checkpoint, engine::Engine, record::Record, snapshots::Snapshots, transaction::Planned,
+    checkpoint::Checkpoint, engine::Engine, record::Record, snapshots::Snapshots, staging::Script,
+    transaction::Planned,
 };
 use yesquel_model::{Clock, Timestamp};
 use yesquel_wire::{Decision, Operation, Operations, Participants};
@@ -22,7 +23,7 @@ impl Engine {
         for (txn, decision, alone) in self.ends.iter() {
             match decision {
                 Decision::Commit(at) if alone => {
-                    push(Record::Commit { txn, at, operations: Operations::NONE });
+                    push(Record::Commit { txn, at, staged: None, operations: Operations::NONE });
                 }
                 decision => push(Record::Decide { txn, decision }),
             }
@@ -34,8 +35,11 @@ impl Engine {
             let decoded = (Operations::decode(&operations), Participants::decode(&participants));
             // Put together just now.
             if let (Ok(operations), Ok(participants)) = decoded {
-                push(Record::Prepare { txn: *txn, at: voted.at, participants, operations });
+                push(Record::Prepare { txn: *txn, at: voted.at, participants, staged: None, operations });
             }
+        }
+        for (name, part, operations) in self.staging.iter() {
+            push(Record::Stage { name, part, operations });
         }
         // What has voted may yet commit at its vote, and must then be newer.
         let first_vote = self.voted.values().map(|voted| voted.at).min();
@@ -55,14 +59,19 @@ impl Engine {
         self.lsn += 1;
         let mut highest = Timestamp::ZERO;
         match record {
-            Record::Commit { txn, at, operations } => {
-                self.do_commit(0, *txn, *at, operations);
+            Record::Commit { txn, at, staged, operations } => {
+                // What it speaks of was staged by records before it.
+                let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
+                self.do_commit(0, *txn, *at, Script::new(parts.as_ref(), *operations));
                 highest = *at;
             }
-            Record::Prepare { txn, at, participants, operations } => {
-                self.do_prepare(*txn, *at, participants, operations);
+            Record::Prepare { txn, at, participants, staged, operations } => {
+                let parts = self.staging.take(txn.client, *staged).unwrap_or_default();
+                self.do_prepare(*txn, *at, participants, Script::new(parts.as_ref(), *operations));
                 highest = *at;
             }
+            Record::Stage { name, operations, .. } => self.staging.push(*name, operations, 0),
+            Record::Unstage { name } => drop(self.staging.remove(*name)),
             Record::Decide { txn, decision } => self.do_decide(*txn, *decision),
             Record::Forget { txn } => drop(self.ends.forget(*txn)),
             Record::Ceiling(at) => {

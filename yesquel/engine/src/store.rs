@@ -1,11 +1,12 @@
 //! All nodes of a server, the memory that they take, and the queue of those
 //! that have something to collect.
 
+use crate::cell::Value;
 use crate::node::{Node, Undecided};
 use rustc_hash::FxHashMap;
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
-use yesquel_wire::WriteOperation;
+use yesquel_wire::{Large, WriteOperation};
 
 /// How large a node may grow before it is to be split.
 #[derive(Debug, Clone, Copy)]
@@ -200,12 +201,14 @@ impl Store {
         let queue = self.change(id, |node| {
             node.changed_at_lsn = lsn;
             let garbage = match write {
-                WriteOperation::Put { key, value, .. } => node.put(at, key, Some(value)),
+                WriteOperation::Put { key, value: bytes, is_large, .. } => {
+                    node.put(at, key, Some(Value { bytes, is_large: *is_large }))
+                }
                 WriteOperation::Delete { key, .. } | WriteOperation::Unlink { key } => {
                     node.put(at, key, None)
                 }
                 WriteOperation::Link { key, child } => {
-                    node.put(at, key, Some(&child.to_bits().to_le_bytes()))
+                    node.put(at, key, Some(Value::whole(&child.to_bits().to_le_bytes())))
                 }
                 WriteOperation::DeleteRange(range) => {
                     node.delete_range(at, range);
@@ -274,9 +277,10 @@ impl Store {
             let Some(&(since, id)) = self.garbage.front().filter(|(since, _)| *since <= low) else { return };
             debug_assert!(since <= low);
             self.garbage.pop_front();
+            let mut gone = Vec::new();
             let left = self.change(id, |node| {
                 node.queued = false;
-                let left = node.collect(low);
+                let left = node.collect(low, |bytes| gone.extend(Large::decode(bytes)));
                 node.queued = left && node.has_garbage();
                 let is_empty = left && !node.told_empty && node.is_empty();
                 node.told_empty |= is_empty;
@@ -292,6 +296,8 @@ impl Store {
             if is_empty {
                 self.empty.push(id);
             }
+            // Their nodes stand alone, and nobody will ask for them any more.
+            gone.iter().flat_map(|large| large.ids(id.tree)).for_each(|node| self.remove(node));
         }
     }
 

@@ -55,12 +55,18 @@ impl Engine {
             tree.tree = node.id.tree.number();
             tree.memory += node.memory() as u64;
             tree.load += load;
-            if shape.kind == NodeKind::Leaf {
-                tree.leaves += 1;
-                tree.cells += cells as u64;
-                tree.bytes += bytes as u64;
-            } else {
-                tree.inner += 1;
+            match shape.kind {
+                NodeKind::Leaf => {
+                    tree.leaves += 1;
+                    tree.cells += cells as u64;
+                    tree.bytes += bytes as u64;
+                }
+                NodeKind::Inner => tree.inner += 1,
+                NodeKind::Value => {
+                    tree.values += 1;
+                    tree.bytes += bytes as u64;
+                    continue;
+                }
             }
             by_cells.add(cells as u64);
             by_load.add(load);
@@ -115,7 +121,9 @@ impl Engine {
     /// The nodes of a tree, at most so many, in the order of their ids.
     pub fn nodes_of(&self, tree: TreeId, nodes_max: usize) -> TreeNodes {
         let second = self.samples.second;
-        let mut nodes: Vec<&Node> = self.store.iter().filter(|node| node.id.tree == tree).collect();
+        let is_value = |node: &Node| node.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
+        let of_tree = self.store.iter().filter(|node| node.id.tree == tree && !is_value(node));
+        let mut nodes: Vec<&Node> = of_tree.collect();
         nodes.sort_unstable_by_key(|node| node.id);
         let more = nodes.len() > nodes_max;
         nodes.truncate(nodes_max);
@@ -138,13 +146,13 @@ impl Engine {
 fn node_status(node: &Node, second: u16) -> Option<NodeStatus> {
     let shape = node.shape()?;
     let (cells, bytes) = node.size();
-    let leaf = shape.kind == NodeKind::Leaf;
+    let leaf = shape.kind != NodeKind::Inner;
     let child = |value: &[u8]| Some(hex(&value.iter().rev().copied().collect::<Vec<u8>>()));
     let children = if leaf {
         Vec::new()
     } else {
         let seen = node.cells().iter().filter(|cell| shape.fence.contains(cell.key()));
-        seen.filter_map(|cell| cell.newest().and_then(child)).collect()
+        seen.filter_map(|cell| cell.newest().and_then(|value| child(value.bytes))).collect()
     };
     let high: Option<&Key> = shape.fence.high.as_ref();
     Some(NodeStatus {

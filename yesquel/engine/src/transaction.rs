@@ -14,7 +14,7 @@ const ENDS_MAX: usize = 4096;
 /// A [`WriteOperation`] of one's own.
 #[derive(Debug, Clone)]
 enum Change {
-    Put(Key, Box<[u8]>),
+    Put(Key, Box<[u8]>, bool),
     Delete(Key),
     DeleteRange(KeyRange),
     Guard(KeyRange),
@@ -41,7 +41,9 @@ pub(crate) struct Planned {
 impl Planned {
     pub(crate) fn new(operation: &Operation<'_>) -> Planned {
         let change = match &operation.write {
-            WriteOperation::Put { key, value, .. } => Change::Put((*key).into(), (*value).into()),
+            WriteOperation::Put { key, value, is_large, .. } => {
+                Change::Put((*key).into(), (*value).into(), *is_large)
+            }
             WriteOperation::Delete { key, .. } => Change::Delete((*key).into()),
             WriteOperation::DeleteRange(range) => Change::DeleteRange(range.clone()),
             WriteOperation::Guard(range) => Change::Guard(range.clone()),
@@ -66,7 +68,9 @@ impl Planned {
     fn write(&self) -> WriteOperation<'_> {
         let expect = Expect::Any;
         match &self.change {
-            Change::Put(key, value) => WriteOperation::Put { key, value, expect },
+            Change::Put(key, value, is_large) => {
+                WriteOperation::Put { key, value, expect, is_large: *is_large }
+            }
             Change::Delete(key) => WriteOperation::Delete { key, expect },
             Change::DeleteRange(range) => WriteOperation::DeleteRange(range.clone()),
             Change::Guard(range) => WriteOperation::Guard(range.clone()),
@@ -89,7 +93,7 @@ impl Planned {
 
     /// The key, and when its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
-        let (Change::Put(key, _) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
+        let (Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
             &self.change
         else {
             return None;
@@ -110,7 +114,7 @@ impl Planned {
     /// What it becomes in a node to which a range moves at some time.
     fn moved(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) -> Option<Planned> {
         let change = match &self.change {
-            Change::Put(key, _) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)
+            Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)
                 if range.contains(key) && self.until == Timestamp::MAX =>
             {
                 let change = self.change.clone();

@@ -60,14 +60,16 @@ impl Issuer {
         if number >= 1 && number <= Self::NUMBER_MAX { Some(Issuer { number, given: 0 }) } else { None }
     }
 
-    /// The next name; `None` once all are given out.
-    pub fn issue(&mut self) -> Option<LocalId> {
-        if self.given > u32::from(u16::MAX) {
+    /// The first of the next so many names, which follow each other; `None`
+    /// if there are not so many left.
+    pub fn issue(&mut self, count: u64) -> Option<LocalId> {
+        let after = u64::from(self.given).checked_add(count)?;
+        if after > 1 << 16 {
             return None;
         }
-        let local = LocalId(self.number << 16 | u64::from(self.given));
-        self.given += 1;
-        Some(local)
+        let first = LocalId(self.number << 16 | u64::from(self.given));
+        self.given = after as u32;
+        Some(first)
     }
 }
 
@@ -142,10 +144,12 @@ mod tests {
         assert_eq!(Issuer::new(0), None);
         assert_eq!(Issuer::new(Issuer::NUMBER_MAX + 1), None);
         let mut issuer = Issuer::new(1).unwrap();
-        let names: Vec<LocalId> = std::iter::from_fn(|| issuer.issue()).collect();
+        let names: Vec<LocalId> = std::iter::from_fn(|| issuer.issue(1)).collect();
         assert_eq!(names.len(), 65536);
         assert_eq!((names[0], names[65535]), (LocalId(0x1_0000), LocalId(0x1_ffff)));
-        assert!(Issuer::new(2).unwrap().issue().unwrap() > names[65535]);
+        let mut issuer = Issuer::new(2).unwrap();
+        assert!(issuer.issue(65_000).unwrap() > names[65535]);
+        assert_eq!((issuer.issue(537), issuer.issue(536)), (None, Some(LocalId(0x2_0000 + 65_000))));
     }
 
     #[test]

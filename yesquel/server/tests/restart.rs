@@ -64,7 +64,13 @@ impl Server {
         let operations = Operations::decode(&bytes).unwrap();
         let txn = TxnId { client: 7, number: NEXT_TXN.fetch_add(1, Relaxed) };
         self.last_txn = txn.number;
-        let reply = self.ask(&Request::Commit { txn, snapshot: None, seen: Timestamp::ZERO, operations });
+        let reply = self.ask(&Request::Commit {
+            txn,
+            snapshot: None,
+            seen: Timestamp::ZERO,
+            staged: None,
+            operations,
+        });
         match Reply::decode(&reply).unwrap() {
             Reply::Committed(at) => at,
             other => panic!("{other:?}"),

@@ -140,10 +140,11 @@ impl<T: Transport> Transaction<'_, T> {
             // An own one may come before, or in a leaf without any.
             let own = own(self).filter(|(key, _)| page.fence.is_above(key));
             match (stored, own) {
-                (Some(stored), Some(own)) => {
-                    return Ok(Some(if own.0 < stored.0 { own } else { stored.clone() }));
+                (Some(stored), Some(own)) if own.0 < stored.0 => return Ok(Some(own)),
+                (Some((key, stored)), _) => {
+                    let value = self.value(tree, stored).await?;
+                    return Ok(Some((key.clone(), value)));
                 }
-                (Some(stored), None) => return Ok(Some(stored.clone())),
                 (None, Some(own)) => return Ok(Some(own)),
                 (None, None) => match &page.fence.high {
                     Some(high) => goal.clone_from(high),
@@ -178,10 +179,11 @@ impl<T: Transport> Transaction<'_, T> {
             let stored = page.cells[..end].iter().rev().find(|(key, _)| !self.hides(tree, key));
             let own = own(self).filter(|(key, _)| *key >= page.fence.low);
             match (stored, own) {
-                (Some(stored), Some(own)) => {
-                    return Ok(Some(if own.0 > stored.0 { own } else { stored.clone() }));
+                (Some(stored), Some(own)) if own.0 > stored.0 => return Ok(Some(own)),
+                (Some((key, stored)), _) => {
+                    let value = self.value(tree, stored).await?;
+                    return Ok(Some((key.clone(), value)));
                 }
-                (Some(stored), None) => return Ok(Some(stored.clone())),
                 (None, Some(own)) => return Ok(Some(own)),
                 (None, None) if page.fence.low.is_empty() => return Ok(None),
                 (None, None) => next = Some(Some(page.fence.low.clone())),

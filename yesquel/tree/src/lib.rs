@@ -7,6 +7,7 @@
 mod cache;
 mod counters;
 mod cursor;
+mod large;
 mod search;
 mod split;
 mod transaction;
@@ -17,10 +18,10 @@ pub use split::Splitter;
 pub use transaction::{Savepoint, Transaction};
 
 use cache::Cache;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
-use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
+use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 
@@ -96,12 +97,14 @@ pub struct Trees<T> {
     client: Client<T>,
     cache: Mutex<Cache>,
     counters: Counters,
+    /// For the nodes of long values.
+    issuer: Mutex<Option<Issuer>>,
 }
 
 impl<T: Transport> Trees<T> {
     /// Trees by way of a client.
     pub fn new(client: Client<T>) -> Trees<T> {
-        Trees { client, cache: Mutex::default(), counters: Counters::default() }
+        Trees { client, cache: Mutex::default(), counters: Counters::default(), issuer: Mutex::default() }
     }
 
     /// The client.
@@ -117,6 +120,30 @@ impl<T: Transport> Trees<T> {
     /// Begins a transaction. Nothing is asked of a server.
     pub fn begin(&self) -> Transaction<'_, T> {
         Transaction::new(self)
+    }
+
+    /// The first of so many names for new nodes of a server, which follow each
+    /// other.
+    async fn issue(
+        &self,
+        issuer: &Mutex<Option<Issuer>>,
+        server: ServerId,
+        count: u64,
+    ) -> Result<LocalId, TreeError> {
+        loop {
+            let issued = {
+                let mut issuer = issuer.lock().unwrap_or_else(PoisonError::into_inner);
+                issuer.as_mut().and_then(|issuer| issuer.issue(count))
+            };
+            if let Some(first) = issued {
+                return Ok(first);
+            }
+            let numbers = NodeId { tree: TreeId::default(), server, local: ISSUER_NUMBERS };
+            let number = self.client.take(numbers, 1, 0).await?;
+            let spent = TreeError::Damaged(TreeId::default(), "there are no names for nodes left");
+            let fresh = Issuer::new(number).ok_or(spent)?;
+            *issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
+        }
     }
 
     /// Makes a tree whose root is named already, empty, if it is not there.

@@ -9,14 +9,21 @@ use crate::{
 use std::sync::{Arc, PoisonError};
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Direction, MovedTo, NodeKind, Question, Scan};
+use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
+
+/// A value as a leaf has it.
+#[derive(Debug, Clone)]
+pub(crate) enum Stored {
+    Whole(Box<[u8]>),
+    Large(Large),
+}
 
 /// A leaf as a snapshot sees it.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) node: NodeId,
     pub(crate) fence: KeyRange,
-    pub(crate) cells: Vec<(Key, Box<[u8]>)>,
+    pub(crate) cells: Vec<(Key, Stored)>,
 }
 
 impl Page {
@@ -71,20 +78,24 @@ impl<T: Transport> Trees<T> {
             Some(Answer::Moved(to)) => return Ok(Fetched::Moved(to)),
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
-        let bytes = |value: CellValue<'_>| match value {
-            CellValue::Bytes(bytes) => Box::from(bytes),
-            CellValue::Length(_) => Box::default(),
-        };
-        if cells.kind == NodeKind::Leaf {
-            let all = cells.iter().map(|(key, value)| (Key::from(key), bytes(value))).collect();
-            return Ok(Fetched::Leaf(Page { node, fence: cells.fence, cells: all }));
+        if cells.kind != NodeKind::Inner {
+            let stored = |value: CellValue<'_>| match value {
+                CellValue::Bytes(bytes) => Some(Stored::Whole(bytes.into())),
+                CellValue::Large(large) => Some(Stored::Large(large)),
+                // Whole ones were asked for.
+                CellValue::Length(_) => None,
+            };
+            let all = cells.iter().map(|(key, value)| Some((Key::from(key), stored(value)?)));
+            let all: Option<Vec<(Key, Stored)>> = all.collect();
+            let cells_of = all.ok_or(yesquel_client::Error::Unfit)?;
+            return Ok(Fetched::Leaf(Page { node, fence: cells.fence, cells: cells_of }));
         }
         self.counters.fetched(node.local == yesquel_model::LocalId::ROOT);
         let child = |value: CellValue<'_>| match value {
             CellValue::Bytes(bytes) => {
                 bytes.try_into().map(|bits| NodeId::from_bits(u128::from_le_bytes(bits))).ok()
             }
-            CellValue::Length(_) => None,
+            CellValue::Length(_) | CellValue::Large(_) => None,
         };
         let children: Option<Vec<(Key, NodeId)>> =
             cells.iter().map(|(key, value)| Some((Key::from(key), child(value)?))).collect();

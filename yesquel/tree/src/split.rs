@@ -5,8 +5,8 @@
 //! in the same node. Moving is the engine's own operation, which takes along
 //! versions and prepared operations, so that no other transaction notices.
 
-use crate::{ISSUER_NUMBERS, Tree, TreeError, Trees, cache::Goal, search::Fetched};
-use std::sync::{Mutex, PoisonError};
+use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
+use std::sync::Mutex;
 use yesquel_client::{CommitError, Writes};
 use yesquel_model::{Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::Transport;
@@ -31,20 +31,8 @@ impl Splitter {
 
     /// A name for a new node of a tree.
     async fn issue<T: Transport>(&self, trees: &Trees<T>, tree: TreeId) -> Result<NodeId, TreeError> {
-        loop {
-            let issued = {
-                let mut issuer = self.issuer.lock().unwrap_or_else(PoisonError::into_inner);
-                issuer.as_mut().and_then(Issuer::issue)
-            };
-            if let Some(local) = issued {
-                return Ok(NodeId { tree, server: self.server, local });
-            }
-            let numbers = NodeId { tree: TreeId::default(), server: self.server, local: ISSUER_NUMBERS };
-            let number = trees.client.take(numbers, 1, 0).await?;
-            let fresh =
-                Issuer::new(number).ok_or(TreeError::Damaged(tree, "there are no names for nodes left"))?;
-            *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
-        }
+        let local = trees.issue(&self.issuer, self.server, 1).await?;
+        Ok(NodeId { tree, server: self.server, local })
     }
 
     /// Splits a node in two of the same size, if it is there and has two cells.

@@ -4,16 +4,17 @@
 use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
+    large::Larges,
     search::{FORWARD_STEPS_MAX, Page},
 };
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
 };
-use yesquel_client::{CommitError, Held, Writes};
-use yesquel_model::{Key, KeyRange, NodeId, Refusal, Timestamp, limits};
+use yesquel_client::{CommitError, Held, Reading, Staging, Writes};
+use yesquel_model::{Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, Expect, Operation, Question, WriteOperation};
+use yesquel_wire::{Answer, Expect, Large, Operation, PIECE_BYTES, Question, WriteOperation};
 
 /// A write that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,16 +100,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
         let goal = Goal::At(key);
         let guess = self.trees.guess(tree.root, goal);
         if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
-            return Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()));
+            let page = Rc::clone(page);
+            return self.on_page(tree, &page, key).await;
         }
         let (mut node, mut steps) = (guess.leaf, 0);
         loop {
             let question = Question::Lookup { node, key };
-            let reading = self.trees.client.read(&mut self.snapshot, node.server, &[question]).await?;
-            self.hold();
+            let reading = self.read(node.server, &[question]).await?;
             match reading.answers().and_then(|answers| answers.iter().next()) {
                 Some(Answer::Absent) => return Ok(None),
                 Some(Answer::Value(value)) => return Ok(Some(value.into())),
+                Some(Answer::Large(large)) => return self.large(tree, large).await.map(Some),
                 // From a root that is no leaf any more one does not go on, for
                 // nobody would ever learn what the tree looks like.
                 Some(Answer::Moved(Some(to))) if steps < FORWARD_STEPS_MAX && node != tree.root => {
@@ -123,7 +125,26 @@ impl<'a, T: Transport> Transaction<'a, T> {
         // It may be no leaf; else back, and down from there.
         let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, node).await?;
         let page = self.keep(page);
-        Ok(page.position(key).ok().map(|position| page.cells[position].1.clone()))
+        self.on_page(tree, &page, key).await
+    }
+
+    /// The value under a key of a leaf.
+    async fn on_page(&mut self, tree: Tree, page: &Page, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        match page.position(key) {
+            Ok(position) => self.value(tree, &page.cells[position].1).await.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Asks nodes of a server at the transaction's snapshot.
+    pub(crate) async fn read(
+        &mut self,
+        server: ServerId,
+        questions: &[Question<'_>],
+    ) -> Result<Reading, TreeError> {
+        let reading = self.trees.client.read(&mut self.snapshot, server, questions).await?;
+        self.hold();
+        Ok(reading)
     }
 
     fn keep(&mut self, page: Page) -> Rc<Page> {
@@ -155,8 +176,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if key.len() > limits::KEY_BYTES_MAX {
             return too_long("a key", key.len(), limits::KEY_BYTES_MAX);
         }
-        if value.len() > limits::CELL_VALUE_BYTES_MAX {
-            return too_long("a value", value.len(), limits::CELL_VALUE_BYTES_MAX);
+        if value.len() as u64 > limits::VALUE_BYTES_MAX {
+            return too_long("a value", value.len(), limits::VALUE_BYTES_MAX as usize);
         }
         Ok(())
     }
@@ -276,16 +297,54 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Commits it. Returns when it happened.
     pub async fn commit(self) -> Result<Timestamp, TreeError> {
+        let larges = self.larges().await?;
+        let mut staging = self.stage(&larges).await?;
+        let outcome = self.commit_staged(&larges, &mut staging).await;
+        if outcome.is_err() {
+            self.trees.client.unstage(staging).await;
+        }
+        outcome
+    }
+
+    /// Where its long values are going to be.
+    async fn larges(&self) -> Result<Larges, TreeError> {
+        let mut larges = Larges::new();
+        for (root, writes) in &self.writes {
+            for (key, write) in writes {
+                let length = write.value.as_ref().map_or(0, |value| value.len());
+                if length > limits::CELL_VALUE_BYTES_MAX {
+                    let large = self.trees.name(Tree::at(*root), length).await?;
+                    larges.insert((*root, key.clone()), large);
+                }
+            }
+        }
+        Ok(larges)
+    }
+
+    async fn stage(&self, larges: &Larges) -> Result<Staging, TreeError> {
+        let value = |root: &NodeId, key: &Key| self.writes.get(root)?.get(key)?.value.as_deref();
+        self.trees.stage_larges(larges, value).await
+    }
+
+    async fn commit_staged(&self, larges: &Larges, staging: &mut Staging) -> Result<Timestamp, TreeError> {
+        let client = &self.trees.client;
         // Leaves that were found because the cache was wrong.
         let mut found: Vec<(NodeId, KeyRange, NodeId)> = Vec::new();
         for _ in 0..MOVES_MAX {
-            let (writes, goals) = self.addressed(&found);
-            let (server, operation, refusal) = match self.trees.client.commit(self.snapshot, &writes).await {
+            if staging.is_spent() {
+                let spent = std::mem::replace(staging, self.stage(larges).await?);
+                client.unstage(spent).await;
+            }
+            let (writes, goals) = self.addressed(&found, larges);
+            let outcome = client.commit_staged(self.snapshot, &writes, staging).await;
+            let (server, operation, refusal) = match outcome {
                 Ok(at) => return Ok(at),
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
                 Err(error) => return Err(error.into()),
             };
-            match (refusal, operation) {
+            // Operations are counted from the first that was staged on.
+            let operation = operation.map(|number| number.checked_sub(staged_operations(larges, server)));
+            match (refusal, operation.flatten()) {
                 (Refusal::Moved(_), Some(number)) => {
                     // Nothing was done: the right leaf is found, and all is
                     // sent again, by the same snapshot.
@@ -314,7 +373,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// All operations with the nodes that the cache thinks right, in the order
     /// in which they are done; and what each is for.
-    fn addressed(&self, found: &[(NodeId, KeyRange, NodeId)]) -> (Writes, Vec<Addressed>) {
+    fn addressed(&self, found: &[(NodeId, KeyRange, NodeId)], larges: &Larges) -> (Writes, Vec<Addressed>) {
         let (mut writes, mut goals) = (Writes::new(), Vec::new());
         let guess = |of: NodeId, key: &[u8]| {
             let guess = self.trees.guess(of, Goal::At(key));
@@ -349,9 +408,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
         for (root, all) in &self.writes {
             for (key, Write { value, expect }) in all {
                 let guess = guess(*root, key);
-                let write = match value {
-                    Some(value) => WriteOperation::Put { key, value, expect: *expect },
-                    None => WriteOperation::Delete { key, expect: *expect },
+                // Mostly there are none.
+                let large = if larges.is_empty() { None } else { larges.get(&(*root, key.clone())) };
+                let large = large.map(Large::encode);
+                let write = match (value, &large) {
+                    (_, Some(large)) => {
+                        WriteOperation::Put { key, value: large, expect: *expect, is_large: true }
+                    }
+                    (Some(value), None) => {
+                        WriteOperation::Put { key, value, expect: *expect, is_large: false }
+                    }
+                    (None, None) => WriteOperation::Delete { key, expect: *expect },
                 };
                 writes.push(&Operation { node: guess.leaf, write });
                 goals.push(Addressed { root: *root, key: key.clone(), path: guess.path, leaf: guess.leaf });
@@ -363,6 +430,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         (writes, goals)
     }
+}
+
+/// Operations that long values take at a server, before the others.
+fn staged_operations(larges: &Larges, server: ServerId) -> u64 {
+    let here = larges.values().filter(|large| large.server == server);
+    here.map(|large| large.nodes() + large.length.div_ceil(PIECE_BYTES as u64)).sum()
 }
 
 /// Where an operation was sent, and for which key.

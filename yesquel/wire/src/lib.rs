@@ -9,6 +9,7 @@
 mod bytes;
 pub mod frame;
 pub mod greeting;
+mod large;
 mod news;
 mod operation;
 mod read;
@@ -17,8 +18,9 @@ mod request;
 pub mod status;
 
 pub use bytes::{Malformed, Reader, Writer};
+pub use large::{Large, NODE_PIECES, PIECE_BYTES};
 pub use news::News;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, MovedTo, Reply, Vote};
-pub use request::{Decision, Participants, Request};
+pub use request::{Decision, Participants, Request, Staged};

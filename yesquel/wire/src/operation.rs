@@ -1,7 +1,7 @@
 //! What a transaction does to nodes (figure 7 of the paper), as bytes that
 //! requests and log records share.
 
-use crate::{Malformed, Reader, Writer};
+use crate::{Large, Malformed, Reader, Writer};
 use yesquel_model::{KeyRange, NodeId, limits};
 
 /// What a node is.
@@ -11,6 +11,9 @@ pub enum NodeKind {
     Leaf,
     /// Its cells are keys with the ids of the nodes from there on.
     Inner,
+    /// Its cells are pieces of a long value by their numbers. No tree leads to
+    /// it but the cell of the value.
+    Value,
 }
 
 /// What must be so, at the snapshot, for a write to be done.
@@ -56,6 +59,8 @@ pub enum WriteOperation<'a> {
         value: &'a [u8],
         /// On what condition.
         expect: Expect,
+        /// The value is where a long one is: a [`Large`](crate::Large).
+        is_large: bool,
     },
     /// Takes a cell away.
     Delete {
@@ -139,6 +144,8 @@ const RESHAPE_INNER: u8 = 15;
 const LINK: u8 = 16;
 const UNLINK: u8 = 17;
 const DROP_TREE: u8 = 18;
+const PUT_LARGE: u8 = 19;
+const CREATE_VALUE: u8 = 22;
 /// Set in the first byte of an operation on the node of the one before.
 const SAME_NODE: u8 = 0x80;
 
@@ -174,9 +181,10 @@ impl<'a> Operations<'a> {
             writer.node(operation.node);
         }
         let tag = match &operation.write {
-            WriteOperation::Put { key, value, expect } => {
+            WriteOperation::Put { key, value, expect, is_large } => {
                 writer.bytes(key).bytes(value);
-                PUT + *expect as u8
+                let put = if *is_large { PUT_LARGE } else { PUT };
+                put + *expect as u8
             }
             WriteOperation::Delete { key, expect } => {
                 writer.bytes(key);
@@ -208,7 +216,11 @@ impl<'a> Operations<'a> {
             }
             WriteOperation::Create(new) => {
                 writer.range(&new.fence);
-                if new.kind == NodeKind::Leaf { CREATE_LEAF } else { CREATE_INNER }
+                match new.kind {
+                    NodeKind::Leaf => CREATE_LEAF,
+                    NodeKind::Inner => CREATE_INNER,
+                    NodeKind::Value => CREATE_VALUE,
+                }
             }
             WriteOperation::Drop => DROP,
             WriteOperation::DropTree => DROP_TREE,
@@ -218,7 +230,8 @@ impl<'a> Operations<'a> {
             }
             WriteOperation::Reshape(new) => {
                 writer.range(&new.fence);
-                if new.kind == NodeKind::Leaf { RESHAPE_LEAF } else { RESHAPE_INNER }
+                // A node of pieces stays what it is.
+                if new.kind == NodeKind::Inner { RESHAPE_INNER } else { RESHAPE_LEAF }
             }
         };
         bytes[start] = if *last == Some(operation.node) { tag | SAME_NODE } else { tag };
@@ -294,7 +307,13 @@ impl<'a> Iter<'a> {
                 if value.len() > limits::CELL_VALUE_BYTES_MAX {
                     return Err(before.malformed("a value that is too long"));
                 }
-                WriteOperation::Put { key, value, expect: EXPECT[usize::from(tag - PUT)] }
+                WriteOperation::Put { key, value, expect: EXPECT[usize::from(tag - PUT)], is_large: false }
+            }
+            tag @ PUT_LARGE..CREATE_VALUE => {
+                let (key, value) = (reader.key()?, reader.bytes()?);
+                Large::decode(value)?;
+                let expect = EXPECT[usize::from(tag - PUT_LARGE)];
+                WriteOperation::Put { key, value, expect, is_large: true }
             }
             tag @ DELETE..DELETE_RANGE => {
                 WriteOperation::Delete { key: reader.key()?, expect: EXPECT[usize::from(tag - DELETE)] }
@@ -314,6 +333,7 @@ impl<'a> Iter<'a> {
             UNLINK => WriteOperation::Unlink { key: reader.key()? },
             CREATE_LEAF => WriteOperation::Create(NewNode::read(NodeKind::Leaf, reader)?),
             CREATE_INNER => WriteOperation::Create(NewNode::read(NodeKind::Inner, reader)?),
+            CREATE_VALUE => WriteOperation::Create(NewNode::read(NodeKind::Value, reader)?),
             DROP => WriteOperation::Drop,
             DROP_TREE => WriteOperation::DropTree,
             MOVE => WriteOperation::Move { range: reader.range()?, to: reader.node()? },
@@ -350,7 +370,14 @@ mod tests {
             (key(), key(), expect()).prop_map(|(key, value, expect)| WriteOperation::Put {
                 key,
                 value,
-                expect
+                expect,
+                is_large: false
+            }),
+            (key(), expect()).prop_map(|(key, expect)| WriteOperation::Put {
+                key,
+                value: &[0x81, 0x80, 0x02, 0, 0, 0, 1, 0, 0, 0, 0, 0],
+                expect,
+                is_large: true
             }),
             (key(), expect()).prop_map(|(key, expect)| WriteOperation::Delete { key, expect }),
             (key(), 0..9u64).prop_map(|(key, child)| WriteOperation::Link { key, child: node(child) }),

@@ -1,6 +1,6 @@
 //! What a server answers.
 
-use crate::{Decision, Malformed, NodeKind, Participants, Reader, Writer};
+use crate::{Decision, Large, Malformed, NodeKind, Participants, Reader, Writer};
 use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, Timestamp, TooFarAhead};
 
 /// The value of a cell in an answer.
@@ -10,6 +10,8 @@ pub enum CellValue<'a> {
     Bytes(&'a [u8]),
     /// Only its length: it is longer than was asked for.
     Length(u64),
+    /// Where a long one is.
+    Large(Large),
 }
 
 /// A node's kind and fence, and some of its cells.
@@ -33,10 +35,19 @@ impl<'a> Cells<'a> {
     }
 }
 
+const LENGTH: u8 = 0;
+const BYTES: u8 = 1;
+const LARGE: u8 = 2;
+
 fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malformed> {
     let key = reader.key()?;
-    let value =
-        if reader.flag()? { CellValue::Bytes(reader.bytes()?) } else { CellValue::Length(reader.number()?) };
+    let before = *reader;
+    let value = match reader.byte()? {
+        LENGTH => CellValue::Length(reader.number()?),
+        BYTES => CellValue::Bytes(reader.bytes()?),
+        LARGE => CellValue::Large(Large::decode(reader.bytes()?)?),
+        _ => return Err(before.malformed("a value that is not known")),
+    };
     Ok((key, value))
 }
 
@@ -56,6 +67,8 @@ pub enum Answer<'a> {
     Absent,
     /// What it is.
     Value(&'a [u8]),
+    /// Where a long one is.
+    Large(Large),
     /// The key is beyond the node's fence, or the node was not there; and
     /// where it has gone, if the node remembers.
     Moved(Option<MovedTo>),
@@ -68,6 +81,7 @@ const VALUE: u8 = 1;
 const MOVED: u8 = 2;
 const CELLS_OF_LEAF: u8 = 3;
 const CELLS_OF_INNER: u8 = 4;
+const LARGE_VALUE: u8 = 5;
 
 /// Puts answers together.
 #[derive(Debug)]
@@ -84,6 +98,11 @@ impl AnswerWriter<'_> {
         self.0.byte(VALUE).bytes(value);
     }
 
+    /// Where the long value is that was asked for: bytes of a [`Large`].
+    pub fn large(&mut self, large: &[u8]) {
+        self.0.byte(LARGE_VALUE).bytes(large);
+    }
+
     /// The key is not the node's.
     pub fn moved(&mut self, to: Option<(&KeyRange, NodeId)>) {
         self.0.byte(MOVED).flag(to.is_some());
@@ -94,7 +113,7 @@ impl AnswerWriter<'_> {
 
     /// What a scan found: `cells` is told of by [`cell`](Self::cell).
     pub fn cells(&mut self, kind: NodeKind, fence: &KeyRange, more: bool, cells: &[u8]) {
-        self.0.byte(if kind == NodeKind::Leaf { CELLS_OF_LEAF } else { CELLS_OF_INNER });
+        self.0.byte(if kind == NodeKind::Inner { CELLS_OF_INNER } else { CELLS_OF_LEAF });
         self.0.range(fence).flag(more).bytes(cells);
     }
 
@@ -102,8 +121,9 @@ impl AnswerWriter<'_> {
     pub fn cell(cells: &mut Vec<u8>, key: &[u8], value: CellValue<'_>) {
         let mut writer = Writer(cells);
         match value {
-            CellValue::Bytes(bytes) => writer.bytes(key).flag(true).bytes(bytes),
-            CellValue::Length(length) => writer.bytes(key).flag(false).number(length),
+            CellValue::Bytes(bytes) => writer.bytes(key).byte(BYTES).bytes(bytes),
+            CellValue::Length(length) => writer.bytes(key).byte(LENGTH).number(length),
+            CellValue::Large(large) => writer.bytes(key).byte(LARGE).bytes(&large.encode()),
         };
     }
 }
@@ -142,6 +162,7 @@ fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malformed> {
     Ok(match reader.byte()? {
         ABSENT => Answer::Absent,
         VALUE => Answer::Value(reader.bytes()?),
+        LARGE_VALUE => Answer::Large(Large::decode(reader.bytes()?)?),
         MOVED if reader.flag()? => {
             Answer::Moved(Some(MovedTo { range: reader.range()?, to: reader.node()? }))
         }

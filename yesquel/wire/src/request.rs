@@ -80,7 +80,9 @@ pub enum Request<'a> {
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// What it does.
+        /// What was staged of it.
+        staged: Option<Staged>,
+        /// What it does, after what was staged.
         operations: Operations<'a>,
     },
     /// The first phase of two: whether this server could do its part.
@@ -93,8 +95,25 @@ pub enum Request<'a> {
         seen: Timestamp,
         /// Everyone who takes part.
         participants: Participants<'a>,
-        /// What it does here.
+        /// What was staged of it here.
+        staged: Option<Staged>,
+        /// What it does here, after what was staged.
         operations: Operations<'a>,
+    },
+    /// A part of a transaction that is too long for one message. The server
+    /// keeps it for a minute, or until the transaction ends.
+    Stage {
+        /// Under which name: one that no transaction of the client has.
+        name: TxnId,
+        /// Which part, counted from zero.
+        part: u64,
+        /// What it does.
+        operations: Operations<'a>,
+    },
+    /// That what was staged is not needed.
+    Unstage {
+        /// Under which name.
+        name: TxnId,
     },
     /// The second phase.
     Decide {
@@ -135,6 +154,31 @@ pub enum Request<'a> {
     },
 }
 
+/// What was staged of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Staged {
+    /// Under which name, of the transaction's client.
+    pub number: u64,
+    /// How many parts.
+    pub parts: u64,
+}
+
+impl Staged {
+    /// Appends it to a message; zero parts are none.
+    pub fn write(staged: Option<Staged>, writer: &mut Writer<'_>) {
+        writer.number(staged.map_or(0, |staged| staged.parts));
+        if let Some(staged) = staged {
+            writer.number(staged.number);
+        }
+    }
+
+    /// From a message.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Option<Staged>, Malformed> {
+        let parts = reader.number()?;
+        if parts == 0 { Ok(None) } else { Ok(Some(Staged { number: reader.number()?, parts })) }
+    }
+}
+
 const READ: u8 = 1;
 const COMMIT: u8 = 2;
 const PREPARE: u8 = 3;
@@ -146,6 +190,8 @@ const OUTCOME: u8 = 8;
 const TAKE: u8 = 9;
 const INSPECT: u8 = 10;
 const INSPECT_TREE: u8 = 11;
+const STAGE: u8 = 12;
+const UNSTAGE: u8 = 13;
 
 /// A snapshot; no transaction reads at time zero.
 fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -160,13 +206,22 @@ impl<'a> Request<'a> {
                 writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
                 writer.bytes(questions.bytes());
             }
-            Request::Commit { txn, snapshot, seen, operations } => {
+            Request::Commit { txn, snapshot, seen, staged, operations } => {
                 writer.byte(COMMIT).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                Staged::write(*staged, writer);
                 writer.bytes(operations.bytes());
             }
-            Request::Prepare { txn, snapshot, seen, participants, operations } => {
+            Request::Prepare { txn, snapshot, seen, participants, staged, operations } => {
                 writer.byte(PREPARE).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
-                writer.bytes(participants.bytes()).bytes(operations.bytes());
+                writer.bytes(participants.bytes());
+                Staged::write(*staged, writer);
+                writer.bytes(operations.bytes());
+            }
+            Request::Stage { name, part, operations } => {
+                writer.byte(STAGE).txn(*name).number(*part).bytes(operations.bytes());
+            }
+            Request::Unstage { name } => {
+                writer.byte(UNSTAGE).txn(*name);
             }
             Request::Decide { txn, decision: Decision::Commit(at) } => {
                 writer.byte(COMMITTED).txn(*txn).timestamp(*at);
@@ -215,6 +270,7 @@ impl<'a> Request<'a> {
                 txn: reader.txn()?,
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
+                staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
             PREPARE => Request::Prepare {
@@ -222,8 +278,15 @@ impl<'a> Request<'a> {
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
                 participants: Participants::decode(reader.bytes()?)?,
+                staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
+            STAGE => Request::Stage {
+                name: reader.txn()?,
+                part: reader.number()?,
+                operations: Operations::decode(reader.bytes()?)?,
+            },
+            UNSTAGE => Request::Unstage { name: reader.txn()? },
             COMMITTED => {
                 Request::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
             }
@@ -278,8 +341,17 @@ mod tests {
         for request in [
             Request::Read { snapshot: None, seen, questions },
             Request::Read { snapshot: Some(seen), seen, questions },
-            Request::Commit { txn, snapshot: None, seen, operations },
-            Request::Prepare { txn, snapshot: Some(seen), seen, participants, operations },
+            Request::Commit { txn, snapshot: None, seen, staged: None, operations },
+            Request::Prepare {
+                txn,
+                snapshot: Some(seen),
+                seen,
+                participants,
+                staged: Some(Staged { number: 1, parts: 300 }),
+                operations,
+            },
+            Request::Stage { name: txn, part: 7, operations },
+            Request::Unstage { name: txn },
             Request::Decide { txn, decision: Decision::Commit(seen) },
             Request::Decide { txn, decision: Decision::Abort },
             Request::Resolve { txn },

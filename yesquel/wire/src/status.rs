@@ -128,9 +128,11 @@ pub struct TreeStatus {
     pub leaves: u64,
     /// Its inner nodes here.
     pub inner: u64,
+    /// Its nodes of long values here.
+    pub values: u64,
     /// Cells of its leaves.
     pub cells: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of their keys and values, long ones too.
     pub bytes: u64,
     /// Bytes of memory of all its nodes.
     pub memory: u64,

@@ -124,7 +124,13 @@ impl Run {
         let txn = self.txn();
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
-        let request = self.send(&Request::Commit { txn, snapshot: None, seen: Timestamp::ZERO, operations });
+        let request = self.send(&Request::Commit {
+            txn,
+            snapshot: None,
+            seen: Timestamp::ZERO,
+            staged: None,
+            operations,
+        });
         let reply = self.one_reply(request);
         let Reply::Committed(at) = Reply::decode(&reply).unwrap() else {
             panic!("a split is refused: {:?}", Reply::decode(&reply))
@@ -184,7 +190,8 @@ impl Run {
                 let bytes = encode(&writes);
                 let operations = Operations::decode(&bytes).unwrap();
                 let txn = self.txn();
-                let request = Request::Commit { txn, snapshot, seen: Timestamp::ZERO, operations };
+                let request =
+                    Request::Commit { txn, snapshot, seen: Timestamp::ZERO, staged: None, operations };
                 self.ask(&request, Asked::Commit { txn, snapshot, writes });
             }
             Step::Prepare { snapshot, writes } => self.prepare(*snapshot, writes),

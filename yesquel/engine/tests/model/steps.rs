@@ -153,7 +153,7 @@ pub(crate) fn encode(writes: &[(NodeId, Do)]) -> Vec<u8> {
         let write = match write {
             Do::Put(number, written, expect) => {
                 (name, value) = (key(*number), [*written]);
-                WriteOperation::Put { key: &name, value: &value, expect: *expect }
+                WriteOperation::Put { key: &name, value: &value, expect: *expect, is_large: false }
             }
             Do::Delete(number, expect) => {
                 name = key(*number);

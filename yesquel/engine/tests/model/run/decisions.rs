@@ -21,8 +21,14 @@ impl Run {
         let (txn, seen) = (self.txn(), Timestamp::ZERO);
         let verdict = self.reference.judge(snapshot, &writes);
         let too_old = snapshot < self.engine.oldest_snapshot();
-        let request =
-            self.send(&Request::Prepare { txn, snapshot: Some(snapshot), seen, participants, operations });
+        let request = self.send(&Request::Prepare {
+            txn,
+            snapshot: Some(snapshot),
+            seen,
+            participants,
+            staged: None,
+            operations,
+        });
         let reply = self.one_reply(request);
         match (Reply::decode(&reply).unwrap(), verdict) {
             (Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }, _) => assert!(too_old),
@@ -86,10 +92,14 @@ impl Run {
         let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
         let (question, again) = if several {
             let participants = Participants::NONE;
-            let prepare = Request::Prepare { txn, snapshot: None, seen, participants, operations };
+            let prepare =
+                Request::Prepare { txn, snapshot: None, seen, participants, staged: None, operations };
             (Request::Resolve { txn }, prepare)
         } else {
-            (Request::Outcome { txn }, Request::Commit { txn, snapshot: None, seen, operations })
+            (
+                Request::Outcome { txn },
+                Request::Commit { txn, snapshot: None, seen, staged: None, operations },
+            )
         };
         let reply = self.reply_to(&question);
         let expected = if several {
@@ -116,9 +126,9 @@ impl Run {
         assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
         let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
         let request = if several {
-            Request::Prepare { txn, snapshot: None, seen, participants, operations }
+            Request::Prepare { txn, snapshot: None, seen, participants, staged: None, operations }
         } else {
-            Request::Commit { txn, snapshot: None, seen, operations }
+            Request::Commit { txn, snapshot: None, seen, staged: None, operations }
         };
         let reply = self.reply_to(&request);
         assert!(given_up(&Reply::decode(&reply).unwrap()));
