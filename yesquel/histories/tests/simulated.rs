@@ -1,0 +1,254 @@
+//! A simulated store is clean as long as it is right, and each way of being
+//! wrong is found. `SEEDS=from..to` chooses seeds.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod store;
+
+use std::collections::BTreeMap;
+use store::{Fault, Size, history};
+use yesquel_histories::{
+    Anomaly, Dependency, Edge, Element, Key, Kind, Model, Operation, Report, Transaction, check,
+};
+
+const SIZE: Size = Size { transactions: 200, clients: 6, keys: 5, keys_for: 1000 };
+
+fn seeds() -> std::ops::Range<u64> {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    });
+    seeds.unwrap_or(0..40)
+}
+
+fn report(fault: Fault, seed: u64, model: Model) -> Report {
+    let history = history(fault, SIZE, seed);
+    let report = check(&history, model).unwrap();
+    for anomaly in &report.anomalies {
+        let proof: Result<(), String> = proves(&history, anomaly);
+        assert_eq!(proof, Ok(()), "seed {seed}, {fault:?}, {model:?}: {anomaly}");
+    }
+    report
+}
+
+/// Whether the edges of an anomaly are true, and a circle where they must be.
+fn proves(history: &[Transaction], anomaly: &Anomaly) -> Result<(), String> {
+    for Edge { from, to, dependency } in &anomaly.edges {
+        let (one, other) = (&history[*from], &history[*to]);
+        let appends =
+            |who: &Transaction, key, element| who.operations.contains(&Operation::Append { key, element });
+        let reads = |who: &Transaction, key: Key, as_said: &dyn Fn(&[Element]) -> bool| {
+            who.operations.iter().any(|operation| match operation {
+                Operation::Read { key: other, list: Some(list) } => *other == key && as_said(list),
+                _ => false,
+            })
+        };
+        let is_true = match *dependency {
+            Dependency::WriteWrite { key, first, second, seen } => {
+                let in_turn = |list: &[Element]| {
+                    let place = |element| list.iter().position(|it| *it == element);
+                    place(first).zip(place(second)).is_some_and(|(first, second)| first < second)
+                };
+                let in_order = history.iter().any(|it| reads(it, key, &in_turn));
+                appends(one, key, first) && appends(other, key, second) && in_order == seen
+            }
+            Dependency::WriteRead { key, element } => {
+                appends(one, key, element) && reads(other, key, &|list| list.contains(&element))
+            }
+            Dependency::ReadWrite { key, seen, missed } => {
+                let as_said = |list: &[Element]| {
+                    !list.contains(&missed) && seen.is_none_or(|seen| list.contains(&seen))
+                };
+                reads(one, key, &as_said) && appends(other, key, missed)
+            }
+            Dependency::Session { process } => {
+                one.process == process && other.process == process && one.completed <= other.invoked
+            }
+            Dependency::RealTime { completed, invoked } => {
+                (one.completed, other.invoked) == (completed, invoked) && completed < invoked
+            }
+        };
+        if !is_true {
+            return Err(format!("{dependency:?} is not so"));
+        }
+    }
+    if anomaly.kind < Kind::G0 {
+        return Ok(());
+    }
+    let after = anomaly.edges.iter().cycle().skip(1);
+    let mut each: Vec<usize> = anomaly.edges.iter().map(|edge| edge.from).collect();
+    each.sort_unstable();
+    each.dedup();
+    let circle = each.len() == anomaly.edges.len()
+        && anomaly.edges.iter().zip(after.clone()).all(|(edge, next)| edge.to == next.from);
+    let rw = anomaly.edges.iter().filter(|edge| edge.dependency.is_rw()).count();
+    let in_a_row = anomaly
+        .edges
+        .iter()
+        .zip(after)
+        .any(|(edge, next)| edge.dependency.is_rw() && next.dependency.is_rw());
+    let wr = anomaly.edges.iter().any(|edge| matches!(edge.dependency, Dependency::WriteRead { .. }));
+    let right = match anomaly.kind {
+        Kind::G0 => rw == 0 && !wr,
+        Kind::G1c => rw == 0 && wr,
+        Kind::GSingle => rw == 1,
+        Kind::GNonadjacent => rw > 1 && !in_a_row,
+        Kind::G2Item => rw > 1 && in_a_row,
+        _ => rw >= 1,
+    };
+    if circle && right { Ok(()) } else { Err(format!("it is no {}", anomaly.kind.name())) }
+}
+
+fn clean(fault: Fault, models: &[Model]) {
+    for seed in seeds() {
+        for model in models {
+            let report = report(fault, seed, *model);
+            assert!(report.is_clean(), "seed {seed} (SEEDS={seed}..{}): {report}", seed + 1);
+        }
+    }
+}
+
+/// At least half of the seeds find the fault, under one of the names. With it
+/// others may be found, as far as they are said here.
+fn caught(fault: Fault, model: Model, names: &[&str], others: Others) {
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    let mut caught = 0;
+    for seed in seeds() {
+        let report = report(fault, seed, model);
+        let found = report.names();
+        caught += u64::from(found.iter().any(|name| names.contains(&name.as_str())));
+        for name in found {
+            let known = names.contains(&name.as_str()) || others.allow(&name);
+            assert!(known, "seed {seed}: {name} for {fault:?}: {report}");
+            *seen.entry(name).or_default() += 1;
+        }
+    }
+    let of = seeds().end - seeds().start;
+    println!("{fault:?}: {caught} of {of}, {seen:?}");
+    assert!(2 * caught >= of, "{fault:?} was caught by {caught} of {of} seeds: {seen:?}");
+}
+
+/// What else may be found.
+enum Others {
+    /// Whatever comes of it: a fault of a store has many consequences.
+    Any,
+    /// These only.
+    Only(&'static [&'static str]),
+}
+
+impl Others {
+    fn allow(&self, name: &str) -> bool {
+        match self {
+            Others::Any => true,
+            Others::Only(names) => names.contains(&name),
+        }
+    }
+}
+
+const SNAPSHOT: [Model; 3] =
+    [Model::SnapshotIsolation, Model::StrongSessionSnapshotIsolation, Model::StrongSnapshotIsolation];
+const ALL: [Model; 6] = [
+    Model::SnapshotIsolation,
+    Model::StrongSessionSnapshotIsolation,
+    Model::StrongSnapshotIsolation,
+    Model::Serializable,
+    Model::StrongSessionSerializable,
+    Model::StrictSerializable,
+];
+
+#[test]
+fn a_store_that_is_right_is_clean() {
+    clean(Fault::None, &SNAPSHOT);
+}
+
+#[test]
+fn a_serializable_store_is_clean_of_write_skew_too() {
+    clean(Fault::NoneSerializable, &ALL);
+}
+
+#[test]
+fn snapshot_isolation_is_not_serializable() {
+    caught(Fault::None, Model::Serializable, &["G2-item"], Others::Only(&[]));
+}
+
+#[test]
+fn a_store_that_is_right_does_something() {
+    let of = |fault| {
+        let counts = seeds().map(|seed| report(fault, seed, Model::StrongSnapshotIsolation).counts);
+        counts.map(|counts| (counts.transactions, counts.edges)).min().unwrap()
+    };
+    let (transactions, edges) = of(Fault::None);
+    assert!(transactions > 80 && edges > 200, "{transactions}, {edges}");
+}
+
+#[test]
+fn no_conflict_check_is_a_lost_update() {
+    caught(Fault::NoConflictCheck, Model::SnapshotIsolation, &["lost update"], Others::Any);
+}
+
+#[test]
+fn reads_at_their_own_time_are_read_skew() {
+    caught(Fault::ReadsAtStatement, Model::SnapshotIsolation, &["G-single"], Others::Any);
+}
+
+#[test]
+fn dirty_reads_are_aborted_reads() {
+    for seed in seeds() {
+        assert!(report(Fault::DirtyReads, seed, Model::SnapshotIsolation).found(Kind::G1a), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_aborts_leave_is_an_aborted_read() {
+    caught(Fault::AbortsStay, Model::SnapshotIsolation, &["G1a"], Others::Any);
+}
+
+#[test]
+fn a_lost_commit_is_found() {
+    caught(Fault::LostCommit, Model::SnapshotIsolation, &["lost update", "G-single"], Others::Any);
+}
+
+#[test]
+fn a_lost_commit_is_found_in_real_time_nearly_always() {
+    let names = ["lost update", "G-single", "G-single-realtime", "G0-process", "G0-realtime"];
+    caught(Fault::LostCommit, Model::StrongSnapshotIsolation, &names, Others::Any);
+}
+
+#[test]
+fn a_commit_in_parts_is_read_skew() {
+    caught(Fault::PartialCommit, Model::SnapshotIsolation, &["G-single"], Others::Any);
+}
+
+#[test]
+fn snapshots_that_go_back_are_wrong_for_sessions_only() {
+    clean(Fault::SnapshotsGoBack, &[Model::SnapshotIsolation]);
+    let model = Model::StrongSessionSnapshotIsolation;
+    caught(Fault::SnapshotsGoBack, model, &["G-single-process"], Others::Only(&["G-nonadjacent-process"]));
+}
+
+#[test]
+fn stale_snapshots_are_wrong_in_real_time_only() {
+    clean(Fault::StaleSnapshots, &SNAPSHOT[..2]);
+    let model = Model::StrongSnapshotIsolation;
+    caught(Fault::StaleSnapshots, model, &["G-single-realtime"], Others::Only(&["G-nonadjacent-realtime"]));
+}
+
+#[test]
+fn two_sites_are_a_long_fork() {
+    caught(Fault::TwoSites, Model::SnapshotIsolation, &["G-nonadjacent"], Others::Only(&[]));
+}
+
+#[test]
+fn not_seeing_oneself_is_internal() {
+    caught(Fault::BlindToItself, Model::SnapshotIsolation, &["internal"], Others::Only(&[]));
+}
+
+#[test]
+fn appending_twice_is_a_duplicate() {
+    caught(Fault::Twice, Model::SnapshotIsolation, &["duplicate element"], Others::Only(&[]));
+}
+
+#[test]
+fn elements_of_other_lists_are_phantoms() {
+    caught(Fault::Mixed, Model::SnapshotIsolation, &["phantom element"], Others::Only(&["internal"]));
+}

@@ -1,0 +1,335 @@
+//! A store with snapshot isolation that is simple enough to be right, and what
+//! can be wrong with it; and clients that use it side by side, by a seed.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::collections::BTreeMap;
+use yesquel_histories::{Element, Key, Operation, Outcome, Transaction};
+
+/// xorshift64*, after a round of splitmix64 so that seeds that are alike begin
+/// unlike.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        Random((mixed ^ (mixed >> 27)) | 1)
+    }
+
+    pub(crate) fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
+        self.next(times) == 0
+    }
+}
+
+/// What is wrong with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing: strong snapshot isolation.
+    None,
+    /// Nothing: what was read must not have changed either, as for a strictly
+    /// serializable store.
+    NoneSerializable,
+    /// Nobody looks whether another has written the same since the snapshot.
+    NoConflictCheck,
+    /// Each read is of what is there at its own time.
+    ReadsAtStatement,
+    /// Reads see what others have not committed yet.
+    DirtyReads,
+    /// What is given up stays.
+    AbortsStay,
+    /// A commit is acknowledged and forgotten.
+    LostCommit,
+    /// A commit is there for some keys before it is for others.
+    PartialCommit,
+    /// Snapshots are of any time that is not long ago.
+    SnapshotsGoBack,
+    /// Snapshots are of any time that the client has not been beyond.
+    StaleSnapshots,
+    /// Two sites, which hear of each other's commits later: parallel snapshot
+    /// isolation.
+    TwoSites,
+    /// A transaction does not see what it has written itself.
+    BlindToItself,
+    /// An append is done twice.
+    Twice,
+    /// A list is read with an end that belongs to another.
+    Mixed,
+}
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) transactions: usize,
+    pub(crate) clients: usize,
+    /// So many keys are in use at a time.
+    pub(crate) keys: u64,
+    /// After so many transactions others are.
+    pub(crate) keys_for: usize,
+}
+
+/// An element, by whom and when it was committed.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    element: Element,
+    at: u64,
+    /// When it is known at each site.
+    known: [u64; 2],
+}
+
+/// A client in the midst of a transaction.
+struct Open {
+    invoked: u64,
+    snapshot: u64,
+    left: u64,
+    operations: Vec<Operation>,
+    writes: BTreeMap<Key, Vec<Element>>,
+    reads: Vec<Key>,
+}
+
+/// Writes that are applied when their time has come.
+struct Late {
+    at: u64,
+    snapshot: Option<u64>,
+    site: usize,
+    writes: BTreeMap<Key, Vec<Element>>,
+    reads: Vec<Key>,
+}
+
+pub(crate) struct Store {
+    fault: Fault,
+    size: Size,
+    random: Random,
+    now: u64,
+    element: Element,
+    lists: BTreeMap<Key, Vec<Version>>,
+    late: Vec<Late>,
+    history: Vec<Transaction>,
+    /// The last snapshot or commit of each client.
+    seen: Vec<u64>,
+}
+
+/// Lets clients work on a store, and read everything in the end.
+pub(crate) fn history(fault: Fault, size: Size, seed: u64) -> Vec<Transaction> {
+    let mut store = Store {
+        fault,
+        size,
+        random: Random::new(seed),
+        now: 0,
+        element: 0,
+        lists: BTreeMap::new(),
+        late: Vec::new(),
+        history: Vec::new(),
+        seen: vec![0; size.clients],
+    };
+    let mut open: Vec<Option<Open>> = (0..size.clients).map(|_| None).collect();
+    while store.history.len() < size.transactions {
+        store.now += 1;
+        store.apply_late();
+        let client = store.random.next(size.clients as u64) as usize;
+        match &mut open[client] {
+            None => open[client] = Some(store.begin(client)),
+            Some(transaction) if transaction.left > 0 => {
+                let mut transaction = open[client].take().expect("it is open");
+                transaction.left -= 1;
+                let others: Vec<&BTreeMap<Key, Vec<Element>>> =
+                    open.iter().flatten().map(|other| &other.writes).collect();
+                store.operate(client, &mut transaction, &others);
+                open[client] = Some(transaction);
+            }
+            Some(_) => {
+                let transaction = open[client].take().expect("it is open");
+                store.end(client, transaction);
+            }
+        }
+    }
+    store.now = u64::MAX / 2;
+    store.apply_late();
+    store.read_all();
+    store.history
+}
+
+impl Store {
+    fn begin(&mut self, client: usize) -> Open {
+        let back = self.random.next(40);
+        let snapshot = match self.fault {
+            Fault::SnapshotsGoBack => self.now.saturating_sub(back),
+            Fault::StaleSnapshots => self.now.saturating_sub(back).max(self.seen[client]),
+            _ => self.now,
+        };
+        self.seen[client] = self.seen[client].max(snapshot);
+        let left = 1 + self.random.next(5);
+        Open { invoked: self.now, snapshot, left, operations: vec![], writes: BTreeMap::new(), reads: vec![] }
+    }
+
+    fn a_key(&mut self) -> Key {
+        let epoch = (self.history.len() / self.size.keys_for) as u64;
+        epoch * self.size.keys + self.random.next(self.size.keys)
+    }
+
+    /// What is there at a snapshot, at a client's site.
+    fn visible(&self, client: usize, key: Key, snapshot: u64) -> Vec<Element> {
+        let site = self.site(client);
+        let versions = self.lists.get(&key).map_or(&[][..], Vec::as_slice);
+        versions
+            .iter()
+            .filter(|version| version.known[site] <= snapshot)
+            .map(|version| version.element)
+            .collect()
+    }
+
+    fn site(&self, client: usize) -> usize {
+        if self.fault == Fault::TwoSites { client % 2 } else { 0 }
+    }
+
+    fn operate(&mut self, client: usize, open: &mut Open, others: &[&BTreeMap<Key, Vec<Element>>]) {
+        let key = self.a_key();
+        if self.random.one_in(2) {
+            self.element += 1;
+            open.writes.entry(key).or_default().push(self.element);
+            open.operations.push(Operation::append(key, self.element));
+            return;
+        }
+        open.reads.push(key);
+        let at = if self.fault == Fault::ReadsAtStatement { self.now } else { open.snapshot };
+        let mut list = self.visible(client, key, at);
+        if self.fault == Fault::DirtyReads {
+            list.extend(others.iter().filter_map(|writes| writes.get(&key)).flatten());
+        }
+        if self.fault == Fault::Mixed && self.random.one_in(40) {
+            list.extend(self.visible(client, key + 1, at).last());
+        }
+        if self.fault != Fault::BlindToItself {
+            list.extend(open.writes.get(&key).into_iter().flatten());
+        }
+        open.operations.push(Operation::read(key, list));
+    }
+
+    fn end(&mut self, client: usize, open: Open) {
+        let Open { invoked, snapshot, operations, writes, reads, .. } = open;
+        let given_up = self.random.one_in(20);
+        let unanswered = self.random.one_in(20);
+        let (committed, mut outcome) = if given_up {
+            if self.fault == Fault::AbortsStay {
+                self.apply(self.site(client), &writes);
+            }
+            (false, Outcome::Aborted)
+        } else if unanswered && self.random.one_in(3) {
+            // Its commit comes after its client has given up waiting.
+            let at = self.now + self.random.next(30);
+            self.late.push(Late { at, snapshot: Some(snapshot), site: self.site(client), writes, reads });
+            self.record(client, invoked, operations, Outcome::Unknown);
+            return;
+        } else if self.conflicts(client, snapshot, &writes, &reads) {
+            (false, Outcome::Aborted)
+        } else {
+            (true, Outcome::Committed)
+        };
+        if committed && !(self.fault == Fault::LostCommit && self.random.one_in(30)) {
+            let mut writes = writes;
+            if self.fault == Fault::PartialCommit && writes.len() > 1 && self.random.one_in(4) {
+                let at = self.now + 1 + self.random.next(20);
+                let first = *writes.keys().next().expect("there are two");
+                let rest = writes.split_off(&(first + 1));
+                self.late.push(Late {
+                    at,
+                    snapshot: None,
+                    site: self.site(client),
+                    writes: rest,
+                    reads: vec![],
+                });
+            }
+            self.apply(self.site(client), &writes);
+        }
+        if unanswered {
+            outcome = Outcome::Unknown;
+        }
+        if outcome == Outcome::Committed {
+            self.seen[client] = self.now;
+        }
+        self.record(client, invoked, operations, outcome);
+    }
+
+    fn record(&mut self, client: usize, invoked: u64, mut operations: Vec<Operation>, outcome: Outcome) {
+        if outcome == Outcome::Unknown && self.random.one_in(2) {
+            for operation in &mut operations {
+                if let Operation::Read { list, .. } = operation {
+                    *list = None;
+                }
+            }
+        }
+        let process = client as u64;
+        self.history.push(Transaction { process, invoked, completed: self.now, operations, outcome });
+    }
+
+    /// Whether another has written what this one writes since its snapshot.
+    fn conflicts(
+        &self,
+        client: usize,
+        snapshot: u64,
+        writes: &BTreeMap<Key, Vec<Element>>,
+        reads: &[Key],
+    ) -> bool {
+        let site = self.site(client);
+        let is_new = |key: &Key| {
+            self.lists.get(key).is_some_and(|list| list.iter().any(|version| version.known[site] > snapshot))
+        };
+        match self.fault {
+            Fault::NoConflictCheck => false,
+            Fault::NoneSerializable => writes.keys().chain(reads).any(is_new),
+            _ => writes.keys().any(is_new),
+        }
+    }
+
+    fn apply(&mut self, site: usize, writes: &BTreeMap<Key, Vec<Element>>) {
+        // Snapshots of this very moment have been taken without it.
+        self.now += 1;
+        let mut known = [self.now; 2];
+        if self.fault == Fault::TwoSites {
+            // The other hears of commits in their order, in rounds.
+            known[1 - site] = (self.now / 128 + 1) * 128;
+        }
+        for (key, elements) in writes {
+            let list = self.lists.entry(*key).or_default();
+            for element in elements {
+                list.push(Version { element: *element, at: self.now, known });
+            }
+            if self.fault == Fault::Twice && self.random.one_in(30) {
+                list.extend(list.last().copied());
+            }
+        }
+    }
+
+    fn apply_late(&mut self) {
+        let now = self.now;
+        for late in self.late.extract_if(.., |late| late.at <= now).collect::<Vec<_>>() {
+            // What is left of a commit conflicts with nobody.
+            let Late { snapshot, site, writes, reads, .. } = late;
+            if snapshot.is_none_or(|snapshot| !self.conflicts(site, snapshot, &writes, &reads)) {
+                self.apply(site, &writes);
+            }
+        }
+    }
+
+    fn read_all(&mut self) {
+        self.now += 100;
+        for key in self.lists.keys().copied().collect::<Vec<_>>() {
+            let list = self.visible(0, key, self.now);
+            self.now += 2;
+            let (process, invoked) = (self.size.clients as u64, self.now - 1);
+            self.history.push(Transaction::committed(
+                process,
+                invoked,
+                self.now,
+                [Operation::read(key, list)],
+            ));
+        }
+    }
+}
