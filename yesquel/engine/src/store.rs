@@ -133,6 +133,11 @@ impl Store {
         self.slots[*self.index.get(&id)? as usize].as_mut().map(Arc::make_mut)
     }
 
+    /// All nodes are as of this record of the log.
+    pub(crate) fn changed_at(&mut self, lsn: u64) {
+        self.slots.iter_mut().flatten().for_each(|node| Arc::make_mut(node).changed_at_lsn = lsn);
+    }
+
     /// Bytes that the nodes take.
     pub(crate) fn memory(&self) -> usize {
         self.memory

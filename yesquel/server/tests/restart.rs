@@ -84,7 +84,7 @@ impl Server {
 
     fn put(&mut self, number: u64, value: &[u8]) -> Timestamp {
         let key = number.to_be_bytes();
-        self.commit(&[WriteOperation::Put { key: &key, value, expect: Expect::Any }])
+        self.commit(&[WriteOperation::Put { key: &key, value, expect: Expect::Any, is_large: false }])
     }
 
     fn get(&mut self, number: u64) -> Option<Vec<u8>> {
