@@ -30,8 +30,31 @@ pub enum Demand {
     Nothing,
 }
 
-/// A chain of certificates and the key of the first.
-pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// Who a client says it is: a chain of certificates and the key of the first.
+/// Some drivers want the files, some what they hold.
+#[derive(Debug)]
+pub struct ClientIdentity {
+    /// The PEM file of the chain.
+    pub certificate_file: PathBuf,
+    /// The PEM file of the key.
+    pub key_file: PathBuf,
+    /// The client's certificate, then those between it and its signer.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The private key of the client's certificate.
+    pub key: PrivateKeyDer<'static>,
+}
+
+// By hand, for a key has a method of its own to be copied.
+impl Clone for ClientIdentity {
+    fn clone(&self) -> Self {
+        ClientIdentity {
+            certificate_file: self.certificate_file.clone(),
+            key_file: self.key_file.clone(),
+            chain: self.chain.clone(),
+            key: self.key.clone_key(),
+        }
+    }
+}
 
 /// The signers in a PEM file; without one, those that browsers trust.
 pub fn roots(path: Option<&Path>) -> Result<RootCertStore, String> {
@@ -62,14 +85,14 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     Ok(found)
 }
 
-/// The files of a client's certificate and its key, if they are named, and
-/// what they hold. They are looked at here, so that what is wrong with them is
-/// told with their properties and not by the first connection.
+/// The identity of a client, if the files of its certificate and key are named.
+/// They are looked at here, so that what is wrong with them is told with their
+/// properties and not by the first connection.
 pub fn identity(
     reader: &mut Reader<'_>,
     (certificate, certificate_file): (&'static Property, Option<PathBuf>),
     (key, key_file): (&'static Property, Option<PathBuf>),
-) -> Option<(PathBuf, PathBuf, Identity)> {
+) -> Option<ClientIdentity> {
     if certificate_file.is_some() != key_file.is_some() {
         reader.fault(certificate, format!("and {} need each other", key.name));
     }
@@ -82,14 +105,14 @@ pub fn identity(
     if let Err(problem) = CertifiedKey::from_der(chain.clone(), secret.clone_key(), &provider) {
         reader.fault(key, format!("{}: {problem}", key_file.display()));
     }
-    Some((certificate_file, key_file, (chain, secret)))
+    Some(ClientIdentity { certificate_file, key_file, chain, key: secret })
 }
 
 /// What a driver is to be handed.
 pub fn config(
     roots: RootCertStore,
     demand: Demand,
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, String> {
     let verifier = verifier(roots, demand)?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&verifier.provider))
@@ -97,7 +120,9 @@ pub fn config(
     let builder = builder.map_err(|error| error.to_string())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     match identity {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string()),
+        Some(ClientIdentity { chain, key, .. }) => {
+            builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())
+        }
         None => Ok(builder.with_no_client_auth()),
     }
 }

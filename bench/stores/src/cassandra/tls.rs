@@ -28,7 +28,7 @@ pub(super) fn from_properties(reader: &mut Reader<'_>) -> Option<Arc<ClientConfi
         }
         return None;
     }
-    match serval_tls::config(roots.ok()?, demand, identity.map(|(_, _, identity)| identity)) {
+    match serval_tls::config(roots.ok()?, demand, identity) {
         Ok(config) => Some(Arc::new(config)),
         Err(problem) => {
             reader.fault(&SSL, problem);

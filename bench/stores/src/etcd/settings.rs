@@ -2,7 +2,7 @@
 
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use serval_tls::{Demand, Verifier};
-use std::{net::Ipv6Addr, sync::Arc, time::Duration};
+use std::{fs, net::Ipv6Addr, sync::Arc, time::Duration};
 use tonic::transport::{ClientTlsConfig, Identity};
 
 /// The port of a server whose address has none.
@@ -234,10 +234,11 @@ fn encryption(reader: &mut Reader<'_>) -> Option<Tls> {
         }
         config = config.domain_name(name);
     }
-    if let Some((certificate, key, _)) = identity {
+    if let Some(identity) = identity {
         // They could be read just now.
-        let pem = Identity::from_pem(std::fs::read(certificate).ok()?, std::fs::read(key).ok()?);
-        config = config.identity(pem);
+        let certificate = fs::read(identity.certificate_file).ok()?;
+        let key = fs::read(identity.key_file).ok()?;
+        config = config.identity(Identity::from_pem(certificate, key));
     }
     match serval_tls::verifier(roots.ok()?, demand) {
         Ok(verifier) => Some(Tls { config, verifier }),

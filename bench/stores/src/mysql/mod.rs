@@ -221,7 +221,8 @@ impl Mysql {
         let roots = reader.path(&SSL_ROOT_CERTIFICATE);
         let files = (reader.path(&SSL_CERTIFICATE), reader.path(&SSL_KEY));
         let identity = serval_tls::identity(&mut reader, (&SSL_CERTIFICATE, files.0), (&SSL_KEY, files.1));
-        let identity = identity.map(|(chain, key, _)| ClientIdentity::new(chain.into(), key.into()));
+        let identity = identity
+            .map(|identity| ClientIdentity::new(identity.certificate_file.into(), identity.key_file.into()));
         let (mut servers, mut unread) = (Vec::new(), Vec::new());
         let (mut verified, mut encrypted) = (false, false);
         for url in &urls {

@@ -26,7 +26,7 @@ use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
-use serval_tls::{Demand, Identity};
+use serval_tls::{ClientIdentity, Demand};
 use std::{
     cell::Cell,
     path::{Path, PathBuf},
@@ -309,7 +309,6 @@ impl Postgres {
             reader.fault(&SSL_CERTIFICATE, "has no use with postgres.sslmode=disable");
         }
         let identity = serval_tls::identity(&mut reader, (&SSL_CERTIFICATE, certificate), (&SSL_KEY, key));
-        let identity = identity.map(|(_, _, identity)| identity);
         let tls = match (mode, roots) {
             ("verify-full", Some(path)) => tls_config(Some(&path), Demand::Full, identity),
             ("verify-full", None) => Err("verify-full needs it: the certificates to trust".to_owned()),
@@ -491,7 +490,7 @@ pub struct Local {
 fn tls_config(
     signers: Option<&Path>,
     demand: Demand,
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
 ) -> Result<ClientConfig, String> {
     serval_tls::config(serval_tls::roots(signers)?, demand, identity)
 }

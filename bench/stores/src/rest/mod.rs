@@ -398,7 +398,7 @@ fn tls(reader: &mut Reader<'_>, secure: bool) -> Option<ClientConfig> {
     let roots = noted(reader, &TLS_ROOTS, serval_tls::roots(roots.as_deref()));
     let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let demand = if accept_any { Demand::Nothing } else { Demand::Full };
-    let config = serval_tls::config(roots?, demand, identity.map(|(_, _, identity)| identity));
+    let config = serval_tls::config(roots?, demand, identity);
     noted(reader, &TLS_CERTIFICATE, config)
 }
 

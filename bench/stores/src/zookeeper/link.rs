@@ -119,8 +119,7 @@ pub(super) async fn reach(settings: &Settings) -> Result<(), StoreError> {
 async fn greet(settings: &Settings, host: &str, port: u16) -> Result<(), String> {
     let mut stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     let Some(options) = &settings.tls else { return Ok(()) };
-    let identity = options.identity.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
-    let config = serval_tls::config(options.roots.clone(), Demand::Full, identity)?;
+    let config = serval_tls::config(options.roots.clone(), Demand::Full, options.identity.clone())?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let mut tls = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
     shake_hands(&mut tls, &mut stream).await.map_err(|error| error.to_string())

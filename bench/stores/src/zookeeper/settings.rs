@@ -5,7 +5,7 @@ use serval_model::{
     StoreError,
     properties::{Faults, Kind, Properties, Property, Reader},
 };
-use serval_tls::Identity;
+use serval_tls::ClientIdentity;
 use std::{fs, path::Path, time::Duration};
 use zookeeper_client::{Acls, SaslOptions, TlsOptions};
 
@@ -158,7 +158,7 @@ pub(super) struct Tls {
     pub(super) options: TlsOptions,
     /// The same for us, who say what is wrong where the driver does not.
     pub(super) roots: RootCertStore,
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<ClientIdentity>,
 }
 
 impl Settings {
@@ -284,7 +284,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         }
         return None;
     }
-    let ours = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
+    let identity = serval_tls::identity(reader, (&TLS_CERTIFICATE, certificate), (&TLS_KEY, key));
     let Some(ca) = ca else {
         reader.fault(&TLS_CA, "is needed with zookeeper.tls: the driver trusts nobody by itself");
         return None;
@@ -295,10 +295,13 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
     let trusted =
         || Ok((serval_tls::roots(Some(&ca))?, TlsOptions::new().with_pem_ca(&text(&ca)?).map_err(told)?));
     let (roots, options) = trusted().map_err(|problem: String| reader.fault(&TLS_CA, problem)).ok()?;
-    let Some((certificate, key, identity)) = ours else {
+    let Some(identity) = identity else {
         return Some(Tls { options, roots, identity: None });
     };
-    let handed = || options.with_pem_identity(&text(&certificate)?, &text(&key)?).map_err(told);
+    let handed = || {
+        let (certificate, key) = (text(&identity.certificate_file)?, text(&identity.key_file)?);
+        options.with_pem_identity(&certificate, &key).map_err(told)
+    };
     let options = handed().map_err(|problem| reader.fault(&TLS_CERTIFICATE, problem)).ok()?;
     Some(Tls { options, roots, identity: Some(identity) })
 }
