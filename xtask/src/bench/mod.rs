@@ -17,6 +17,7 @@ pub(crate) mod driver;
 mod figures;
 mod measure;
 mod script;
+mod yesquel;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -87,6 +88,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "script",
         measures: "workload C in Lua on the no-op store, against the core's own",
         run: script::script,
+    },
+    Benchmark {
+        name: "yesquel",
+        measures: "Yesquel's ordered maps against Redis: reads, updates, inserts, in memory and on disk",
+        run: yesquel::yesquel,
     },
 ];
 
