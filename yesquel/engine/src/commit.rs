@@ -202,11 +202,11 @@ impl Engine {
         self.voted.insert(txn, voted);
     }
 
-    pub(crate) fn decide(&mut self, now: Now, txn: TxnId, decision: Decision, effects: &mut Effects) {
+    /// Whoever waits for it is to be woken.
+    pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
         if self.voted.contains_key(&txn) {
             self.log(&Record::Decide { txn, decision }, effects);
             self.do_decide(txn, decision);
-            self.wake(now, txn, effects);
         } else if decision == Decision::Abort && self.ends.of_several(txn).is_none() {
             // It has not voted and is not to: a prepare may be on its way.
             self.log(&Record::Decide { txn, decision }, effects);
@@ -280,7 +280,8 @@ impl Engine {
                 Decision::Commit(last.unwrap_or(voted.at))
             }
         };
-        self.decide(now, ask.txn, decision, effects);
+        self.decide(ask.txn, decision, effects);
+        self.wake(now, ask.txn, effects);
     }
 
     /// Has the participants of an undecided transaction asked.

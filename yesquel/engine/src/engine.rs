@@ -241,6 +241,11 @@ impl Engine {
         let outcome = self.answer(now, request, effects);
         match outcome {
             Ok(needs_lsn) => self.reply(asker, start, needs_lsn, effects),
+            Err(Stop::Wait(_)) if self.frozen.is_some() => {
+                // Nothing is decided any more.
+                effects.bytes.truncate(start);
+                self.refuse_for_disk(asker, effects);
+            }
             Err(Stop::Wait(txn)) => {
                 effects.bytes.truncate(start);
                 let waiting = Waiting { asker, request: bytes.into(), since_ms: now.uptime_ms };
@@ -252,6 +257,10 @@ impl Engine {
                 // A refusal tells what it has seen, too.
                 self.reply(asker, start, self.lsn, effects);
             }
+        }
+        if let Request::Decide { txn, .. } = request {
+            // Behind its own reply, which is whole then.
+            self.wake(now, txn, effects);
         }
         Ok(())
     }
@@ -280,7 +289,7 @@ impl Engine {
                 Reply::Voted(self.prepare(now, txn, snapshot, &participants, &operations, effects)?)
             }
             Request::Decide { txn, decision } => {
-                self.decide(now, txn, decision, effects);
+                self.decide(txn, decision, effects);
                 Reply::Done
             }
             Request::Resolve { txn } => {
@@ -392,10 +401,14 @@ impl Engine {
         self.frozen = Some(last);
         let waiting = std::mem::take(&mut self.waiting);
         for Waiting { asker, .. } in waiting.into_values().flatten() {
-            let start = effects.bytes.len();
-            Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-            self.reply(asker, start, 0, effects);
+            self.refuse_for_disk(asker, effects);
         }
+    }
+
+    fn refuse_for_disk(&self, asker: Asker, effects: &mut Effects) {
+        let start = effects.bytes.len();
+        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
+        self.reply(asker, start, 0, effects);
     }
 
     /// Asks anew what waited for a transaction's end.

@@ -15,6 +15,8 @@ mod record;
 mod replay;
 mod snapshots;
 mod store;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use checkpoint::Checkpoint;

@@ -48,6 +48,7 @@ impl Engine {
     /// log.
     pub fn restored(&mut self, lsn: u64) {
         self.lsn = lsn;
+        self.store.on_disk();
     }
 
     /// Does again what a record of the log says, in its order.

@@ -114,6 +114,13 @@ impl Store {
         self.slots[*self.index.get(&id)? as usize].as_mut().map(Arc::make_mut)
     }
 
+    /// Nobody needs to wait for the log to see the nodes as they are.
+    pub(crate) fn on_disk(&mut self) {
+        for node in self.slots.iter_mut().flatten() {
+            Arc::make_mut(node).changed_at_lsn = 0;
+        }
+    }
+
     /// Bytes that the nodes take.
     pub(crate) fn memory(&self) -> usize {
         self.memory
