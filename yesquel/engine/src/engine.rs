@@ -177,6 +177,8 @@ pub struct Engine {
     frozen: Option<Timestamp>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
+    /// Nodes that are not there yet, and the undecided who make them.
+    pub(crate) creating: FxHashMap<NodeId, TxnId>,
     pub(crate) ends: Ends,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
@@ -199,6 +201,7 @@ impl Engine {
             frozen: None,
             store: Store::default(),
             voted: FxHashMap::default(),
+            creating: FxHashMap::default(),
             ends: Ends::default(),
             waiting: FxHashMap::default(),
             counters: FxHashMap::default(),
