@@ -1,4 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `serve`, `bench` and `simulate`.
+//! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate`
+//! and `fuzz`.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use crate::servers::Options;
 
 mod bench;
 mod children;
+mod fuzz;
 mod maven;
 mod servers;
 mod setup;
@@ -29,11 +31,12 @@ type Result<T> = std::result::Result<T, String>;
     about = "What a developer of Serval runs",
     after_help = "Examples:\n  \
         cargo xtask test                  everything a change must pass\n  \
-        cargo xtask test --quick          the same, but installing and fetching nothing, without the docs\n  \
+        cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
-        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed"
+        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
+        cargo xtask fuzz --seconds N      Yesquel against bytes of anybody"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -68,6 +71,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Give Yesquel's seeded tests any number of seeds
     Simulate(simulate::Arguments),
+    /// Give what Yesquel reads bytes of anybody, for as long as you like
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +101,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),
+        Task::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
     }
 }
 

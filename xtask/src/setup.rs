@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     Zookeeper,
     /// YCSB's own classes, which the workload is compared with.
     Java,
+    /// Fuzzing of what Yesquel reads.
+    Fuzz,
 }
 
 /// A program and how Debian provides it.
@@ -85,6 +87,8 @@ const PROGRAMS: &[Program] = &[
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
+    // libFuzzer comes as a source; cargo-fuzz itself is no package of Debian's.
+    Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
 ];
 
 /// What may be done about a missing program.

@@ -11,12 +11,16 @@ use clap::{Args, ValueEnum};
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::fuzz;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::ycsb;
 
 /// All stores, also those that the default build leaves out.
 const FULL: &str = "serval/full";
+
+/// How long each target of the fuzzer is run.
+const FUZZ_SECONDS: u64 = 60;
 
 /// The program without which one store cannot be built, and the store.
 const PROTOC: (&str, &str) = ("protoc", "etcd");
@@ -41,7 +45,7 @@ fn all_but(without: &str, manifest: &str) -> String {
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Install and fetch nothing, regenerate no goldens, build no documentation
+    /// Install and fetch nothing, regenerate no goldens, fuzz nothing, build no documentation
     #[arg(long)]
     quick: bool,
     /// Leave this step out; may be given several times
@@ -66,6 +70,8 @@ enum Step {
     Clippy,
     /// cargo test, with the servers up
     Test,
+    /// Bytes of anybody against what Yesquel reads, a minute for each target
+    Fuzz,
     /// cargo doc, warnings denied
     Doc,
 }
@@ -89,6 +95,7 @@ impl Step {
             Step::Java => {
                 "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
+            Step::Fuzz => "; what Yesquel reads is not fuzzed",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -101,6 +108,14 @@ enum Outcome {
 }
 
 impl Outcome {
+    /// What comes next, if this passed.
+    fn then(self, next: impl FnOnce() -> Outcome) -> Outcome {
+        match self {
+            Outcome::Passed(_) => next(),
+            outcome => outcome,
+        }
+    }
+
     fn words(&self) -> (&'static str, &str) {
         match self {
             Outcome::Passed(note) => ("passed", note),
@@ -221,20 +236,33 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
                 Err(reason) => skipped(step, &reason),
             }
         }
-        Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
+        Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
+            .then(|| finish(children, &mut fuzz::format_check())),
         Step::Clippy => {
             let lint = |more: &[&str]| {
                 let arguments = [&["clippy", "--workspace"], more, &["--", "-D", "warnings"]].concat();
                 cargo_step(children, &arguments, &[])
             };
             let (features, without) = features();
-            match lint(&["--all-targets", "--features", &features]) {
-                // What only stores behind features use is unused without them.
-                Outcome::Passed(_) => noting(lint(&[]), without),
-                outcome => outcome,
-            }
+            let mut fuzz = fuzz::cargo_without_fuzzer("clippy");
+            fuzz.args(["--all-targets", "--", "-D", "warnings"]);
+            // What only stores behind features use is unused without them.
+            let outcome = lint(&["--all-targets", "--features", &features])
+                .then(|| lint(&[]))
+                .then(|| finish(children, &mut fuzz));
+            noting(outcome, without)
         }
         Step::Test => cargo_test(found, children),
+        Step::Fuzz if quick => skipped(step, "--quick"),
+        Step::Fuzz => match fuzz::provide(children, missing) {
+            Ok(()) => finish(children, fuzz::cargo_without_fuzzer("test").arg("--lib")).then(|| {
+                match fuzz::all(FUZZ_SECONDS, children) {
+                    Ok(counts) => Outcome::Passed(counts),
+                    Err(reason) => Outcome::Failed(reason),
+                }
+            }),
+            Err(reason) => skipped(step, &reason),
+        },
         Step::Doc if quick => skipped(step, "--quick"),
         Step::Doc => {
             let (features, without) = features();

@@ -167,6 +167,23 @@ impl Cell {
         growth
     }
 
+    /// Takes away what was written after a time, at which it ends. Returns by
+    /// how many bytes its memory grew.
+    pub(crate) fn end(&mut self, at: Timestamp) -> isize {
+        let before = self.memory() as isize;
+        while self.at > at {
+            let Some(older) = self.older.pop() else {
+                *self = Cell::new(self.key(), at, None);
+                break;
+            };
+            (self.at, self.data, self.form) = (older.at, older.data, older.form);
+        }
+        if self.form != Form::Deleted {
+            self.write(at, None);
+        }
+        self.memory() as isize - before
+    }
+
     /// Room for one more version: most cells that are written again have one
     /// older one and no more.
     fn reserve(&mut self) {
@@ -280,6 +297,22 @@ mod tests {
         cell.write(Timestamp(5), whole(b"b"));
         let seen = [0, 1, 5, 8].map(|at| cell.seen_at(Timestamp(at)));
         assert_eq!(seen, [None, whole(b"a"), whole(b"b"), None]);
+    }
+
+    #[test]
+    fn what_ends_keeps_what_was_before() {
+        let mut cell = Cell::new(b"key", Timestamp(1), whole(b"a"));
+        cell.write(Timestamp(5), whole(b"b"));
+        cell.write(Timestamp(8), whole(b"c"));
+        let before = cell.memory() as isize;
+        assert_eq!(cell.end(Timestamp(6)), cell.memory() as isize - before);
+        let versions: Vec<_> = cell.versions().collect();
+        let all = [(Timestamp(6), None), (Timestamp(5), whole(b"b")), (Timestamp(1), whole(b"a"))];
+        assert_eq!(versions, all);
+        assert_eq!(cell.end(Timestamp(7)), 0, "it has ended");
+        let mut cell = Cell::new(b"key", Timestamp(8), whole(b"a"));
+        cell.end(Timestamp(6));
+        assert_eq!(cell.versions().collect::<Vec<_>>(), [(Timestamp(6), None)]);
     }
 
     #[test]

@@ -9,12 +9,17 @@ use crate::{
     store::TreeEnd,
     transaction::{Planned, Voted},
 };
+use rustc_hash::FxHashMap;
 use yesquel_model::{
     Clock, Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
 };
 use yesquel_wire::{
     Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Staged, Vote, WriteOperation,
 };
+
+/// Moves of one transaction from nodes that it has not reshaped yet; a split
+/// makes two.
+const MOVES_MAX: usize = 64;
 
 /// What a server knows of a transaction of several.
 pub(crate) enum Known {
@@ -25,22 +30,24 @@ pub(crate) enum Known {
 
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.
-    pub(crate) fn check(&self, txn: TxnId, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
+    pub(crate) fn check(&self, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
         let spent = self.memory() >= self.settings.memory_bytes_max;
         // What the transaction itself makes of nodes before it goes on.
-        let mut made: Vec<(NodeId, Option<NewNode>)> = Vec::new();
+        let mut made: FxHashMap<NodeId, Option<NewNode>> = FxHashMap::default();
+        // What it moves away from nodes that are not reshaped yet.
+        let mut moved: Vec<(NodeId, KeyRange)> = Vec::new();
         for (number, Operation { node: id, write }) in script.iter().enumerate() {
             let refuse = |refusal: Refusal| match refusal {
                 Refusal::Conflict(Conflict::Prepared { by, .. }) => Stop::Wait(by),
                 refusal => Stop::Refuse(Some(number as u64), refusal),
             };
             match self.store.tree_end(id.tree) {
-                Some(TreeEnd::Prepared(by, _)) if by != txn => return Err(Stop::Wait(by)),
+                Some(TreeEnd::Prepared(by, _)) => return Err(Stop::Wait(by)),
                 Some(TreeEnd::Dropped(_)) => return Err(refuse(Refusal::Moved(id))),
                 _ => {}
             }
             let node = self.store.get(id);
-            let own = made.iter().rev().find(|(known, _)| *known == id).map(|(_, made)| made);
+            let own = made.get(&id);
             let shape = match own {
                 Some(made) => made.as_ref().map(|new| (new.kind, &new.fence)),
                 None => node.and_then(Node::shape).map(|shape| (shape.kind, &shape.fence)),
@@ -49,49 +56,63 @@ impl Engine {
                 if node.is_some() || own.is_some() {
                     return Err(refuse(Conflict::Node { node: id }.into()));
                 }
-                made.push((id, Some(new.clone())));
+                if let Some(by) = self.creating.get(&id) {
+                    return Err(Stop::Wait(*by));
+                }
+                made.insert(id, Some(new.clone()));
                 continue;
             }
             let Some((kind, fence)) = shape else { return Err(refuse(Refusal::Moved(id))) };
             let is_root = id.local == LocalId::ROOT;
-            if !holds(kind, fence, &write) || (write == WriteOperation::DropTree && !is_root) {
+            let gone = |node: NodeId, is_met: &dyn Fn(&KeyRange) -> bool| {
+                moved.iter().any(|(from, range)| *from == node && is_met(range))
+            };
+            let is_gone = gone(id, &|range| touches(&write, range));
+            if !holds(kind, fence, &write) || is_gone || (write == WriteOperation::DropTree && !is_root) {
                 return Err(refuse(Refusal::Moved(id)));
             }
             if spent && matches!(write, WriteOperation::Put { .. }) {
                 return Err(refuse(Refusal::OutOfMemory));
             }
             if let Some(node) = node {
-                node.check(txn, snapshot, &write).map_err(refuse)?;
+                node.check(snapshot, &write).map_err(refuse)?;
             }
             if write == WriteOperation::DropTree
-                && let Some(by) = self.prepared_in(id.tree, txn)
+                && let Some(by) = self.prepared_in(id.tree)
             {
                 return Err(Stop::Wait(by));
             }
             match write {
                 WriteOperation::Move { range, to } => {
-                    let target = made.iter().rev().find(|(known, _)| *known == to);
-                    let fits = target.is_some_and(|(_, new)| {
-                        new.as_ref().is_some_and(|new| new.kind == kind && new.fence.covers(&range))
-                    });
-                    if !fits || to == id {
+                    let target = made.get(&to).and_then(Option::as_ref);
+                    let fits = target.is_some_and(|new| new.kind == kind && new.fence.covers(&range));
+                    let is_spent = moved.len() == MOVES_MAX;
+                    if !fits || to == id || is_spent || gone(to, &|other| other.meets(&range)) {
                         return Err(refuse(Refusal::Unfit(to)));
                     }
+                    moved.push((id, range));
                 }
-                WriteOperation::Reshape(new) => made.push((id, Some(new))),
-                WriteOperation::Drop => made.push((id, None)),
+                WriteOperation::Reshape(new) => {
+                    // Whatever is not the node's any more must be another's.
+                    let stays = Some(&new.fence).filter(|_| new.kind == kind);
+                    let goes = moved.iter().filter(|(from, _)| *from == id).map(|(_, range)| range);
+                    if !fence.is_covered_by(goes.chain(stays)) {
+                        return Err(refuse(Refusal::Unfit(id)));
+                    }
+                    moved.retain(|(from, _)| *from != id);
+                    made.insert(id, Some(new));
+                }
+                WriteOperation::Drop => drop(made.insert(id, None)),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Another transaction that has prepared something in a tree.
-    fn prepared_in(&self, tree: TreeId, txn: TxnId) -> Option<TxnId> {
-        let others = self.voted.iter().filter(|(other, _)| **other != txn);
-        let mut in_tree =
-            others.filter(|(_, voted)| voted.planned.iter().any(|planned| planned.node.tree == tree));
-        in_tree.next().map(|(by, _)| *by)
+    /// A transaction that has prepared something in a tree.
+    fn prepared_in(&self, tree: TreeId) -> Option<TxnId> {
+        let of_tree = |voted: &Voted| voted.planned.iter().any(|planned| planned.node.tree == tree);
+        self.voted.iter().find(|(_, voted)| of_tree(voted)).map(|(by, _)| *by)
     }
 
     pub(crate) fn commit(
@@ -111,7 +132,7 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
-        if let Err(stop) = self.check(txn, snapshot, script) {
+        if let Err(stop) = self.check(snapshot, script) {
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
         }
@@ -163,7 +184,7 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
-        if let Err(stop) = self.check(txn, snapshot, script) {
+        if let Err(stop) = self.check(snapshot, script) {
             // Nobody who has votes elsewhere waits here, for the other might
             // wait there for him.
             let stop = match stop {
@@ -208,10 +229,14 @@ impl Engine {
     ) {
         let planned: Vec<Planned> = script.iter().map(|operation| Planned::new(&operation)).collect();
         for planned in &planned {
+            self.store.comes_again(planned.node.tree, at);
             let target = planned.target();
             self.store.change(planned.node, |node| node.prepare(Prepared { txn, at, target }));
             if planned.drops_tree() {
                 self.store.end_tree(planned.node.tree, Some(TreeEnd::Prepared(txn, at)));
+            }
+            if planned.creates() {
+                self.creating.insert(planned.node, txn);
             }
         }
         let participants = participants.iter().collect();
@@ -219,11 +244,11 @@ impl Engine {
         self.voted.insert(txn, voted);
     }
 
-    pub(crate) fn decide(&mut self, now: Now, txn: TxnId, decision: Decision, effects: &mut Effects) {
+    /// Whoever waits for it is to be woken.
+    pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
         if self.voted.contains_key(&txn) {
             self.log(&Record::Decide { txn, decision }, effects);
             self.do_decide(txn, decision);
-            self.wake(now, txn, effects);
         } else if decision == Decision::Abort && self.ends.of_several(txn).is_none() {
             // It has not voted and is not to: a prepare may be on its way.
             self.log(&Record::Decide { txn, decision }, effects);
@@ -237,6 +262,9 @@ impl Engine {
                 self.store.change(planned.node, |node| node.decided(txn));
                 if planned.drops_tree() {
                     self.store.end_tree(planned.node.tree, None);
+                }
+                if planned.creates() {
+                    self.creating.remove(&planned.node);
                 }
             }
             if let Decision::Commit(at) = decision {
@@ -297,7 +325,8 @@ impl Engine {
                 Decision::Commit(last.unwrap_or(voted.at))
             }
         };
-        self.decide(now, ask.txn, decision, effects);
+        self.decide(ask.txn, decision, effects);
+        self.wake(now, ask.txn, effects);
     }
 
     /// Has the participants of an undecided transaction asked.
@@ -308,6 +337,20 @@ impl Engine {
         effects.asks.extend(others.map(|server| Ask { server: *server, txn }));
         let vote = Vote::Yes { at, participants: Participants::NONE };
         self.learn(now, Ask { server: us, txn }, &vote, effects);
+    }
+}
+
+/// Whether an operation is on keys of a range.
+fn touches(write: &WriteOperation<'_>, range: &KeyRange) -> bool {
+    match write {
+        WriteOperation::Put { key, .. }
+        | WriteOperation::Delete { key, .. }
+        | WriteOperation::Link { key, .. }
+        | WriteOperation::Unlink { key } => range.contains(key),
+        WriteOperation::DeleteRange(own)
+        | WriteOperation::Guard(own)
+        | WriteOperation::Move { range: own, .. } => own.meets(range),
+        _ => false,
     }
 }
 

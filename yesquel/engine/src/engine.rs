@@ -189,6 +189,8 @@ pub struct Engine {
     frozen: Option<Timestamp>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
+    /// Nodes that are not there yet, and the undecided who make them.
+    pub(crate) creating: FxHashMap<NodeId, TxnId>,
     pub(crate) ends: Ends,
     pub(crate) staging: Staging,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
@@ -230,6 +232,7 @@ impl Engine {
                 bytes_max: settings.node_bytes_max,
             }),
             voted: FxHashMap::default(),
+            creating: FxHashMap::default(),
             ends: Ends::default(),
             staging: Staging::default(),
             waiting: FxHashMap::default(),
@@ -276,6 +279,11 @@ impl Engine {
         let outcome = self.answer(now, request, effects);
         match outcome {
             Ok(needs_lsn) => self.reply(asker, start, needs_lsn, effects),
+            Err(Stop::Wait(_)) if self.frozen.is_some() => {
+                // Nothing is decided any more.
+                effects.bytes.truncate(start);
+                self.refuse_for_disk(asker, effects);
+            }
             Err(Stop::Wait(txn)) => {
                 effects.bytes.truncate(start);
                 let waiting = Waiting { asker, request: bytes.into(), since_ms: now.uptime_ms };
@@ -292,6 +300,10 @@ impl Engine {
                 // A refusal tells what it has seen, too.
                 self.reply(asker, start, self.lsn, effects);
             }
+        }
+        if let Request::Decide { txn, .. } = request {
+            // Behind its own reply, which is whole then.
+            self.wake(now, txn, effects);
         }
         Ok(())
     }
@@ -331,7 +343,7 @@ impl Engine {
                 Reply::Done
             }
             Request::Decide { txn, decision } => {
-                self.decide(now, txn, decision, effects);
+                self.decide(txn, decision, effects);
                 Reply::Done
             }
             Request::Resolve { txn } => {
@@ -451,10 +463,14 @@ impl Engine {
         self.frozen = Some(last);
         let waiting = std::mem::take(&mut self.waiting);
         for Waiting { asker, .. } in waiting.into_values().flatten() {
-            let start = effects.bytes.len();
-            Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-            self.reply(asker, start, 0, effects);
+            self.refuse_for_disk(asker, effects);
         }
+    }
+
+    fn refuse_for_disk(&self, asker: Asker, effects: &mut Effects) {
+        let start = effects.bytes.len();
+        Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
+        self.reply(asker, start, 0, effects);
     }
 
     /// Asks anew what waited for a transaction's end.

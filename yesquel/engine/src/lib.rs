@@ -18,6 +18,8 @@ mod snapshots;
 mod staging;
 mod store;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 pub use checkpoint::Checkpoint;

@@ -79,14 +79,13 @@ impl Target {
             | WriteOperation::Delete { key, .. }
             | WriteOperation::Link { key, .. }
             | WriteOperation::Unlink { key } => Target::Key((*key).into()),
-            WriteOperation::DeleteRange(range) | WriteOperation::Move { range, .. } => {
-                Target::Range(range.clone())
-            }
+            WriteOperation::DeleteRange(range) => Target::Range(range.clone()),
             WriteOperation::Guard(range) => Target::Guard(range.clone()),
             WriteOperation::Set(attribute) => Target::Attribute(attribute.id),
             WriteOperation::Create(_)
             | WriteOperation::Drop
             | WriteOperation::DropTree
+            | WriteOperation::Move { .. }
             | WriteOperation::Reshape(_) => Target::Shape,
         }
     }
@@ -307,19 +306,13 @@ impl Node {
     /// What stands in the way of an operation of a transaction that reads at
     /// `snapshot`. The fence is the caller's to look at, who knows what the
     /// transaction itself has made of it before.
-    pub(crate) fn check(
-        &self,
-        txn: TxnId,
-        snapshot: Timestamp,
-        write: &WriteOperation<'_>,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, snapshot: Timestamp, write: &WriteOperation<'_>) -> Result<(), Refusal> {
         let node = self.id;
         if !self.prepared.is_empty() {
             let target = Target::of(write);
-            let mut others = self.prepared.iter().filter(|prepared| prepared.txn != txn);
             // What moves takes along what is prepared on its cells.
             let moves = matches!(write, WriteOperation::Move { .. } | WriteOperation::Reshape(_));
-            let met = others.find(|prepared| {
+            let met = self.prepared.iter().find(|prepared| {
                 if moves {
                     matches!(prepared.target, Target::Attribute(_) | Target::Shape)
                 } else {
@@ -441,6 +434,14 @@ impl Node {
         self.memory = self.memory.wrapping_add_signed(growth);
     }
 
+    /// Ends a cell that moves away; what was written later is the other node's.
+    fn end(&mut self, position: usize, at: Timestamp) {
+        let cell = &mut self.cells[position];
+        self.live.take(cell);
+        let growth = cell.end(at);
+        self.memory = self.memory.wrapping_add_signed(growth);
+    }
+
     /// Ends a cell at the time at which it moved away, if it was written below
     /// that after it had moved.
     pub(crate) fn end_at(&mut self, at: Timestamp, key: &[u8]) {
@@ -511,17 +512,14 @@ impl Node {
             to.live.add(&moved);
             match to.find(moved.key()) {
                 Err(position) => to.cells.insert(position, moved),
-                // It went from there once, and left what snapshots of before saw,
-                // which is in what comes back too.
+                // Written by the same transaction, or left from before the cells moved away.
                 Ok(position) => {
                     let old = std::mem::replace(&mut to.cells[position], moved);
                     to.memory -= old.memory();
                     to.live.take(&old);
                 }
             }
-            if self.cells[position].newest().is_some() {
-                self.write(position, at, None);
-            }
+            self.end(position, at);
         }
         for mark in self.marks.iter().filter(|mark| mark.range.meets(range)) {
             to.mark(Mark { range: mark.range.intersection(range), ..mark.clone() });

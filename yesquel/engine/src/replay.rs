@@ -52,8 +52,7 @@ impl Engine {
     /// log.
     pub fn restored(&mut self, lsn: u64) {
         self.lsn = lsn;
-        // Its own records have other numbers than those of the log.
-        self.store.changed_at(lsn);
+        self.store.on_disk();
     }
 
     /// Does again what a record of the log says, in its order.

@@ -114,28 +114,50 @@ impl Store {
             }
         }
         let end = self.slots.len().min(self.sweep.at + nodes_max);
-        for slot in self.sweep.at..end {
+        let trees = std::mem::take(&mut self.sweep.trees);
+        self.remove_nodes(self.sweep.at..end, &trees);
+        if end == self.slots.len() {
+            // No node of them was made meanwhile: they were dropped.
+            self.forget_trees(&trees);
+        } else {
+            self.sweep = Sweep { trees, at: end };
+        }
+    }
+
+    /// Something is done to a tree. If it was dropped before, all of it was
+    /// gone by then, which is not so yet where a log is done again.
+    pub(crate) fn comes_again(&mut self, tree: TreeId, at: Timestamp) {
+        if matches!(self.tree_end(tree), Some(TreeEnd::Dropped(dropped)) if dropped < at) {
+            self.remove_nodes(0..self.slots.len(), &[tree]);
+            self.forget_trees(&[tree]);
+        }
+    }
+
+    fn remove_nodes(&mut self, slots: std::ops::Range<usize>, trees: &[TreeId]) {
+        for slot in slots {
             let id = self.slots[slot].as_ref().map(|node| node.id);
-            if let Some(id) = id.filter(|id| self.sweep.trees.contains(&id.tree)) {
+            if let Some(id) = id.filter(|id| trees.contains(&id.tree)) {
                 self.remove(id);
             }
         }
-        self.sweep.at = end;
-        if end == self.slots.len() {
-            // No node of them was made meanwhile: they were dropped.
-            for tree in std::mem::take(&mut self.sweep.trees) {
-                self.ending.remove(&tree);
-            }
-        }
+    }
+
+    fn forget_trees(&mut self, trees: &[TreeId]) {
+        self.ending.retain(|tree, _| !trees.contains(tree));
+        // Their names may come again, and are then not in the queue.
+        let index = &self.index;
+        self.garbage.retain(|(_, id)| index.contains_key(id));
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.slots[*self.index.get(&id)? as usize].as_mut().map(Arc::make_mut)
     }
 
-    /// All nodes are as of this record of the log.
-    pub(crate) fn changed_at(&mut self, lsn: u64) {
-        self.slots.iter_mut().flatten().for_each(|node| Arc::make_mut(node).changed_at_lsn = lsn);
+    /// Nobody needs to wait for the log to see the nodes as they are.
+    pub(crate) fn on_disk(&mut self) {
+        for node in self.slots.iter_mut().flatten() {
+            Arc::make_mut(node).changed_at_lsn = 0;
+        }
     }
 
     /// Bytes that the nodes take.
@@ -154,7 +176,11 @@ impl Store {
         self.slots.iter().flatten().map(|node| &**node)
     }
 
-    pub(crate) fn insert(&mut self, node: Node) {
+    /// Adds a node. One of the same name, of which something is left only where
+    /// a log is done again, makes room for it.
+    pub(crate) fn insert(&mut self, mut node: Node) {
+        node.queued = self.get(node.id).is_some_and(|old| old.queued);
+        self.remove(node.id);
         self.memory += NODE_BYTES + node.memory();
         let (id, node) = (node.id, Some(Arc::new(node)));
         let slot = match self.free.pop() {
@@ -194,6 +220,7 @@ impl Store {
     pub(crate) fn apply(&mut self, (at, lsn): (Timestamp, u64), id: NodeId, write: &WriteOperation<'_>) {
         match write {
             WriteOperation::Create(new) => {
+                self.comes_again(id.tree, at);
                 let mut node = Node::new(id, at, new);
                 node.changed_at_lsn = lsn;
                 return self.insert(node);

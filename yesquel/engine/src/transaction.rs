@@ -106,6 +106,11 @@ impl Planned {
         matches!(self.change, Change::DropTree)
     }
 
+    /// Whether it makes its node.
+    pub(crate) fn creates(&self) -> bool {
+        matches!(self.change, Change::Create(_))
+    }
+
     /// What it will change.
     pub(crate) fn target(&self) -> Target {
         Target::of(&self.write())

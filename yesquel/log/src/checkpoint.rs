@@ -3,7 +3,7 @@
 use crate::{
     LogError,
     disk::{Disk, DiskFile},
-    format::{Batch, SEGMENT_HEAD, head_of, put_batch},
+    format::{Batch, SEGMENT_HEAD, head_of, number_of, put_batch},
 };
 
 const MAGIC: &[u8; 8] = b"YQLCKP01";
@@ -18,8 +18,7 @@ fn name(lsn: u64) -> String {
 }
 
 fn lsn_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("checkpoint-")?;
-    if digits.len() == 20 { digits.parse().ok() } else { None }
+    name.strip_prefix("checkpoint-").and_then(number_of)
 }
 
 /// The checkpoints of a folder, the oldest first.

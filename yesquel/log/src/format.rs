@@ -17,8 +17,13 @@ pub(crate) fn segment_name(first: u64) -> String {
 
 /// The first record of the segment of this name.
 pub(crate) fn first_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("log-")?;
-    if digits.len() == 20 { digits.parse().ok() } else { None }
+    name.strip_prefix("log-").and_then(number_of).filter(|first| *first > 0)
+}
+
+/// The number that twenty digits are. There is another one after it.
+pub(crate) fn number_of(digits: &str) -> Option<u64> {
+    let is_written_so = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    if is_written_so { digits.parse().ok().filter(|number| *number < u64::MAX) } else { None }
 }
 
 fn crc(parts: &[&[u8]]) -> u32 {
@@ -59,6 +64,8 @@ pub(crate) fn check_head(bytes: &[u8], first: u64) -> Result<(), &'static str> {
 
 /// A segment's beginning is that of another version.
 pub(crate) const OTHER_VERSION: &str = "it is a log of another version of Yesquel";
+/// A segment begins before the one before it ends.
+pub(crate) const OVERLAPS: &str = "its first records are in the segment before it, too";
 /// It is none.
 pub(crate) const NOT_WHOLE: &str = "its beginning is not whole";
 
@@ -140,5 +147,20 @@ impl<'a> Batch<'a> {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_named_in_one_way() {
+        assert_eq!(first_of(&segment_name(7)), Some(7));
+        assert_eq!(first_of(&segment_name(u64::MAX - 1)), Some(u64::MAX - 1));
+        // There is no record zero, and none after the last number.
+        for name in [segment_name(0), segment_name(u64::MAX), segment_name(7).replacen('0', "+", 1)] {
+            assert_eq!(first_of(&name), None, "{name}");
+        }
     }
 }

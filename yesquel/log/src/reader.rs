@@ -3,7 +3,7 @@
 use crate::{
     LogError, Writer,
     disk::Disk,
-    format::{Batch, OTHER_VERSION, SEGMENT_HEAD, check_head, first_of, segment_name},
+    format::{Batch, OTHER_VERSION, OVERLAPS, SEGMENT_HEAD, check_head, first_of, segment_name},
 };
 use std::path::Path;
 
@@ -36,11 +36,14 @@ pub fn open<D: Disk>(
     let mut cut = 0;
     let mut last: Option<(u64, u64)> = None;
     for (position, first) in segments.iter().copied().enumerate().skip(needed) {
-        if first != next {
-            return Err(missing(next, first - 1));
-        }
         let name = segment_name(first);
         let path = disk.path().join(&name);
+        if first < next {
+            return Err(LogError::Foreign { path, what: OVERLAPS });
+        }
+        if first > next {
+            return Err(missing(next, first - 1));
+        }
         let bytes = disk.read(&name).map_err(LogError::io(&path, "it cannot be read"))?;
         let is_last = position + 1 == segments.len();
         let end = read_segment(&path, &bytes, first, is_last, &mut |lsn, record| {

@@ -284,6 +284,23 @@ fn a_hole_is_told_with_its_place() {
     }
 }
 
+/// A segment of another log, say of a copy that went on by itself.
+#[test]
+fn a_segment_that_another_one_reaches_into_is_named() {
+    let logs = [Simulated::new(), Simulated::new()];
+    for (disk, after) in logs.iter().zip([0, 4]) {
+        let mut writer = open(disk.clone(), after, |_, _| Ok(())).unwrap().writer;
+        writer.append(b"abcdef", &[1, 2, 3, 4, 5, 6]).unwrap();
+        writer.sync().unwrap();
+    }
+    let [disk, other] = logs;
+    let name = other.names().unwrap().remove(0);
+    let bytes = other.0.lock().unwrap().files[&name].clone();
+    disk.0.lock().unwrap().files.insert(name.clone(), bytes);
+    let error = open(disk, 0, |_, _| Ok(())).unwrap_err();
+    assert!(matches!(&error, LogError::Foreign { path, .. } if path.ends_with(&name)), "{error}");
+}
+
 #[test]
 fn a_folder_of_the_file_system_keeps_records() {
     let folder = tempfile::tempdir().unwrap();

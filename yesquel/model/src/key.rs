@@ -82,6 +82,24 @@ impl KeyRange {
         other.is_empty() || (self.low <= other.low && compare_ends(&other.high, &self.high).is_le())
     }
 
+    /// Whether each of its keys is in one of the others.
+    pub fn is_covered_by<'a>(&self, others: impl IntoIterator<Item = &'a KeyRange>) -> bool {
+        let mut others: Vec<&KeyRange> = others.into_iter().filter(|other| !other.is_empty()).collect();
+        others.sort_by(|a, b| a.low.cmp(&b.low));
+        let mut left = self.clone();
+        for other in others {
+            if left.is_empty() || other.low > left.low {
+                break;
+            }
+            match &other.high {
+                None => return true,
+                Some(high) if *high > left.low => left.low = high.clone(),
+                Some(_) => {}
+            }
+        }
+        left.is_empty()
+    }
+
     /// Whether a key is in both.
     pub fn meets(&self, other: &KeyRange) -> bool {
         !self.is_empty() && !other.is_empty() && self.is_above(&other.low) && other.is_above(&self.low)
@@ -145,7 +163,12 @@ mod tests {
     proptest! {
         /// Every operation on ranges against its meaning for keys.
         #[test]
-        fn ranges_are_sets_of_keys(a in range(), b in range(), prefix in key()) {
+        fn ranges_are_sets_of_keys(
+            a in range(),
+            b in range(),
+            others in prop::collection::vec(range(), 0..4),
+            prefix in key(),
+        ) {
             let keys = keys();
             let of = |range: &KeyRange| -> Vec<bool> { keys.iter().map(|key| range.contains(key)).collect() };
             let (in_a, in_b) = (of(&a), of(&b));
@@ -158,6 +181,9 @@ mod tests {
                 prop_assert!(b.low < a.low || compare_ends(&b.high, &a.high).is_gt());
             }
             prop_assert_eq!(a.is_empty(), !in_a.contains(&true));
+            let in_others = |key: &Vec<u8>| others.iter().any(|other| other.contains(key));
+            let covered = keys.iter().zip(&in_a).all(|(key, in_a)| !in_a || in_others(key));
+            prop_assert_eq!(a.is_covered_by(&others), covered);
             let begins: Vec<bool> = keys.iter().map(|key| key.starts_with(&prefix)).collect();
             prop_assert_eq!(of(&KeyRange::prefix(&prefix)), begins);
             let only: Vec<bool> = keys.iter().map(|key| *key == prefix).collect();

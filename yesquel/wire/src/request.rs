@@ -1,7 +1,7 @@
 //! What is asked of a server.
 
 use crate::{Malformed, Operations, Questions, Reader, Writer};
-use yesquel_model::{NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -198,6 +198,13 @@ fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
     Ok(Some(reader.timestamp()?).filter(|snapshot| *snapshot != Timestamp::ZERO))
 }
 
+/// When a transaction was decided to commit.
+fn decided_at(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
+    let before = *reader;
+    let at = reader.timestamp()?;
+    if at > limits::DECIDED_AT_MAX { Err(before.malformed("a time that no clock says")) } else { Ok(at) }
+}
+
 impl<'a> Request<'a> {
     /// Appends it to a message.
     pub fn write(&self, writer: &mut Writer<'_>) {
@@ -288,7 +295,7 @@ impl<'a> Request<'a> {
             },
             UNSTAGE => Request::Unstage { name: reader.txn()? },
             COMMITTED => {
-                Request::Decide { txn: reader.txn()?, decision: Decision::Commit(reader.timestamp()?) }
+                Request::Decide { txn: reader.txn()?, decision: Decision::Commit(decided_at(&mut reader)?) }
             }
             ABORTED => Request::Decide { txn: reader.txn()?, decision: Decision::Abort },
             RESOLVE => Request::Resolve { txn: reader.txn()? },
@@ -369,6 +376,22 @@ mod tests {
             }
             bytes.push(0);
             assert!(Request::decode(&bytes).is_err());
+        }
+    }
+
+    /// A clock that took such a time could not go on.
+    #[test]
+    fn a_decision_at_the_end_of_time_is_refused() {
+        let decode = |at: u64| {
+            let (txn, mut bytes) = (TxnId { client: 1, number: 2 }, Vec::new());
+            let request = Request::Decide { txn, decision: Decision::Commit(Timestamp(at)) };
+            request.write(&mut Writer(&mut bytes));
+            Request::decode(&bytes).map(drop)
+        };
+        let last = limits::DECIDED_AT_MAX.0;
+        assert_eq!(decode(last), Ok(()));
+        for at in [last + 1, u64::MAX] {
+            assert_eq!(decode(at).unwrap_err().what, "a time that no clock says");
         }
     }
 

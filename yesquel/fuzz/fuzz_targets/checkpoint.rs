@@ -1,0 +1,7 @@
+//! A checkpoint that was changed, or never was one.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| yesquel_fuzz::checkpoint::check(bytes));

@@ -1,0 +1,7 @@
+//! Greetings, frames and messages of anybody.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| yesquel_fuzz::wire::check(bytes));

@@ -1,0 +1,81 @@
+//! A folder in memory.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard},
+};
+use yesquel_log::disk::{Disk, DiskFile};
+
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Files by name. What is changed behind the log's back is changed here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<Files>>);
+
+#[derive(Debug)]
+pub(crate) struct File {
+    disk: Memory,
+    name: String,
+}
+
+impl Memory {
+    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
+        self.0.lock().expect("nobody else has it")
+    }
+}
+
+fn missing() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl Disk for Memory {
+    type File = File;
+
+    fn path(&self) -> &Path {
+        Path::new("memory")
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.files().keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.files().get(name).cloned().ok_or_else(missing)
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        if self.files().contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.files().insert(name.to_owned(), Vec::new());
+        Ok(File { disk: self.clone(), name: name.to_owned() })
+    }
+
+    fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
+        self.files().get_mut(name).ok_or_else(missing)?.truncate(length as usize);
+        Ok(File { disk: self.clone(), name: name.to_owned() })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let bytes = self.files().remove(from).ok_or_else(missing)?;
+        self.files().insert(to.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.files().remove(name).map(drop).ok_or_else(missing)
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.files().get_mut(&self.name).ok_or_else(missing)?.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,489 @@
+//! Requests of anybody, one after the other, with time that passes and falls
+//! between them.
+
+use crate::{input::Input, show};
+use std::collections::{BTreeMap, BTreeSet};
+use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_wire::{
+    Attribute, Decision, Direction, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    Questions, Reply, Request, Scan, Vote, WriteOperation, Writer,
+};
+
+/// Whatever is asked of an engine: each request has one answer, the nodes are
+/// whole, and its log and its checkpoints make the same engine again.
+pub fn check(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let mut run = Run::new(&mut input);
+    while !input.is_done() {
+        run.step(&mut input);
+    }
+    run.end();
+}
+
+/// The servers are this one, one that answers, and one that takes part and does not.
+const US: ServerId = ServerId(0);
+
+/// Keys that meet, and are prefixes of one another.
+const KEYS: [&[u8]; 8] = [b"", b"a", b"a\0", b"ab", b"b", b"key", b"key\xff", b"z"];
+
+/// Requests for nodes of few trees, by few transactions, so that they get into
+/// each other's way.
+pub(crate) struct Run {
+    settings: Settings,
+    engine: Engine,
+    effects: Effects,
+    now: Now,
+    /// All records, and those of the last checkpoint with the log's length then.
+    log: Vec<Vec<u8>>,
+    checkpoint: (Vec<Vec<u8>>, u64),
+    /// Requests that have no answer yet: by number, the connection.
+    unanswered: BTreeMap<u64, u64>,
+    requests: u64,
+    /// The last times that were given out.
+    known: Vec<Timestamp>,
+    asks: Vec<Ask>,
+    frozen: bool,
+}
+
+impl Run {
+    pub(crate) fn new(input: &mut Input<'_>) -> Run {
+        let settings = Settings {
+            server: US,
+            grace_ms: 100,
+            snapshot_age_ms_max: 5_000,
+            recover_after_ms: 50,
+            ends_kept_ms: 3_000,
+            memory_bytes_max: input.one_of(&[usize::MAX, usize::MAX, usize::MAX, 8 << 10]),
+            node_cells_max: 4,
+            node_bytes_max: 1 << 10,
+        };
+        Run {
+            settings,
+            engine: Engine::new(settings),
+            effects: Effects::default(),
+            now: Now { wall_ms: 1_000_000, uptime_ms: 0 },
+            log: Vec::new(),
+            checkpoint: (Vec::new(), 0),
+            unanswered: BTreeMap::new(),
+            requests: 0,
+            known: Vec::new(),
+            asks: Vec::new(),
+            frozen: false,
+        }
+    }
+
+    pub(crate) fn step(&mut self, input: &mut Input<'_>) {
+        match input.below(24) {
+            0 => {
+                let length = input.short();
+                self.handle(input.byte(), input.bytes(length));
+            }
+            1..8 => {
+                let (txn, bytes) = (txn(input), self.operations(input));
+                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+                self.send(input, &Request::Commit { txn, snapshot, seen, operations: decoded(&bytes) });
+            }
+            8..11 => {
+                let (txn, bytes) = (txn(input), self.operations(input));
+                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+                let servers: &[ServerId] = input.one_of(&[
+                    &[US, ServerId(1)],
+                    &[US],
+                    &[],
+                    &[ServerId(1)],
+                    &[US, ServerId(1), ServerId(2)],
+                ]);
+                let participants = Participants::encode(servers);
+                let participants = Participants::decode(&participants).expect("they are in order");
+                let operations = decoded(&bytes);
+                self.send(input, &Request::Prepare { txn, snapshot, seen, participants, operations });
+            }
+            11 | 12 => {
+                let txn = txn(input);
+                let decision =
+                    if input.flag() { Decision::Commit(self.time(input)) } else { Decision::Abort };
+                self.send(input, &Request::Decide { txn, decision });
+            }
+            13..16 => {
+                let bytes = self.questions(input);
+                let questions = Questions::decode(&bytes).expect("they were written just now");
+                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+                self.send(input, &Request::Read { snapshot, seen, questions });
+            }
+            16 => {
+                let txn = txn(input);
+                let request = match input.below(4) {
+                    0 => Request::Resolve { txn },
+                    1 => Request::Forget { txn },
+                    2 => Request::Outcome { txn },
+                    _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
+                };
+                self.send(input, &request);
+            }
+            17 => self.split(input),
+            18 => {
+                self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
+                let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
+                self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
+                show(|| format!("{:?}", self.now));
+                self.engine.tick(self.now, &mut self.effects);
+                let has_full = self.engine.has_full();
+                assert!(has_full || self.engine.take_full().is_empty());
+                self.engine.take_full();
+                assert!(!self.engine.has_full());
+            }
+            19 => {
+                let connection = input.below(3) as u64;
+                match input.below(3) {
+                    0 => {
+                        let oldest = self.snapshot(input);
+                        self.engine.hold(connection, oldest);
+                    }
+                    1 => self.engine.known(self.now, connection, input.byte().into()),
+                    _ => {
+                        self.engine.disconnected(connection);
+                        self.unanswered.retain(|_, of| *of != connection);
+                    }
+                }
+            }
+            20 => self.learn(input),
+            21 => {
+                self.checkpoint = (written(&self.engine), self.engine.lsn());
+                same(&self.restored(), &self.engine);
+            }
+            22 => self.restart(),
+            _ => {
+                // Rarely: there is no way back but a restart.
+                if input.byte() == 0xff {
+                    let synced = self.log.len() as u64 - input.below(self.log.len().min(200) + 1) as u64;
+                    self.engine.freeze(synced, &mut self.effects);
+                    self.frozen = true;
+                }
+            }
+        }
+        self.settle();
+        if let Err(wrong) = self.engine.audit() {
+            panic!("{wrong}");
+        }
+    }
+
+    /// The engine's records.
+    pub(crate) fn records(&self) -> (u64, Vec<Vec<u8>>) {
+        (self.engine.lsn(), written(&self.engine))
+    }
+
+    fn handle(&mut self, connection: u8, bytes: &[u8]) {
+        self.requests += 1;
+        let asker = Asker { connection: u64::from(connection % 3), request: self.requests };
+        let (lsn, replies) = (self.engine.lsn(), self.effects.replies.len());
+        show(|| match Request::decode(bytes) {
+            Ok(Request::Commit { txn, snapshot, operations, .. }) => {
+                format!(
+                    "{asker:?}: Commit {txn} at {snapshot:?}: {:#?}",
+                    operations.iter().collect::<Vec<_>>()
+                )
+            }
+            Ok(Request::Prepare { txn, snapshot, operations, .. }) => {
+                format!(
+                    "{asker:?}: Prepare {txn} at {snapshot:?}: {:#?}",
+                    operations.iter().collect::<Vec<_>>()
+                )
+            }
+            Ok(Request::Read { snapshot, questions, .. }) => {
+                format!("{asker:?}: Read at {snapshot:?}: {:#?}", questions.iter().collect::<Vec<_>>())
+            }
+            request => format!("{asker:?}: {request:?}"),
+        });
+        let handled = self.engine.handle(self.now, asker, bytes, &mut self.effects);
+        assert_eq!(handled, Request::decode(bytes).map(drop));
+        if handled.is_ok() {
+            self.unanswered.insert(asker.request, asker.connection);
+        } else {
+            assert_eq!((self.engine.lsn(), self.effects.replies.len()), (lsn, replies));
+        }
+    }
+
+    fn send(&mut self, input: &mut Input<'_>, request: &Request<'_>) {
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        self.handle(input.byte(), &bytes);
+    }
+
+    /// A split as the server makes them, if there is what it would split.
+    fn split(&mut self, input: &mut Input<'_>) {
+        let (from, to, key) = (node(input), node(input), input.one_of(&KEYS));
+        let new = |fence: &KeyRange| NewNode { kind: NodeKind::Leaf, fence: fence.clone() };
+        let (low, high) = (KeyRange { low: [].into(), high: Some(key.into()) }, KeyRange::from(key));
+        let (moves, stays) = if input.flag() { (low, high) } else { (high, low) };
+        let bytes = Operations::encode(&[
+            Operation { node: to, write: WriteOperation::Create(new(&moves)) },
+            Operation { node: from, write: WriteOperation::Move { range: moves, to } },
+            Operation { node: from, write: WriteOperation::Reshape(new(&stays)) },
+        ]);
+        let (txn, seen) = (txn(input), Timestamp::ZERO);
+        self.send(input, &Request::Commit { txn, snapshot: None, seen, operations: decoded(&bytes) });
+    }
+
+    /// What another server says of its vote.
+    fn learn(&mut self, input: &mut Input<'_>) {
+        let ask = match self.asks.pop() {
+            Some(ask) => ask,
+            None => Ask { server: ServerId(1), txn: txn(input) },
+        };
+        let at = self.time(input).min(limits::DECIDED_AT_MAX);
+        let vote = match input.below(4) {
+            0 | 1 => Vote::Yes { at, participants: Participants::NONE },
+            2 => Vote::No,
+            _ => Vote::Decided(if input.flag() { Decision::Commit(at) } else { Decision::Abort }),
+        };
+        if !self.frozen {
+            self.engine.learn(self.now, ask, &vote, &mut self.effects);
+        }
+    }
+
+    /// Looks at what came of a step.
+    fn settle(&mut self) {
+        let effects = &mut self.effects;
+        for record in effects.records() {
+            let decoded = Record::decode(record).expect("a record that was written");
+            let mut again = Vec::new();
+            decoded.write(&mut again);
+            assert_eq!(again, record, "{decoded:?}");
+            self.log.push(record.to_vec());
+        }
+        assert_eq!(self.engine.lsn(), self.log.len() as u64);
+        for reply in &effects.replies {
+            let connection = self.unanswered.remove(&reply.asker.request);
+            assert_eq!(connection, Some(reply.asker.connection), "who asked is answered, once");
+            assert!(reply.needs_lsn <= self.engine.lsn() || self.frozen, "it needs what is not written");
+            let bytes = &effects.bytes[reply.bytes.clone()];
+            let decoded = Reply::decode(bytes).expect("a reply that was written");
+            show(|| format!("{:?} is told {decoded:?}", reply.asker));
+            let (Reply::Answers { snapshot: at, .. } | Reply::Committed(at) | Reply::Voted(at)) = decoded
+            else {
+                continue;
+            };
+            self.known.push(at);
+        }
+        if self.known.len() > 4 {
+            self.known.drain(..self.known.len() - 4);
+        }
+        self.asks.append(&mut effects.asks);
+        self.asks.truncate(4);
+        effects.clear();
+    }
+
+    /// Another engine, from the last checkpoint and the log behind it.
+    fn restored(&self) -> Engine {
+        let (records, lsn) = &self.checkpoint;
+        let mut engine = Engine::new(self.settings);
+        records.iter().for_each(|record| replay(&mut engine, record));
+        engine.restored(*lsn);
+        self.log[*lsn as usize..].iter().for_each(|record| replay(&mut engine, record));
+        engine.replayed();
+        assert_eq!(engine.lsn(), self.log.len() as u64);
+        if let Err(wrong) = engine.audit() {
+            panic!("after replay: {wrong}");
+        }
+        engine
+    }
+
+    /// It falls, and comes back; nobody waits any more.
+    fn restart(&mut self) {
+        show(|| "It falls".to_owned());
+        let engine = self.restored();
+        same(&engine, &self.engine);
+        self.engine = engine;
+        self.unanswered.clear();
+        self.frozen = false;
+    }
+
+    fn end(mut self) {
+        if self.frozen {
+            assert!(self.unanswered.is_empty(), "{:?}", self.unanswered);
+            self.restart();
+        }
+        same(&self.restored(), &self.engine);
+        // Nobody waits who is not waiting for somebody.
+        while let Some(txn) = self.engine.undecided().min() {
+            let mut bytes = Vec::new();
+            Request::Decide { txn, decision: Decision::Abort }.write(&mut Writer(&mut bytes));
+            self.handle(0, &bytes);
+            self.settle();
+        }
+        assert!(self.unanswered.is_empty(), "{:?} wait for nobody", self.unanswered);
+        // Everything is below the mark then.
+        for connection in 0..3 {
+            self.engine.disconnected(connection);
+        }
+        for _ in 0..4 {
+            self.now.uptime_ms += 60;
+            self.engine.tick(self.now, &mut self.effects);
+            self.settle();
+            if let Err(wrong) = self.engine.audit() {
+                panic!("at the end: {wrong}");
+            }
+        }
+    }
+
+    /// A time that somebody may name.
+    fn time(&mut self, input: &mut Input<'_>) -> Timestamp {
+        let kind = input.byte();
+        let last = self.known.get(usize::from(kind >> 4) % self.known.len().max(1)).copied();
+        let last = last.unwrap_or(Timestamp::from_ms(self.now.wall_ms));
+        match kind & 0xf {
+            0..8 => last,
+            8 => Timestamp(last.0 + 1),
+            9 => Timestamp(last.0.saturating_sub(1)),
+            10 => Timestamp::from_ms(last.ms() + 400),
+            11 => Timestamp::from_ms(last.ms().saturating_sub(60)),
+            12 => Timestamp(last.0 + 2),
+            13 => Timestamp(input.long()),
+            14 => Timestamp::MAX,
+            _ => Timestamp(1),
+        }
+    }
+
+    fn snapshot(&mut self, input: &mut Input<'_>) -> Option<Timestamp> {
+        if input.flag() { Some(self.time(input)).filter(|at| *at != Timestamp::ZERO) } else { None }
+    }
+
+    fn seen(&mut self, input: &mut Input<'_>) -> Timestamp {
+        if input.below(4) == 3 { self.time(input) } else { Timestamp::ZERO }
+    }
+
+    fn operations(&mut self, input: &mut Input<'_>) -> Vec<u8> {
+        let (mut bytes, mut last) = (Vec::new(), None);
+        for _ in 0..1 + input.below(5) {
+            // Mostly on the node of the one before.
+            let node = last.filter(|_| input.below(3) > 0).unwrap_or_else(|| node(input));
+            let value;
+            let write = match input.below(16) {
+                0..4 => {
+                    value = vec![input.byte(); input.one_of(&[1, 0, 16, 300])];
+                    let (key, expect) = (input.one_of(&KEYS), expect(input));
+                    WriteOperation::Put { key, value: &value, expect }
+                }
+                4 => WriteOperation::Delete { key: input.one_of(&KEYS), expect: expect(input) },
+                5 => WriteOperation::DeleteRange(range(input)),
+                6 => WriteOperation::Guard(range(input)),
+                7 => WriteOperation::Link { key: input.one_of(&KEYS), child: self::node(input) },
+                8 => WriteOperation::Unlink { key: input.one_of(&KEYS) },
+                9 => {
+                    let value: Option<&[u8]> = input.one_of(&[Some(b"x"), Some(b""), None]);
+                    WriteOperation::Set(Attribute { id: input.below(3) as u16, value })
+                }
+                10 | 11 => WriteOperation::Create(new_node(input)),
+                12 => WriteOperation::Drop,
+                13 => WriteOperation::DropTree,
+                14 => WriteOperation::Move { range: range(input), to: self::node(input) },
+                _ => WriteOperation::Reshape(new_node(input)),
+            };
+            Operations::push(&mut bytes, &mut last, &Operation { node, write });
+        }
+        bytes
+    }
+
+    fn questions(&mut self, input: &mut Input<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..1 + input.below(3) {
+            let node = node(input);
+            let question = match input.below(4) {
+                0 | 1 => Question::Lookup { node, key: input.one_of(&KEYS) },
+                2 => Question::Attribute { node, id: input.below(3) as u16 },
+                _ => {
+                    let most = [0, 1, 3, u64::MAX];
+                    let scan = Scan {
+                        range: range(input),
+                        direction: if input.flag() { Direction::Up } else { Direction::Down },
+                        cells_max: input.one_of(&most),
+                        bytes_max: input.one_of(&most),
+                        value_bytes_max: input.one_of(&most),
+                        near: if input.flag() { Some(input.one_of(&KEYS).into()) } else { None },
+                    };
+                    Question::Scan { node, scan }
+                }
+            };
+            question.write(&mut Writer(&mut bytes));
+        }
+        bytes
+    }
+}
+
+fn decoded(bytes: &[u8]) -> Operations<'_> {
+    Operations::decode(bytes).expect("they were written just now")
+}
+
+fn node(input: &mut Input<'_>) -> NodeId {
+    let number = input.below(12) as u64;
+    let tree = TreeId::new(1 + number / 6).expect("it is small");
+    NodeId { tree, server: US, local: LocalId(number % 6) }
+}
+
+fn txn(input: &mut Input<'_>) -> TxnId {
+    let byte = input.byte();
+    // Zero and zero is nobody, as whom a checkpoint writes.
+    TxnId { client: u64::from(byte >> 6), number: u64::from(byte & 0x3f) }
+}
+
+fn range(input: &mut Input<'_>) -> KeyRange {
+    let low = input.one_of(&KEYS).into();
+    KeyRange { low, high: if input.flag() { Some(input.one_of(&KEYS).into()) } else { None } }
+}
+
+fn expect(input: &mut Input<'_>) -> Expect {
+    input.one_of(&[Expect::Any, Expect::Any, Expect::Absent, Expect::Present])
+}
+
+fn new_node(input: &mut Input<'_>) -> NewNode {
+    let kind = if input.below(4) == 3 { NodeKind::Inner } else { NodeKind::Leaf };
+    NewNode { kind, fence: if input.flag() { range(input) } else { KeyRange::all() } }
+}
+
+pub(crate) fn replay(engine: &mut Engine, record: &[u8]) {
+    engine.replay(&Record::decode(record).expect("a record that was written"));
+}
+
+/// The records of a checkpoint.
+fn written(engine: &Engine) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let outcome: Result<(), ()> = engine.checkpoint().write(|record| {
+        all.push(record.to_vec());
+        Ok(())
+    });
+    assert_eq!(outcome, Ok(()));
+    all
+}
+
+/// What two engines have in common that come from the same log: nodes as they
+/// are now, votes, counters. How transactions ended is forgotten by the clock.
+fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
+    let all = written(engine).into_iter().filter_map(|record| {
+        let decoded = Record::decode(&record).expect("a record of a checkpoint");
+        match decoded {
+            Record::Commit { txn, operations, .. } => {
+                let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
+                of_node.then(|| operations.bytes().to_vec())
+            }
+            Record::Prepare { .. } | Record::Counter { .. } => Some(record),
+            Record::Decide { .. } | Record::Forget { .. } | Record::Ceiling(_) => None,
+        }
+    });
+    all.collect()
+}
+
+fn same(new: &Engine, old: &Engine) {
+    let (new, old) = (state(new), state(old));
+    if new != old {
+        let shown = |a: &BTreeSet<Vec<u8>>, b: &BTreeSet<Vec<u8>>| -> Vec<String> {
+            a.difference(b)
+                .map(|bytes| match Operations::decode(bytes) {
+                    Ok(operations) => format!("{:?}", operations.iter().collect::<Vec<_>>()),
+                    Err(_) => format!("{:?}", Record::decode(bytes)),
+                })
+                .collect()
+        };
+        panic!("made again there is {:#?}, and not {:#?}", shown(&new, &old), shown(&old, &new));
+    }
+}

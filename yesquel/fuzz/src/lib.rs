@@ -1,0 +1,64 @@
+//! Bytes of anybody against Yesquel: each module has the laws of one fuzz
+//! target, whose `check` panics where one of them does not hold.
+//!
+//! `cargo xtask fuzz` runs them; the files of `seeds` are where they begin, and
+//! are made by `cargo run --example seeds`.
+
+pub mod checkpoint;
+mod damage;
+mod disk;
+pub mod engine;
+mod input;
+pub mod log;
+pub mod seeds;
+pub mod wire;
+
+/// Tells what an input does, where `YESQUEL_FUZZ_SHOW` is set: for whoever
+/// replays one.
+fn show(what: impl FnOnce() -> String) {
+    static IS_SHOWN: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| std::env::var_os("YESQUEL_FUZZ_SHOW").is_some());
+    if *IS_SHOWN {
+        eprintln!("{}", what());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeMap, fs, path::Path};
+
+    #[test]
+    fn the_seeds_are_those_that_are_made() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+        let mut kept = BTreeMap::new();
+        for target in fs::read_dir(folder).unwrap() {
+            let target = target.unwrap().path();
+            for file in fs::read_dir(&target).unwrap() {
+                let file = file.unwrap().path();
+                let name = format!(
+                    "{}/{}",
+                    target.file_name().unwrap().display(),
+                    file.file_name().unwrap().display()
+                );
+                kept.insert(name, fs::read(file).unwrap());
+            }
+        }
+        let made = seeds::all().into_iter().map(|(target, name, bytes)| (format!("{target}/{name}"), bytes));
+        assert!(made.collect::<BTreeMap<_, _>>() == kept, "`cargo run --example seeds` writes them anew");
+    }
+
+    #[test]
+    fn the_seeds_keep_the_laws() {
+        for (target, name, bytes) in seeds::all() {
+            println!("{target}/{name}");
+            match target {
+                "wire" => wire::check(&bytes),
+                "engine" => engine::check(&bytes),
+                "log" => log::check(&bytes),
+                "checkpoint" => checkpoint::check(&bytes),
+                _ => panic!("there is no target {target}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the fuzzer begins with: one of everything, and steps by chance.
+
+use crate::disk::Memory;
+use yesquel_engine::Record;
+use yesquel_log::{disk::Disk, open};
+use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_seeds::Random;
+use yesquel_wire::{
+    AnswerWriter, Attribute, CellValue, Decision, Direction, Ended, Expect, NewNode, News, NodeKind,
+    Operation, Operations, Participants, Question, Questions, Reply, Request, Scan, Vote, WriteOperation,
+    Writer,
+    frame::Outbox,
+    greeting::{Denial, Hello, Welcome},
+};
+
+/// Inputs by target and name.
+pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut put = |target, name: String, bytes: Vec<u8>| all.push((target, name, bytes));
+    let (requests, replies) = (requests(), replies());
+    for (number, message) in requests.iter().chain(&replies).enumerate() {
+        put("wire", format!("message-{number:02}"), [&[0], &message[..]].concat());
+    }
+    for (number, greeting) in greetings().iter().enumerate() {
+        put("wire", format!("greeting-{number}"), [&[1, 20, 0], &greeting[..]].concat());
+    }
+    let mut frames = Vec::new();
+    let mut outbox = Outbox::default();
+    for (number, message) in requests.iter().enumerate() {
+        outbox.push(number as u64 % 3, message);
+    }
+    outbox.fill(&mut frames);
+    put("wire", "frames".to_owned(), [&[2, 1, 7, 0, 50, 0], &frames[..]].concat());
+    // Two pieces of one message, and one of another that does not end.
+    let mut body = Vec::new();
+    for (number, is_last) in [(1, false), (2, false), (1, true)] {
+        Writer(&mut body).number(number).flag(is_last).bytes(b"piece");
+    }
+    let length = (body.len() as u16).to_le_bytes();
+    put("wire", "pieces".to_owned(), [&[3, 0, 9, 0, 0], &length[..], &body].concat());
+    put("wire", "sent".to_owned(), vec![4, 0, 255, 0, 1, 3, 0, 9, 1, 2, 3, 3, 0, 48, 7, 2, 200, 0, 5, 0]);
+
+    // Some memory, and then one request after the other from a connection.
+    let steps = requests.iter().flat_map(|message| {
+        let length = (message.len() as u16).to_le_bytes();
+        [&[0], &length[..], &[1], message].concat()
+    });
+    put("engine", "requests".to_owned(), std::iter::once(0).chain(steps).collect());
+    for number in 0..6 {
+        put("engine", format!("steps-{number}"), chance(number, &[], 150 + 60 * number as usize));
+        put("log", format!("steps-{number}"), chance(10 + number, &[0], 40 + 20 * number as usize));
+        put("checkpoint", format!("steps-{number}"), chance(20 + number, &[1], 80 + 40 * number as usize));
+    }
+    let segment = segment();
+    let length = (segment.len() as u16).to_le_bytes();
+    // A folder of one file that is called as it should be.
+    put("log", "segment".to_owned(), [&[3, 0, 0, 0, 0, 1], &length[..], &segment].concat());
+    let records = records();
+    let mut anybody = vec![0, 7, records.len() as u8];
+    for record in &records {
+        anybody.extend_from_slice(&(record.len() as u16).to_le_bytes());
+        anybody.extend_from_slice(record);
+    }
+    put("checkpoint", "records".to_owned(), anybody);
+    all
+}
+
+fn chance(seed: u64, first: &[u8], length: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    first.iter().copied().chain((0..length).map(|_| random.next(256) as u8)).collect()
+}
+
+fn node(local: u64) -> NodeId {
+    let mut node = NodeId::root(TreeId::new(1).expect("it is small"), ServerId(0));
+    node.local.0 = local;
+    node
+}
+
+const TXN: TxnId = TxnId { client: 1, number: 2 };
+const AT: Timestamp = Timestamp::from_ms(1_000_000);
+
+/// Every operation, on nodes that those before have made.
+fn operations() -> Vec<u8> {
+    let new = |kind| NewNode { kind, fence: KeyRange::all() };
+    let low = KeyRange { low: Key::default(), high: Some((*b"k").into()) };
+    let writes = [
+        (0, WriteOperation::Create(new(NodeKind::Leaf))),
+        (0, WriteOperation::Put { key: b"a", value: b"value", expect: Expect::Any }),
+        (0, WriteOperation::Put { key: b"z", value: b"", expect: Expect::Absent }),
+        (0, WriteOperation::Delete { key: b"z", expect: Expect::Any }),
+        (0, WriteOperation::Guard(low.clone())),
+        (0, WriteOperation::Set(Attribute { id: 1, value: Some(b"x") })),
+        (0, WriteOperation::Set(Attribute { id: 1, value: None })),
+        (1, WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: low.clone() })),
+        (0, WriteOperation::Move { range: low.clone(), to: node(1) }),
+        (0, WriteOperation::Reshape(NewNode { kind: NodeKind::Leaf, fence: KeyRange::from(*b"k") })),
+        (1, WriteOperation::DeleteRange(low)),
+        (2, WriteOperation::Create(new(NodeKind::Inner))),
+        (2, WriteOperation::Link { key: b"", child: node(0) }),
+        (2, WriteOperation::Unlink { key: b"" }),
+        (2, WriteOperation::Drop),
+    ];
+    let writes = writes.map(|(local, write)| Operation { node: node(local), write });
+    Operations::encode(&writes)
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let mut questions = Vec::new();
+    let scan = Scan {
+        range: KeyRange::all(),
+        direction: Direction::Down,
+        cells_max: 10,
+        bytes_max: 100,
+        value_bytes_max: 3,
+        near: Some((*b"a").into()),
+    };
+    for question in [
+        Question::Lookup { node: node(0), key: b"a" },
+        Question::Scan { node: node(1), scan },
+        Question::Attribute { node: node(0), id: 1 },
+    ] {
+        question.write(&mut Writer(&mut questions));
+    }
+    let questions = Questions::decode(&questions).expect("they were written just now");
+    let done = operations();
+    let operations = |bytes| Operations::decode(bytes).expect("they were written just now");
+    let put = Operation {
+        node: node(0),
+        write: WriteOperation::Put { key: b"z", value: b"new", expect: Expect::Any },
+    };
+    let put = Operations::encode([&put]);
+    let drop_tree = Operations::encode([&Operation { node: node(0), write: WriteOperation::DropTree }]);
+    let servers = Participants::encode(&[ServerId(0), ServerId(1)]);
+    let participants = Participants::decode(&servers).expect("they are in order");
+    let (seen, other) = (AT, TxnId { client: 1, number: 3 });
+    let last = TxnId { client: 1, number: 4 };
+    let requests = [
+        Request::Commit { txn: TXN, snapshot: None, seen, operations: operations(&done) },
+        Request::Prepare { txn: other, snapshot: Some(AT), seen, participants, operations: operations(&put) },
+        Request::Read { snapshot: None, seen, questions },
+        Request::Resolve { txn: other },
+        Request::Decide { txn: other, decision: Decision::Commit(Timestamp(AT.0 + 9)) },
+        Request::Outcome { txn: TXN },
+        Request::Forget { txn: other },
+        Request::Take { node: node(0), count: 100, above: 5 },
+        Request::Commit { txn: last, snapshot: None, seen, operations: operations(&drop_tree) },
+        Request::Decide { txn: last, decision: Decision::Abort },
+    ];
+    let written = |request: &Request<'_>| {
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        bytes
+    };
+    requests.iter().map(written).collect()
+}
+
+fn replies() -> Vec<Vec<u8>> {
+    let servers = Participants::encode(&[ServerId(0), ServerId(700)]);
+    let participants = Participants::decode(&servers).expect("they are in order");
+    let conflict = Refusal::Conflict(Conflict::Prepared { node: node(1), by: TXN });
+    let old = Refusal::SnapshotTooOld { snapshot: AT, oldest: AT };
+    let replies = [
+        Reply::Refused { operation: Some(3), refusal: conflict },
+        Reply::Refused { operation: None, refusal: old },
+        Reply::Committed(AT),
+        Reply::Vote(Vote::Yes { at: AT, participants }),
+        Reply::Vote(Vote::Decided(Decision::Abort)),
+        Reply::Ended(Ended::Forgotten),
+        Reply::Taken(300),
+    ];
+    let written = |reply: &Reply<'_>| {
+        let mut bytes = Vec::new();
+        reply.write(&mut bytes);
+        bytes
+    };
+    let (mut cells, mut answers) = (Vec::new(), Vec::new());
+    AnswerWriter::cell(&mut cells, b"a", CellValue::Bytes(b"1"));
+    AnswerWriter::cell(&mut cells, b"b", CellValue::Length(5000));
+    Reply::write_answers(&mut answers, AT, |mut writer| {
+        writer.value(b"v");
+        writer.absent();
+        writer.cells(NodeKind::Inner, &KeyRange::all(), true, &cells);
+        writer.moved(Some((&KeyRange::new(*b"a", *b"b"), node(1))));
+    });
+    let news = News { oldest: Some(AT), known: 300 }.encode();
+    replies.iter().map(written).chain([answers, news]).collect()
+}
+
+fn greetings() -> Vec<Vec<u8>> {
+    let served = Welcome::Served { version: 1, server: ServerId(3), requests_max: 4096, now: AT };
+    vec![
+        Hello { versions: (1, 300), client: u64::MAX, credential: b"secret" }.encode(),
+        served.encode(),
+        Welcome::Refused(Denial::Version { lowest: 2, highest: 3 }).encode(),
+        Welcome::Refused(Denial::TooManyConnections(1_000)).encode(),
+        Welcome::Refused(Denial::NotReady("its disk is full".to_owned())).encode(),
+    ]
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let (operations, participants) = (operations(), Participants::encode(&[ServerId(0), ServerId(1)]));
+    let operations = Operations::decode(&operations).expect("they were written just now");
+    let participants = Participants::decode(&participants).expect("they are in order");
+    let other = TxnId { client: 1, number: 3 };
+    let records = [
+        Record::Ceiling(AT),
+        Record::Commit { txn: TXN, at: AT, operations },
+        Record::Prepare { txn: other, at: AT, participants, operations: Operations::NONE },
+        Record::Decide { txn: other, decision: Decision::Commit(AT) },
+        Record::Forget { txn: other },
+        Record::Counter { node: node(0), next: 700 },
+    ];
+    let written = |record: &Record<'_>| {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes);
+        bytes
+    };
+    records.iter().map(written).collect()
+}
+
+/// A log of one file, whose name ends in a one.
+fn segment() -> Vec<u8> {
+    let disk = Memory::default();
+    let Ok(opened) = open(disk.clone(), 0, |_, _| Ok(())) else { panic!("the folder is empty") };
+    let mut writer = opened.writer;
+    for record in records() {
+        writer.append(&record, &[record.len() / 2, record.len()]).expect("the disk takes it");
+        writer.sync().expect("the disk takes it");
+    }
+    let names = disk.names().expect("the disk has them");
+    disk.read(&names[0]).expect("the disk has it")
+}

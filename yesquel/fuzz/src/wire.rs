@@ -1,0 +1,249 @@
+//! What comes from a connection: greetings, frames, messages.
+
+use crate::input::Input;
+use yesquel_wire::{
+    Answer, AnswerWriter, News, Operations, Participants, Questions, Reply, Request, Vote, Writer,
+    frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
+    greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
+};
+
+/// Bytes that a fed inbox is given at most, so that one input takes no second.
+const FED_BYTES_MAX: usize = 256 << 10;
+
+/// Nothing that comes from a connection makes it panic, or hold more than it
+/// was given; what is understood is what encoding makes of it.
+pub fn check(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    match input.below(5) {
+        0 => message(input.rest()),
+        1 => greeting(&mut input),
+        2 => {
+            let cuts = cuts(&mut input);
+            frames(input.rest(), cuts);
+        }
+        3 => {
+            let cuts = cuts(&mut input);
+            frames(&made(&mut input), cuts);
+        }
+        _ => sent(&mut input),
+    }
+}
+
+/// There is one encoding of each message.
+fn message(bytes: &[u8]) {
+    if let Ok(request) = Request::decode(bytes) {
+        let mut again = Vec::new();
+        request.write(&mut Writer(&mut again));
+        assert_eq!(again, bytes, "{request:?}");
+        match request {
+            Request::Read { questions: asked, .. } => questions(&asked),
+            Request::Commit { operations: done, .. } => operations(&done),
+            Request::Prepare { operations: done, participants: taking_part, .. } => {
+                operations(&done);
+                participants(&taking_part);
+            }
+            _ => {}
+        }
+    }
+    if let Ok(reply) = Reply::decode(bytes) {
+        let mut again = Vec::new();
+        reply.write(&mut again);
+        assert_eq!(again, bytes, "{reply:?}");
+        match reply {
+            Reply::Answers { .. } => answers(&reply, bytes),
+            Reply::Vote(Vote::Yes { participants: taking_part, .. }) => participants(&taking_part),
+            _ => {}
+        }
+    }
+    if let Ok(news) = News::decode(bytes) {
+        assert_eq!(news.encode(), bytes, "{news:?}");
+    }
+}
+
+fn operations(operations: &Operations<'_>) {
+    let all: Vec<_> = operations.iter().collect();
+    assert_eq!(all.len(), operations.len());
+    assert_eq!(operations.is_empty(), all.is_empty());
+    assert_eq!(Operations::encode(&all), operations.bytes(), "{all:?}");
+}
+
+fn questions(questions: &Questions<'_>) {
+    let all: Vec<_> = questions.iter().collect();
+    assert_eq!(all.len(), questions.len());
+    assert_eq!(questions.is_empty(), all.is_empty());
+    let mut again = Vec::new();
+    all.iter().for_each(|question| question.write(&mut Writer(&mut again)));
+    assert_eq!(again, questions.bytes(), "{all:?}");
+}
+
+fn participants(participants: &Participants<'_>) {
+    let all: Vec<_> = participants.iter().collect();
+    assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+    assert_eq!(Participants::encode(&all), participants.bytes(), "{all:?}");
+}
+
+fn answers(reply: &Reply<'_>, bytes: &[u8]) {
+    let Reply::Answers { snapshot, answers } = reply else { return };
+    let mut again = Vec::new();
+    Reply::write_answers(&mut again, *snapshot, |mut writer| {
+        for answer in answers.iter() {
+            match answer {
+                Answer::Absent => writer.absent(),
+                Answer::Value(value) => writer.value(value),
+                Answer::Moved(to) => writer.moved(to.as_ref().map(|moved| (&moved.range, moved.to))),
+                Answer::Cells(found) => {
+                    let mut cells = Vec::new();
+                    found.iter().for_each(|(key, value)| AnswerWriter::cell(&mut cells, key, value));
+                    writer.cells(found.kind, &found.fence, found.more, &cells);
+                }
+            }
+        }
+    });
+    assert_eq!(again, bytes, "{reply:?}");
+}
+
+/// What a greeting is does not depend on what follows it, and is not known
+/// before its last byte.
+fn greeting(input: &mut Input<'_>) {
+    let (cut, bytes) = (input.short(), input.rest());
+    let begun = &bytes[..cut % (bytes.len() + 1)];
+    let (hello, welcome) = (Hello::decode(bytes), Welcome::decode(bytes));
+    match Hello::decode(begun) {
+        Ok(None) => {}
+        found => assert_eq!(found, hello, "as soon as it is known"),
+    }
+    match Welcome::decode(begun) {
+        Ok(None) => {}
+        found => assert_eq!(found, welcome, "as soon as it is known"),
+    }
+    if let Ok(Some((hello, length))) = hello {
+        assert_eq!(Hello::decode(&bytes[..length - 1]), Ok(None));
+        let again = hello.encode();
+        assert_eq!(Hello::decode(&again), Ok(Some((hello, again.len()))));
+        // A later version may say more behind it.
+        assert!(again.len() <= length && bytes[HEAD..].starts_with(&again[HEAD..]), "{hello:?}");
+    }
+    if let Ok(Some((welcome, length))) = welcome {
+        assert_eq!(Welcome::decode(&bytes[..length - 1]), Ok(None));
+        let again = welcome.encode();
+        match Welcome::decode(&again) {
+            // Bytes that are no text have become three each.
+            Err(GreetingError::TooLong(length)) => assert!(length as usize > GREETING_BYTES_MAX),
+            found => assert_eq!(found, Ok(Some((welcome, again.len())))),
+        }
+    }
+}
+
+/// Bytes of a greeting before its body.
+const HEAD: usize = 12;
+
+/// Lengths of pieces in which bytes come.
+fn cuts(input: &mut Input<'_>) -> Vec<usize> {
+    let count = 1 + input.below(4);
+    (0..count).map(|_| 1 + input.short()).collect()
+}
+
+/// Frames whose heads are right, so that what is in them is looked at.
+fn made(input: &mut Input<'_>) -> Vec<u8> {
+    let mut all = Vec::new();
+    while !input.is_done() {
+        // Some come again and again.
+        let (often, length) = (input.one_of(&[1, 1, 1, 2, 70]), input.short());
+        let body = input.bytes(length);
+        for _ in 0..often {
+            if all.len() + body.len() + HEAD_BYTES > FED_BYTES_MAX {
+                break;
+            }
+            all.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            all.extend_from_slice(&crc32fast::hash(body).to_le_bytes());
+            all.extend_from_slice(body);
+        }
+    }
+    all
+}
+
+/// Feeds an inbox; the messages that come out, and the error that ends it.
+fn fed(bytes: &[u8], cuts: &[usize], reads: bool) -> (Vec<Message>, Option<FrameError>) {
+    let (mut inbox, mut found, mut given, mut rest) = (Inbox::default(), Vec::new(), 0, bytes);
+    let mut out = 0;
+    for cut in cuts.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        // A long input byte by byte would take its time.
+        let cut = (*cut).max(bytes.len() / 500);
+        let (mut now, later) = rest.split_at(cut.min(rest.len()));
+        given += now.len();
+        rest = later;
+        if reads {
+            while !now.is_empty() {
+                let left = now.len();
+                let (count, more) = inbox.read_from(&mut now).expect("memory can be read");
+                assert_eq!(count, left - now.len());
+                assert!(more || now.is_empty());
+            }
+        } else {
+            inbox.feed(now);
+        }
+        let outcome = inbox.take(|number, bytes| {
+            out += bytes.len();
+            found.push((number, bytes.to_vec()));
+        });
+        if let Err(error) = outcome {
+            // The last frame may stand there twice.
+            assert!(inbox.held() <= given + FRAME_BYTES_MAX, "{} held of {given}", inbox.held());
+            return (found, Some(error));
+        }
+        assert!(inbox.held() <= given, "{} held of {given}", inbox.held());
+        // Less than a frame waits.
+        assert!(inbox.unread().len() < HEAD_BYTES + FRAME_BYTES_MAX, "{}", inbox.unread().len());
+        assert!(out <= given, "{out} bytes came of {given}");
+    }
+    (found, None)
+}
+
+/// Frames mean the same however they are cut.
+fn frames(bytes: &[u8], cuts: Vec<usize>) {
+    let bytes = &bytes[..bytes.len().min(FED_BYTES_MAX)];
+    let whole = fed(bytes, &[bytes.len().max(1)], false);
+    assert_eq!(fed(bytes, &cuts, false), whole, "cut at {cuts:?}");
+    assert_eq!(fed(bytes, &cuts, true), whole, "read at {cuts:?}");
+    whole.0.iter().for_each(|(_, bytes)| message(bytes));
+}
+
+/// Messages come out as they went in.
+fn sent(input: &mut Input<'_>) {
+    let cuts = cuts(input);
+    let (mut outbox, mut wire, mut expected): (_, _, Vec<Message>) =
+        (Outbox::default(), Vec::new(), Vec::new());
+    let mut filled = Vec::new();
+    while !input.is_done() && wire.len() + outbox.held() < FED_BYTES_MAX {
+        match input.below(4) {
+            0 => {
+                outbox.fill(&mut filled);
+                wire.append(&mut filled);
+            }
+            kind => {
+                let (length, byte) = (input.short(), input.byte());
+                let bytes = match kind {
+                    1 => input.bytes(length).to_vec(),
+                    2 => vec![byte; length],
+                    _ => vec![byte; 4 * length],
+                };
+                // Each with a number of its own: it says to what it belongs.
+                let number = expected.len() as u64;
+                outbox.push(number, &bytes);
+                expected.push((number, bytes));
+            }
+        }
+    }
+    while outbox.fill(&mut filled) {
+        wire.append(&mut filled);
+    }
+    assert_eq!(outbox.held(), 0);
+    let (mut found, error) = fed(&wire, &cuts, false);
+    assert_eq!(error, None);
+    // Long ones are overtaken.
+    found.sort_by_key(|(number, _)| *number);
+    assert!(found == expected, "{} messages of {}", found.len(), expected.len());
+}
