@@ -6,7 +6,7 @@ use crate::node::{Node, Undecided};
 use rustc_hash::FxHashMap;
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Large, WriteOperation};
+use yesquel_wire::{Large, NodeKind, WriteOperation};
 
 /// How large a node may grow before it is to be split.
 #[derive(Debug, Clone, Copy)]
@@ -329,7 +329,13 @@ impl Store {
                 self.empty.push(id);
             }
             // Their nodes stand alone, and nobody will ask for them any more.
-            gone.iter().flat_map(|large| large.ids(id.tree)).for_each(|node| self.remove(node));
+            for node in gone.iter().flat_map(|large| large.ids(id.tree)) {
+                // Who names another kind of node has made it up.
+                let kind = self.get(node).and_then(Node::shape).map(|shape| shape.kind);
+                if kind == Some(NodeKind::Value) {
+                    self.remove(node);
+                }
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
 use yesquel_wire::{
-    Attribute, Decision, Direction, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question,
-    Questions, Reply, Request, Scan, Vote, WriteOperation, Writer,
+    Attribute, Decision, Direction, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants,
+    Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, Writer,
 };
 
 /// Whatever is asked of an engine: each request has one answer, the nodes are
@@ -57,6 +57,7 @@ impl Run {
             memory_bytes_max: input.one_of(&[usize::MAX, usize::MAX, usize::MAX, 8 << 10]),
             node_cells_max: 4,
             node_bytes_max: 1 << 10,
+            node_load_max: 20,
         };
         Run {
             settings,
@@ -82,7 +83,8 @@ impl Run {
             1..8 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
                 let (snapshot, seen) = (self.snapshot(input), self.seen(input));
-                self.send(input, &Request::Commit { txn, snapshot, seen, operations: decoded(&bytes) });
+                let (staged, operations) = (staged(input), decoded(&bytes));
+                self.send(input, &Request::Commit { txn, snapshot, seen, staged, operations });
             }
             8..11 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
@@ -96,8 +98,8 @@ impl Run {
                 ]);
                 let participants = Participants::encode(servers);
                 let participants = Participants::decode(&participants).expect("they are in order");
-                let operations = decoded(&bytes);
-                self.send(input, &Request::Prepare { txn, snapshot, seen, participants, operations });
+                let (staged, operations) = (staged(input), decoded(&bytes));
+                self.send(input, &Request::Prepare { txn, snapshot, seen, participants, staged, operations });
             }
             11 | 12 => {
                 let txn = txn(input);
@@ -112,11 +114,16 @@ impl Run {
                 self.send(input, &Request::Read { snapshot, seen, questions });
             }
             16 => {
-                let txn = txn(input);
-                let request = match input.below(4) {
+                let (txn, bytes) = (txn(input), self.operations(input));
+                let request = match input.below(6) {
                     0 => Request::Resolve { txn },
                     1 => Request::Forget { txn },
                     2 => Request::Outcome { txn },
+                    3 => Request::Unstage { name: txn },
+                    4 => {
+                        let (part, operations) = (input.below(3) as u64, decoded(&bytes));
+                        Request::Stage { name: txn, part, operations }
+                    }
                     _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
                 };
                 self.send(input, &request);
@@ -128,10 +135,14 @@ impl Run {
                 self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
                 show(|| format!("{:?}", self.now));
                 self.engine.tick(self.now, &mut self.effects);
-                let has_full = self.engine.has_full();
-                assert!(has_full || self.engine.take_full().is_empty());
-                self.engine.take_full();
-                assert!(!self.engine.has_full());
+                let has_work = self.engine.has_work();
+                let work = [
+                    self.engine.take_full().is_empty(),
+                    self.engine.take_hot().is_empty(),
+                    self.engine.take_empty().is_empty(),
+                ];
+                assert!(has_work || work == [true; 3]);
+                assert!(!self.engine.has_work());
             }
             19 => {
                 let connection = input.below(3) as u64;
@@ -222,7 +233,8 @@ impl Run {
             Operation { node: from, write: WriteOperation::Reshape(new(&stays)) },
         ]);
         let (txn, seen) = (txn(input), Timestamp::ZERO);
-        self.send(input, &Request::Commit { txn, snapshot: None, seen, operations: decoded(&bytes) });
+        let (staged, operations) = (None, decoded(&bytes));
+        self.send(input, &Request::Commit { txn, snapshot: None, seen, staged, operations });
     }
 
     /// What another server says of its vote.
@@ -363,7 +375,7 @@ impl Run {
                 0..4 => {
                     value = vec![input.byte(); input.one_of(&[1, 0, 16, 300])];
                     let (key, expect) = (input.one_of(&KEYS), expect(input));
-                    WriteOperation::Put { key, value: &value, expect }
+                    WriteOperation::Put { key, value: &value, expect, is_large: false }
                 }
                 4 => WriteOperation::Delete { key: input.one_of(&KEYS), expect: expect(input) },
                 5 => WriteOperation::DeleteRange(range(input)),
@@ -376,6 +388,14 @@ impl Run {
                 }
                 10 | 11 => WriteOperation::Create(new_node(input)),
                 12 => WriteOperation::Drop,
+                13 if input.flag() => {
+                    // It may name any node, also one that is no piece of a value.
+                    let (length, first) = (40_000 + 600_000 * input.below(2) as u64, self::node(input).local);
+                    let first = LocalId(first.0.max(1));
+                    value = Large { length, server: US, first }.encode();
+                    let (key, expect) = (input.one_of(&KEYS), expect(input));
+                    WriteOperation::Put { key, value: &value, expect, is_large: true }
+                }
                 13 => WriteOperation::DropTree,
                 14 => WriteOperation::Move { range: range(input), to: self::node(input) },
                 _ => WriteOperation::Reshape(new_node(input)),
@@ -411,6 +431,11 @@ impl Run {
     }
 }
 
+fn staged(input: &mut Input<'_>) -> Option<Staged> {
+    let (number, parts) = (1 + input.below(3) as u64, 1 + input.below(2) as u64);
+    (input.below(4) == 3).then_some(Staged { number, parts })
+}
+
 fn decoded(bytes: &[u8]) -> Operations<'_> {
     Operations::decode(bytes).expect("they were written just now")
 }
@@ -437,7 +462,7 @@ fn expect(input: &mut Input<'_>) -> Expect {
 }
 
 fn new_node(input: &mut Input<'_>) -> NewNode {
-    let kind = if input.below(4) == 3 { NodeKind::Inner } else { NodeKind::Leaf };
+    let kind = input.one_of(&[NodeKind::Leaf, NodeKind::Leaf, NodeKind::Inner, NodeKind::Value]);
     NewNode { kind, fence: if input.flag() { range(input) } else { KeyRange::all() } }
 }
 
@@ -464,9 +489,16 @@ fn state(engine: &Engine) -> BTreeSet<Vec<u8>> {
         match decoded {
             Record::Commit { txn, operations, .. } => {
                 let of_node = txn == TxnId { client: 0, number: 0 } && !operations.is_empty();
+                // Pieces of a value go when nobody sees it any more, by the clock.
+                let of_value = operations.iter().any(|operation| {
+                    matches!(operation.write, WriteOperation::Create(new) if new.kind == NodeKind::Value)
+                });
+                let of_node = of_node && !of_value;
                 of_node.then(|| operations.bytes().to_vec())
             }
             Record::Prepare { .. } | Record::Counter { .. } => Some(record),
+            // Parts are forgotten by the clock too.
+            Record::Stage { .. } | Record::Unstage { .. } => None,
             Record::Decide { .. } | Record::Forget { .. } | Record::Ceiling(_) => None,
         }
     });

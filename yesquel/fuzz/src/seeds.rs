@@ -85,8 +85,8 @@ fn operations() -> Vec<u8> {
     let low = KeyRange { low: Key::default(), high: Some((*b"k").into()) };
     let writes = [
         (0, WriteOperation::Create(new(NodeKind::Leaf))),
-        (0, WriteOperation::Put { key: b"a", value: b"value", expect: Expect::Any }),
-        (0, WriteOperation::Put { key: b"z", value: b"", expect: Expect::Absent }),
+        (0, WriteOperation::Put { key: b"a", value: b"value", expect: Expect::Any, is_large: false }),
+        (0, WriteOperation::Put { key: b"z", value: b"", expect: Expect::Absent, is_large: false }),
         (0, WriteOperation::Delete { key: b"z", expect: Expect::Any }),
         (0, WriteOperation::Guard(low.clone())),
         (0, WriteOperation::Set(Attribute { id: 1, value: Some(b"x") })),
@@ -126,7 +126,7 @@ fn requests() -> Vec<Vec<u8>> {
     let operations = |bytes| Operations::decode(bytes).expect("they were written just now");
     let put = Operation {
         node: node(0),
-        write: WriteOperation::Put { key: b"z", value: b"new", expect: Expect::Any },
+        write: WriteOperation::Put { key: b"z", value: b"new", expect: Expect::Any, is_large: false },
     };
     let put = Operations::encode([&put]);
     let drop_tree = Operations::encode([&Operation { node: node(0), write: WriteOperation::DropTree }]);
@@ -135,15 +135,22 @@ fn requests() -> Vec<Vec<u8>> {
     let (seen, other) = (AT, TxnId { client: 1, number: 3 });
     let last = TxnId { client: 1, number: 4 };
     let requests = [
-        Request::Commit { txn: TXN, snapshot: None, seen, operations: operations(&done) },
-        Request::Prepare { txn: other, snapshot: Some(AT), seen, participants, operations: operations(&put) },
+        Request::Commit { txn: TXN, snapshot: None, seen, staged: None, operations: operations(&done) },
+        Request::Prepare {
+            txn: other,
+            snapshot: Some(AT),
+            seen,
+            participants,
+            staged: None,
+            operations: operations(&put),
+        },
         Request::Read { snapshot: None, seen, questions },
         Request::Resolve { txn: other },
         Request::Decide { txn: other, decision: Decision::Commit(Timestamp(AT.0 + 9)) },
         Request::Outcome { txn: TXN },
         Request::Forget { txn: other },
         Request::Take { node: node(0), count: 100, above: 5 },
-        Request::Commit { txn: last, snapshot: None, seen, operations: operations(&drop_tree) },
+        Request::Commit { txn: last, snapshot: None, seen, staged: None, operations: operations(&drop_tree) },
         Request::Decide { txn: last, decision: Decision::Abort },
     ];
     let written = |request: &Request<'_>| {
@@ -204,8 +211,8 @@ fn records() -> Vec<Vec<u8>> {
     let other = TxnId { client: 1, number: 3 };
     let records = [
         Record::Ceiling(AT),
-        Record::Commit { txn: TXN, at: AT, operations },
-        Record::Prepare { txn: other, at: AT, participants, operations: Operations::NONE },
+        Record::Commit { txn: TXN, at: AT, staged: None, operations },
+        Record::Prepare { txn: other, at: AT, participants, staged: None, operations: Operations::NONE },
         Record::Decide { txn: other, decision: Decision::Commit(AT) },
         Record::Forget { txn: other },
         Record::Counter { node: node(0), next: 700 },

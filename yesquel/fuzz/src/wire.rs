@@ -90,6 +90,7 @@ fn answers(reply: &Reply<'_>, bytes: &[u8]) {
             match answer {
                 Answer::Absent => writer.absent(),
                 Answer::Value(value) => writer.value(value),
+                Answer::Large(large) => writer.large(&large.encode()),
                 Answer::Moved(to) => writer.moved(to.as_ref().map(|moved| (&moved.range, moved.to))),
                 Answer::Cells(found) => {
                     let mut cells = Vec::new();
