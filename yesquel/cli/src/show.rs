@@ -36,12 +36,21 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// A key or a value: text as it is, other bytes escaped.
+/// A key or a value: text as it is, numbers and the like in hexadecimal, text
+/// with other bytes in it escaped.
 pub(crate) fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|sign| sign.is_control() || sign == '\\') => text.to_owned(),
+        _ if bytes.iter().filter(|byte| byte.is_ascii_graphic()).count() * 2 < bytes.len() => {
+            format!("0x{}", to_hex(bytes))
+        }
         _ => bytes.escape_ascii().to_string(),
     }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes from hexadecimal digits.
@@ -69,7 +78,8 @@ mod tests {
         assert_eq!(duration(1_250), "1.2 s");
         assert_eq!(duration(90_061_000), "1 d 1 h");
         assert_eq!(text("süß".as_bytes()), "süß");
-        assert_eq!(text(&[0, b'a', 255]), "\\x00a\\xff");
+        assert_eq!(text(&[b'a', b'b', 255]), "ab\\xff");
+        assert_eq!(text(&[0, 0, 1, b'a']), "0x00000161");
         assert_eq!(from_hex("00ff"), Some(vec![0, 255]));
         assert_eq!([from_hex("0"), from_hex("zz"), from_hex("€")], [None, None, None]);
     }

@@ -83,7 +83,7 @@ impl Arguments {
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        if self.hex { bytes.iter().map(|byte| format!("{byte:02x}")).collect() } else { show::text(bytes) }
+        if self.hex { show::to_hex(bytes) } else { show::text(bytes) }
     }
 
     /// A map that must be there.

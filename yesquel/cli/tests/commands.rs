@@ -1,0 +1,196 @@
+//! The commands as a user types them, against a server of their own.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
+
+/// A server, and what it has said until it was ready.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+    said: Vec<String>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that a test has ended already is no matter.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(place: &Path, more: &[&str]) -> Server {
+    let socket = place.join("socket");
+    let mut command = Command::new(PROGRAM);
+    command.arg("serve").arg("--data").arg(place.join("data")).arg("--listen").arg(&socket).args(more);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.contains("ready")) {
+        said.push(lines.next().expect("it ends before it is ready").unwrap());
+    }
+    // What it says later must not fill the pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    Server { child, socket, said }
+}
+
+impl Server {
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.run_with(arguments, b"")
+    }
+
+    /// `SOCKET` in the arguments is the server's address.
+    fn run_with(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let socket = self.socket.to_str().unwrap();
+        let arguments =
+            arguments.iter().map(|argument| if *argument == "SOCKET" { socket } else { argument });
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// What a command that succeeds prints.
+    fn prints(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The status and the message of one that does not.
+    fn fails(&self, arguments: &[&str]) -> (i32, String) {
+        let output = self.run(arguments);
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+#[test]
+fn databases_and_keys_are_made_read_and_dropped() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &[]);
+    assert_eq!(server.prints(&["databases", "list", "SOCKET"]), "");
+    server.prints(&["databases", "create", "SOCKET", "shop"]);
+    let (status, said) = server.fails(&["databases", "create", "SOCKET", "shop"]);
+    assert!(status == 1 && said.contains("there is a database 'shop' already"), "{said}");
+    for (key, value) in [("apples", "7"), ("pears", "3"), ("plums", "12")] {
+        server.prints(&["tree", "SOCKET", "shop/stock", "put", key, value]);
+    }
+    assert_eq!(server.prints(&["tree", "SOCKET", "shop/stock", "get", "pears"]), "3\n");
+    let tree = |more: &[&str]| server.prints(&[&["tree", "SOCKET", "shop/stock"], more].concat());
+    assert_eq!(tree(&["scan"]), "apples\t7\npears\t3\nplums\t12\n");
+    assert_eq!(tree(&["scan", "--prefix", "p", "--limit", "1"]), "pears\t3\n");
+    assert_eq!(
+        tree(&["scan", "--from", "b", "--to", "pl", "--json"]),
+        "{\"key\":\"pears\",\"value\":\"3\"}\n"
+    );
+    let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "put", "--new", "pears", "4"]);
+    assert!(status == 1 && said.contains("the key is there already"), "{said}");
+    tree(&["delete", "pears"]);
+    for command in ["get", "delete"] {
+        let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", command, "pears"]);
+        assert!(status == 3 && said.contains("there is no key 'pears'"), "{said}");
+    }
+    // Bytes of any kind, and long ones.
+    let value: Vec<u8> = (0..100_000u32).map(|at| (at * 7) as u8).collect();
+    let put = server.run_with(&["tree", "SOCKET", "shop/stock", "put", "long", "-"], &value);
+    assert!(put.status.success());
+    assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
+    assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
+    assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"stock\"]}\n");
+    // Nobody is there to be asked.
+    let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
+    assert!(status == 2 && said.contains("--yes"), "{said}");
+    server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
+    let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "scan"]);
+    assert!(status == 1 && said.contains("there is no database 'shop'"), "{said}");
+}
+
+#[test]
+fn a_tree_is_drawn_and_a_server_says_how_it_does() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none"]);
+    let store = yesquel::Store::connect(
+        &yesquel::Address::Unix(server.socket.clone()),
+        yesquel::SocketOptions::default(),
+    );
+    let database = store.unwrap().create_database("big").unwrap();
+    let map = database.map("map").unwrap();
+    for number in 0..1_000u32 {
+        database.put(map, format!("key{number:04}").as_bytes(), &[b'v'; 50]).unwrap();
+    }
+    let status: yesquel::status::Status =
+        serde_json::from_str(&server.prints(&["status", "SOCKET", "--json"])).unwrap();
+    let tree = status.trees.iter().find(|tree| tree.tree == map.tree()).unwrap();
+    assert_eq!((tree.cells, status.durability.as_str()), (1_000, "none"));
+    let text = server.prints(&["status", "SOCKET"]);
+    assert!(text.contains("big/map") && text.contains("durability none"), "{text}");
+    // All leaves in order, from no beginning to no end.
+    let drawn = server.prints(&["tree", "SOCKET", "big/map", "draw"]);
+    let leaves: Vec<&str> = drawn.lines().filter(|line| line.contains(" keys, ")).collect();
+    assert!(leaves.len() > 5 && leaves[0].contains("... to 'key"), "{drawn}");
+    let ends: Vec<&str> = leaves.iter().map(|line| line.split(" [").next().unwrap()).collect();
+    for pair in ends.windows(2) {
+        let high = pair[0].rsplit(" to ").next().unwrap();
+        assert!(pair[1].contains(&format!("─ {high} to ")), "{pair:?}");
+    }
+    let picture = place.path().join("tree.svg");
+    server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", picture.to_str().unwrap()]);
+    let picture = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(picture.matches(" keys, ").count(), 2 * leaves.len(), "a label and a hint each");
+}
+
+#[test]
+fn metrics_have_a_port_of_their_own() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--metrics", "127.0.0.1:0", "--log-format", "json"]);
+    let line = server.said.iter().find(|line| line.contains("/metrics")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let address = line["fields"]["address"].as_str().unwrap();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\nyesquel_commits_total 1\n"), "{answer}");
+    assert!(ask("/").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn a_server_ends_in_order_and_says_what_it_cannot_do() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = serve(place.path(), &[]);
+    let second = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let data = place.path().join("data");
+    let data = data.to_str().unwrap();
+    let said = second(&["--data", data]);
+    assert!(said.contains(&format!("in use by process {}", server.child.id())), "{said}");
+    let said = second(&["--in-memory", "--listen", "0.0.0.0:0"]);
+    assert!(said.contains("needs a certificate with its key and a credential"), "{said}");
+    let said = second(&["--in-memory", "--listen", "nowhere.invalid:1"]);
+    assert!(said.contains("nowhere.invalid:1"), "{said}");
+    assert!(second(&[]).contains("--data"));
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&server.child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert!(server.child.wait().unwrap().success());
+    assert!(!server.socket.exists());
+    let (status, said) = server.fails(&["status", "SOCKET"]);
+    assert!(status == 4 && said.contains("socket: No such file"), "{said}");
+}
