@@ -50,7 +50,7 @@ impl PostgresClient {
         work: impl AsyncFnOnce(&Link, &Prepared) -> Result<T, Error>,
     ) -> Result<T, Outcome> {
         // Known to be lost before anything was sent: nothing has failed yet.
-        if let Some((link, opened)) = self.link.take_if(|(link, _)| link.client.is_closed()) {
+        if let Some((link, opened)) = self.link.take_if(|(link, _)| link.is_over()) {
             drop(link);
             self.seat.close(opened);
         }

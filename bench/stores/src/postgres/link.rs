@@ -123,7 +123,14 @@ impl Server {
                 *end = Some(words(&error));
             }
         });
-        Ok(Link { client, task: task.abort_handle(), end, fields, statements: RefCell::default() })
+        Ok(Link {
+            client,
+            task: task.abort_handle(),
+            end,
+            fields,
+            statements: RefCell::default(),
+            is_over: Cell::new(false),
+        })
     }
 }
 
@@ -180,6 +187,8 @@ pub(super) struct Link {
     end: Arc<std::sync::Mutex<Option<String>>>,
     fields: Arc<[String]>,
     statements: RefCell<HashMap<String, Rc<Prepared>>>,
+    /// One who shares it has heard the server's last word.
+    is_over: Cell<bool>,
 }
 
 impl Drop for Link {
@@ -223,7 +232,15 @@ impl Link {
         let last = |error: &tokio_postgres::error::DbError| {
             matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
         };
-        error.is_closed() || self.client.is_closed() || error.as_db_error().is_some_and(last)
+        let is_over = error.is_closed() || self.client.is_closed() || error.as_db_error().is_some_and(last);
+        self.is_over.set(self.is_over.get() || is_over);
+        is_over
+    }
+
+    /// Whether nothing more can be sent on it, as far as is known before
+    /// something is.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.get() || self.client.is_closed()
     }
 
     /// Makes the next use prepare this statement again.
