@@ -20,7 +20,7 @@ const THREADS: u64 = 6;
 const TRANSACTIONS: u64 = 400;
 
 fn key(list: u64) -> [u8; 4] {
-    ((list as u32) << 16 | 0x8000).to_be_bytes()
+    (((list as u32) << 16) | 0x8000).to_be_bytes()
 }
 
 fn elements(value: Option<Box<[u8]>>) -> Vec<u64> {
@@ -80,10 +80,10 @@ fn fill(database: &Database, map: Map, random: &mut Random) {
     let outcome = if random.next(2) == 0 {
         database.run(|transaction| {
             (0..150u32)
-                .try_for_each(|at| transaction.put(map, &(list << 16 | at * 7).to_be_bytes(), &[0; 40]))
+                .try_for_each(|at| transaction.put(map, &((list << 16) | (at * 7)).to_be_bytes(), &[0; 40]))
         })
     } else {
-        let range = (list << 16).to_be_bytes()..(list << 16 | 0x7fff).to_be_bytes();
+        let range = (list << 16).to_be_bytes()..((list << 16) | 0x7fff).to_be_bytes();
         database.run(|transaction| {
             transaction.delete_range(map, range.clone());
             Ok(())
