@@ -30,9 +30,9 @@ struct Target {
 
 const TARGETS: &[Target] = &[
     Target { name: "wire", bytes_max: 80 << 10 },
-    Target { name: "engine", bytes_max: 4 << 10 },
+    Target { name: "engine", bytes_max: 2 << 10 },
     Target { name: "log", bytes_max: 4 << 10 },
-    Target { name: "checkpoint", bytes_max: 4 << 10 },
+    Target { name: "checkpoint", bytes_max: 2 << 10 },
 ];
 
 #[derive(Args)]

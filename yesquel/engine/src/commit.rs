@@ -246,7 +246,12 @@ impl Engine {
 
     /// Whoever waits for it is to be woken.
     pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
-        if self.voted.contains_key(&txn) {
+        if let Some(voted) = self.voted.get(&txn) {
+            let decision = match decision {
+                // Nobody has decided it for a time before a vote, whatever he says.
+                Decision::Commit(at) => Decision::Commit(at.max(voted.at)),
+                Decision::Abort => Decision::Abort,
+            };
             self.log(&Record::Decide { txn, decision }, effects);
             self.do_decide(txn, decision);
         } else if decision == Decision::Abort && self.ends.of_several(txn).is_none() {

@@ -305,6 +305,21 @@ fn a_split_may_be_decided_late() {
     server.comes_back();
 }
 
+/// Others may have been told by now what there was before the vote.
+#[test]
+fn nothing_commits_before_its_vote() {
+    let mut server = Server::new();
+    let early = server.prepared(2, &[put(0, b"a")]);
+    server.decide(2, Decision::Abort);
+    server.committed(3, &[of(0, WriteOperation::Delete { key: b"a", expect: Expect::Any })]);
+    let vote = server.prepared(4, &[put(0, b"a")]);
+    server.decide(4, Decision::Commit(early));
+    let Ok(Record::Decide { decision, .. }) = Record::decode(&server.log[server.log.len() - 1]) else {
+        panic!()
+    };
+    assert_eq!(decision, Decision::Commit(vote));
+}
+
 /// A move that is not decided is in the way of another one: it is not taken
 /// along.
 #[test]

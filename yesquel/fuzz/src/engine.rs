@@ -188,23 +188,20 @@ impl Run {
         self.requests += 1;
         let asker = Asker { connection: u64::from(connection % 3), request: self.requests };
         let (lsn, replies) = (self.engine.lsn(), self.effects.replies.len());
-        show(|| match Request::decode(bytes) {
-            Ok(Request::Commit { txn, snapshot, operations, .. }) => {
-                format!(
-                    "{asker:?}: Commit {txn} at {snapshot:?}: {:#?}",
-                    operations.iter().collect::<Vec<_>>()
-                )
+        show(|| {
+            let asked = |of: String, each: Vec<String>| format!("{asker:?} {of}: {}", each.join("\n    "));
+            match Request::decode(bytes) {
+                Ok(Request::Commit { txn, snapshot, operations, .. }) => {
+                    asked(format!("commits {txn} at {snapshot:?}"), operations.iter().map(line).collect())
+                }
+                Ok(Request::Prepare { txn, snapshot, operations, .. }) => {
+                    asked(format!("prepares {txn} at {snapshot:?}"), operations.iter().map(line).collect())
+                }
+                Ok(Request::Read { snapshot, questions, .. }) => {
+                    asked(format!("reads at {snapshot:?}"), questions.iter().map(line).collect())
+                }
+                request => format!("{asker:?}: {request:?}"),
             }
-            Ok(Request::Prepare { txn, snapshot, operations, .. }) => {
-                format!(
-                    "{asker:?}: Prepare {txn} at {snapshot:?}: {:#?}",
-                    operations.iter().collect::<Vec<_>>()
-                )
-            }
-            Ok(Request::Read { snapshot, questions, .. }) => {
-                format!("{asker:?}: Read at {snapshot:?}: {:#?}", questions.iter().collect::<Vec<_>>())
-            }
-            request => format!("{asker:?}: {request:?}"),
         });
         let handled = self.engine.handle(self.now, asker, bytes, &mut self.effects);
         assert_eq!(handled, Request::decode(bytes).map(drop));
@@ -464,6 +461,11 @@ fn expect(input: &mut Input<'_>) -> Expect {
 fn new_node(input: &mut Input<'_>) -> NewNode {
     let kind = input.one_of(&[NodeKind::Leaf, NodeKind::Leaf, NodeKind::Inner, NodeKind::Value]);
     NewNode { kind, fence: if input.flag() { range(input) } else { KeyRange::all() } }
+}
+
+/// Something, without all of its bytes.
+fn line(what: impl std::fmt::Debug) -> String {
+    format!("{what:?}").chars().take(400).collect()
 }
 
 pub(crate) fn replay(engine: &mut Engine, record: &[u8]) {

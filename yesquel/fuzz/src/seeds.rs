@@ -38,7 +38,11 @@ pub fn all() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     let length = (body.len() as u16).to_le_bytes();
     put("wire", "pieces".to_owned(), [&[3, 0, 9, 0, 0], &length[..], &body].concat());
-    put("wire", "sent".to_owned(), vec![4, 0, 255, 0, 1, 3, 0, 9, 1, 2, 3, 3, 0, 48, 7, 2, 200, 0, 5, 0]);
+    put(
+        "wire",
+        "sent".to_owned(),
+        vec![4, 0, 255, 0, 9, 0, 0, 1, 3, 0, 9, 1, 2, 3, 3, 0, 48, 7, 2, 200, 0, 5, 0],
+    );
 
     // Some memory, and then one request after the other from a connection.
     let steps = requests.iter().flat_map(|message| {

@@ -212,9 +212,11 @@ fn frames(bytes: &[u8], cuts: Vec<usize>) {
     whole.0.iter().for_each(|(_, bytes)| message(bytes));
 }
 
-/// Messages come out as they went in.
+/// Messages come out as they went in, or not at all where a byte of theirs has
+/// changed.
 fn sent(input: &mut Input<'_>) {
     let cuts = cuts(input);
+    let (place, change) = (input.short(), input.byte());
     let (mut outbox, mut wire, mut expected): (_, _, Vec<Message>) =
         (Outbox::default(), Vec::new(), Vec::new());
     let mut filled = Vec::new();
@@ -247,4 +249,12 @@ fn sent(input: &mut Input<'_>) {
     // Long ones are overtaken.
     found.sort_by_key(|(number, _)| *number);
     assert!(found == expected, "{} messages of {}", found.len(), expected.len());
+    if change > 0 && !wire.is_empty() {
+        let place = place % wire.len();
+        wire[place] ^= change;
+        let (found, _) = fed(&wire, &cuts, false);
+        let is_sent = |message: &Message| expected.get(message.0 as usize) == Some(message);
+        assert!(found.iter().all(is_sent), "a byte has changed at {place}, and nobody has seen it");
+        assert!(found.len() < expected.len(), "a byte has changed at {place}, and nothing is missing");
+    }
 }
