@@ -152,6 +152,26 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
     }
 }
 
+/// A start reads no more of the log than follows the checkpoint, and a bit.
+#[test]
+fn checkpoints_that_come_often_keep_the_log_short() {
+    let place = tempfile::tempdir().unwrap();
+    let options = Options { checkpoint_bytes: 64 << 10, ..Options::default() };
+    let mut server = Server::open(place.path(), options).unwrap();
+    server.create();
+    let value = vec![7; 16 << 10];
+    for number in 0..256 {
+        server.put(number % 4, &value);
+    }
+    drop(server);
+    let files = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap());
+    let log = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+    let bytes: u64 = log.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(bytes < 1 << 20, "{bytes} bytes of four megabytes are left");
+    let mut server = Server::open(place.path(), options).unwrap();
+    (0..4).for_each(|number| assert_eq!(server.get(number).as_ref(), Some(&value)));
+}
+
 #[test]
 fn a_folder_has_one_server_at_a_time() {
     let place = tempfile::tempdir().unwrap();
