@@ -1,4 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `serve`, `bench` and `simulate`.
+//! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate` and
+//! `soak`.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ mod maven;
 mod servers;
 mod setup;
 mod simulate;
+mod soak;
 mod steps;
 mod ycsb;
 
@@ -33,7 +35,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
-        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed"
+        cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
+        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -68,6 +71,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Give Yesquel's seeded tests any number of seeds
     Simulate(simulate::Arguments),
+    /// Kill Yesquel's server again and again, and give its seeded tests many seeds
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +101,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),
+        Task::Soak(arguments) => soak::soak(&arguments, children),
     }
 }
 
