@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     Zookeeper,
     /// YCSB's own classes, which the workload is compared with.
     Java,
+    /// What Yesquel's server asks of the system, written down.
+    Trace,
 }
 
 /// A program and how Debian provides it.
@@ -85,6 +87,7 @@ const PROGRAMS: &[Program] = &[
     // A runtime without the compiler cannot run the tests' Java sources.
     Program { name: "javac", packages: &["default-jdk-headless"], purpose: Purpose::Java },
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
+    Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
 ];
 
 /// What may be done about a missing program.

@@ -4,7 +4,8 @@
 //! there is to mend. What could not run is listed as skipped, with the reason.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -60,6 +61,8 @@ enum Step {
     Servers,
     /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java drivers
     Java,
+    /// Set-up: strace, which sees when Yesquel's server answers and when it syncs
+    Trace,
     /// cargo fmt --check
     Fmt,
     /// cargo clippy with all stores and with the default ones, warnings denied
@@ -89,6 +92,7 @@ impl Step {
             Step::Java => {
                 "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
+            Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -122,6 +126,7 @@ struct Found {
     servers: Vec<&'static Kind>,
     ycsb_class_path: Option<String>,
     java_drivers: Option<ycsb::JavaDrivers>,
+    strace: Option<PathBuf>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -221,6 +226,16 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
                 Err(reason) => skipped(step, &reason),
             }
         }
+        Step::Trace => match setup::provide(children, Purpose::Trace, missing)
+            .and_then(|_where| strace_that_may_trace(children))
+        {
+            Ok(strace) => {
+                let note = strace.display().to_string();
+                found.strace = Some(strace);
+                Outcome::Passed(note)
+            }
+            Err(reason) => skipped(step, &reason),
+        },
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
         Step::Clippy => {
             let lint = |more: &[&str]| {
@@ -241,6 +256,18 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
             noting(cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]), without)
         }
+    }
+}
+
+/// Where strace is. A container may forbid it to look at other processes.
+fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
+    let strace = setup::find("strace").ok_or("there is no strace")?;
+    let mut command = Command::new(&strace);
+    command.args(["-f", "-o", "/dev/null", "true"]).stderr(Stdio::null());
+    if children.run(&mut command)?.success() {
+        Ok(strace)
+    } else {
+        Err("ptrace is not permitted here".to_owned())
     }
 }
 
@@ -273,7 +300,12 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     command.args(["test", "--workspace", "--no-fail-fast", "--features", &features]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
-    for variable in ["SERVAL_YCSB_CLASSPATH", "SERVAL_TEST_JAVA_DRIVER", "SERVAL_TEST_HBASE_DRIVER"] {
+    for variable in [
+        "SERVAL_YCSB_CLASSPATH",
+        "SERVAL_TEST_JAVA_DRIVER",
+        "SERVAL_TEST_HBASE_DRIVER",
+        "YESQUEL_TEST_STRACE",
+    ] {
         command.env_remove(variable);
     }
     servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
@@ -285,6 +317,9 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     if let Some(drivers) = &found.java_drivers {
         command.env("SERVAL_TEST_JAVA_DRIVER", &drivers.plain);
         command.env("SERVAL_TEST_HBASE_DRIVER", &drivers.hbase);
+    }
+    if let Some(strace) = &found.strace {
+        command.env("YESQUEL_TEST_STRACE", strace);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

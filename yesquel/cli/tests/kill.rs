@@ -12,6 +12,7 @@
 
 mod support;
 
+use rustix::process::Signal;
 use std::{
     collections::BTreeMap,
     env,
@@ -489,8 +490,8 @@ impl Server {
         self.process = Some(process);
     }
 
-    fn kill(&mut self) {
-        self.process.as_mut().unwrap().kill();
+    fn kill(&self) {
+        self.process.as_ref().unwrap().signal(Signal::KILL);
     }
 
     fn connect(&self, patience: Duration) -> Store {
@@ -693,7 +694,7 @@ fn a_server_that_was_killed_while_it_made_its_folder_starts() {
         for _ in 0..=random.next(3) {
             let mut process = server.spawn();
             thread::sleep(start * random.next(100) as u32 / 100);
-            process.kill();
+            process.signal(Signal::KILL);
             process.wait();
         }
         let before = Instant::now();
@@ -785,9 +786,9 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
         for _ in 0..again {
             let mut process = server.spawn();
             thread::sleep(start * random.next(100) as u32 / 100);
-            told.in_recovery += u64::from(!process.is_ready());
+            told.in_recovery += u64::from(!process.said().contains(" ready "));
             told.kills += 1;
-            process.kill();
+            process.signal(Signal::KILL);
             process.wait();
         }
         let before = Instant::now();
@@ -806,12 +807,7 @@ fn run(server: &mut Server, world: &World, clients: usize, kills: u64, random: &
 /// An end in order, and a look without a server.
 fn end(server: &mut Server, world: &World, random: &mut Random) {
     let mut process = server.process.take().unwrap();
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(process.id() as i32).unwrap(),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
-    assert!(process.wait().success(), "{}", process.said());
+    process.terminate();
     assert!(!server.socket().exists());
     let store = Store::open(server.folder()).unwrap();
     let database = store.database("kill").unwrap();

@@ -1,41 +1,39 @@
 //! A server as a process of its own.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead, BufReader},
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
         mpsc::{Receiver, channel},
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
 /// A running process, of which everything is gone when this is dropped.
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<Vec<String>>>,
-    is_ready: Arc<AtomicBool>,
     /// Hears when it is ready, or has closed its standard error.
     heard: Receiver<()>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command) -> Process {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = child.spawn().unwrap();
-        let (said, is_ready) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
-        let (ready, heard) = channel();
+        let (said, (ready, heard)) = (Arc::<Mutex<Vec<String>>>::default(), channel());
         let errors = child.stderr.take().unwrap();
-        let (lines, readiness) = (Arc::clone(&said), Arc::clone(&is_ready));
-        thread::spawn(move || {
+        let lines = Arc::clone(&said);
+        let listener = thread::spawn(move || {
             listen(errors, &lines, || {
-                readiness.store(true, SeqCst);
                 // Nobody may wait for it any more.
                 let _ = ready.send(());
             });
         });
-        Process { child, said, is_ready, heard }
+        Process { child, said, heard, listener: Some(listener) }
     }
 
     /// Waits until it says that it is ready.
@@ -45,27 +43,30 @@ impl Process {
         assert!(!ended, "the server ended: {}", self.said());
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.is_ready.load(SeqCst)
-    }
-
     /// All that it has said so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().join("\n")
     }
 
-    /// By SIGKILL.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until there is nothing left of it.
+    /// Waits until there is nothing left of it, and of whoever it has started.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.child.wait().unwrap()
+        let status = self.child.wait().unwrap();
+        if let Some(listener) = self.listener.take() {
+            listener.join().unwrap();
+        }
+        status
+    }
+
+    /// Has it end in order.
+    #[track_caller]
+    pub(crate) fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.success(), "{status}: {}", self.said());
     }
 }
 
