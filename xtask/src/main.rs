@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate`
-//! and `fuzz`.
+//! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate`,
+//! `fuzz` and `soak`.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,6 +18,7 @@ mod maven;
 mod servers;
 mod setup;
 mod simulate;
+mod soak;
 mod steps;
 mod ycsb;
 
@@ -36,7 +37,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
-        cargo xtask fuzz --seconds N      Yesquel against bytes of anybody"
+        cargo xtask fuzz --seconds N      Yesquel against bytes of anybody\n  \
+        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -73,6 +75,8 @@ enum Task {
     Simulate(simulate::Arguments),
     /// Give what Yesquel reads bytes of anybody, for as long as you like
     Fuzz(fuzz::Arguments),
+    /// Kill Yesquel's server again and again, and give its seeded tests many seeds
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -102,6 +106,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),
         Task::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
+        Task::Soak(arguments) => soak::soak(&arguments, children),
     }
 }
 

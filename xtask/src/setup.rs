@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Java,
     /// Fuzzing of what Yesquel reads.
     Fuzz,
+    /// What Yesquel's server asks of the system, written down.
+    Trace,
 }
 
 /// A program and how Debian provides it.
@@ -89,6 +91,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "mvn", packages: &["maven"], purpose: Purpose::Java },
     // libFuzzer comes as a source; cargo-fuzz itself is no package of Debian's.
     Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
+    Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
 ];
 
 /// What may be done about a missing program.

@@ -4,7 +4,8 @@
 //! there is to mend. What could not run is listed as skipped, with the reason.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -64,6 +65,8 @@ enum Step {
     Servers,
     /// Set-up: a JDK, Maven, YCSB's classes to regenerate the goldens, and the Java drivers
     Java,
+    /// Set-up: strace, which sees when Yesquel's server answers and when it syncs
+    Trace,
     /// cargo fmt --check
     Fmt,
     /// cargo clippy with all stores and with the default ones, warnings denied
@@ -96,6 +99,7 @@ impl Step {
                 "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
             Step::Fuzz => "; what Yesquel reads is not fuzzed",
+            Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -137,6 +141,7 @@ struct Found {
     servers: Vec<&'static Kind>,
     ycsb_class_path: Option<String>,
     java_drivers: Option<ycsb::JavaDrivers>,
+    strace: Option<PathBuf>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -236,6 +241,16 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
                 Err(reason) => skipped(step, &reason),
             }
         }
+        Step::Trace => match setup::provide(children, Purpose::Trace, missing)
+            .and_then(|_where| strace_that_may_trace(children))
+        {
+            Ok(strace) => {
+                let note = strace.display().to_string();
+                found.strace = Some(strace);
+                Outcome::Passed(note)
+            }
+            Err(reason) => skipped(step, &reason),
+        },
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
             .then(|| finish(children, &mut fuzz::format_check())),
         Step::Clippy => {
@@ -272,6 +287,18 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
     }
 }
 
+/// Where strace is. A container may forbid it to look at other processes.
+fn strace_that_may_trace(children: &Children) -> Result<PathBuf> {
+    let strace = setup::find("strace").ok_or("there is no strace")?;
+    let mut command = Command::new(&strace);
+    command.args(["-f", "-o", "/dev/null", "true"]).stderr(Stdio::null());
+    if children.run(&mut command)?.success() {
+        Ok(strace)
+    } else {
+        Err("ptrace is not permitted here".to_owned())
+    }
+}
+
 /// What passed without a store says so.
 fn noting(outcome: Outcome, without: Option<&str>) -> Outcome {
     match (outcome, without) {
@@ -301,7 +328,12 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     command.args(["test", "--workspace", "--no-fail-fast", "--features", &features]);
     // A variable from outside would make a step run that the summary says was
     // skipped.
-    for variable in ["SERVAL_YCSB_CLASSPATH", "SERVAL_TEST_JAVA_DRIVER", "SERVAL_TEST_HBASE_DRIVER"] {
+    for variable in [
+        "SERVAL_YCSB_CLASSPATH",
+        "SERVAL_TEST_JAVA_DRIVER",
+        "SERVAL_TEST_HBASE_DRIVER",
+        "YESQUEL_TEST_STRACE",
+    ] {
         command.env_remove(variable);
     }
     servers::KINDS.iter().flat_map(|kind| kind.variables).for_each(|variable| {
@@ -313,6 +345,9 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     if let Some(drivers) = &found.java_drivers {
         command.env("SERVAL_TEST_JAVA_DRIVER", &drivers.plain);
         command.env("SERVAL_TEST_HBASE_DRIVER", &drivers.hbase);
+    }
+    if let Some(strace) = &found.strace {
+        command.env("YESQUEL_TEST_STRACE", strace);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

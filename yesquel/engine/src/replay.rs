@@ -89,5 +89,6 @@ impl Engine {
     pub fn replayed(&mut self) {
         let low = self.clock.last();
         self.snapshots = Snapshots::new(self.settings.grace_ms, self.settings.snapshot_age_ms_max, low);
+        self.store.look_for_empty();
     }
 }

@@ -358,6 +358,17 @@ impl Store {
         full
     }
 
+    /// Notes the leaves in which nothing is left and nothing was: those of a
+    /// checkpoint, whose garbage nobody will collect.
+    pub(crate) fn look_for_empty(&mut self) {
+        let empty = self.iter().filter(|node| !node.told_empty && node.is_empty());
+        let empty: Vec<NodeId> = empty.map(|node| node.id).collect();
+        for id in &empty {
+            self.change(*id, |node| node.told_empty = true);
+        }
+        self.empty.extend(empty);
+    }
+
     /// Whether there are nodes in which nothing is left.
     pub(crate) fn has_empty(&self) -> bool {
         !self.empty.is_empty()

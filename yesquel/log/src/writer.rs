@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fmt;
 
-/// Bytes of a segment beyond which the next one begins.
+/// Bytes of a segment beyond which the next one begins, unless told otherwise.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// A log that is open for more records.

@@ -8,6 +8,7 @@ use crate::{
 use std::{
     collections::VecDeque,
     fmt,
+    ops::RangeInclusive,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -97,6 +98,10 @@ pub(crate) struct Shared {
 /// Nodes of a tree that are told at once: some megabytes of text.
 const NODES_TOLD_MAX: usize = 20_000;
 
+/// Bytes of a segment of the log, where checkpoints come often and where they
+/// do not: what is before a checkpoint is let go of by whole segments.
+const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
+
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
 
@@ -149,11 +154,13 @@ impl Core {
             engine.restored(lsn);
         }
         let mut grown = 0;
-        let opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
+        let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
             grown += record.len() as u64;
             replay(&mut engine, lsn, record);
             Ok(())
         })?;
+        let (least, most) = SEGMENT_BYTES.into_inner();
+        opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
         if let Some((lsn, malformed)) = faulty {
             return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
         }

@@ -10,9 +10,10 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
+    time::Duration,
 };
 use yesquel_engine::{Asker, Settings};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_server::{Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, WallTime};
 use yesquel_wire::{
     Answer, Decision, Ended, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
@@ -58,8 +59,12 @@ impl Server {
     }
 
     fn commit(&mut self, writes: &[WriteOperation<'_>]) -> Timestamp {
+        self.commit_at(root(), writes)
+    }
+
+    fn commit_at(&mut self, node: NodeId, writes: &[WriteOperation<'_>]) -> Timestamp {
         let operations: Vec<Operation<'_>> =
-            writes.iter().map(|write| Operation { node: root(), write: write.clone() }).collect();
+            writes.iter().map(|write| Operation { node, write: write.clone() }).collect();
         let bytes = Operations::encode(&operations);
         let operations = Operations::decode(&bytes).unwrap();
         let txn = TxnId { client: 7, number: NEXT_TXN.fetch_add(1, Relaxed) };
@@ -155,6 +160,44 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
             .collect();
         let checkpoints = names.iter().filter(|name| name.starts_with("checkpoint-")).count();
         assert_eq!(checkpoints, usize::from(checkpoint_bytes != u64::MAX), "{names:?}");
+    }
+}
+
+/// A start reads no more of the log than follows the checkpoint, and a bit.
+#[test]
+fn checkpoints_that_come_often_keep_the_log_short() {
+    let place = tempfile::tempdir().unwrap();
+    let options = Options { checkpoint_bytes: 64 << 10, ..Options::default() };
+    let mut server = Server::open(place.path(), options).unwrap();
+    server.create();
+    let value = vec![7; 16 << 10];
+    for number in 0..256 {
+        server.put(number % 4, &value);
+    }
+    drop(server);
+    let files = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap());
+    let log = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
+    let bytes: u64 = log.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(bytes < 1 << 20, "{bytes} bytes of four megabytes are left");
+    let mut server = Server::open(place.path(), options).unwrap();
+    (0..4).for_each(|number| assert_eq!(server.get(number).as_ref(), Some(&value)));
+}
+
+/// It was emptied before, and nobody had come to take it away.
+#[test]
+fn leaves_in_which_nothing_is_left_are_found_after_a_restart() {
+    for checkpoint_bytes in [1, u64::MAX] {
+        let place = tempfile::tempdir().unwrap();
+        let options = Options { checkpoint_bytes, ..Options::default() };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        let leaf = NodeId { local: LocalId(1 << 20), ..root() };
+        let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+        server.commit_at(leaf, &[WriteOperation::Create(new)]);
+        server.put(1, b"value");
+        drop(server);
+        let server = Server::open(place.path(), options).unwrap();
+        assert_eq!(server.core.wait_for_work(Duration::ZERO).empty, [leaf]);
     }
 }
 

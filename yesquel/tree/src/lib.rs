@@ -171,13 +171,19 @@ impl<T: Transport> Trees<T> {
 
     /// Makes a tree at a server, empty.
     pub async fn create(&self, server: ServerId) -> Result<Tree, TreeError> {
+        let tree = self.fresh(server).await?;
+        self.make(tree.root).await?;
+        Ok(tree)
+    }
+
+    /// A tree of a server that nobody else gets, for a transaction to
+    /// [make](Transaction::create_tree).
+    pub async fn fresh(&self, server: ServerId) -> Result<Tree, TreeError> {
         let numbers = NodeId { tree: TreeId::default(), server, local: TREE_NUMBERS };
         let number = self.client.take(numbers, 1, 0).await?;
         let Some(tree) = TreeId::new(number) else {
             return Err(TreeError::Damaged(TreeId::MAX, "there are no numbers for trees left"));
         };
-        let root = NodeId::root(tree, server);
-        self.make(root).await?;
-        Ok(Tree { root })
+        Ok(Tree { root: NodeId::root(tree, server) })
     }
 }

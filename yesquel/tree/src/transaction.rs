@@ -14,7 +14,9 @@ use std::{
 use yesquel_client::{CommitError, Held, Reading, Staging, Writes};
 use yesquel_model::{Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, Expect, Large, Operation, PIECE_BYTES, Question, WriteOperation};
+use yesquel_wire::{
+    Answer, Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation,
+};
 
 /// A write that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +32,7 @@ enum Undo {
     Write(NodeId, Key, Option<Write>),
     Range,
     Guard,
+    Create,
     Drop,
 }
 
@@ -50,6 +53,8 @@ pub struct Transaction<'a, T> {
     /// Ranges to delete, before the writes.
     ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
+    /// Roots of trees to make, before all else.
+    creates: Vec<NodeId>,
     /// Roots of trees to drop, after all else.
     drops: Vec<NodeId>,
     undo: Vec<Undo>,
@@ -69,6 +74,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             writes: BTreeMap::new(),
             ranges: Vec::new(),
             guards: Vec::new(),
+            creates: Vec::new(),
             drops: Vec::new(),
             undo: Vec::new(),
             pages: HashMap::new(),
@@ -256,6 +262,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
+    /// Makes a tree, empty, that nobody else [has got](Trees::fresh).
+    pub fn create_tree(&mut self, tree: Tree) {
+        self.creates.push(tree.root);
+        self.undo.push(Undo::Create);
+    }
+
     /// Takes a whole tree away. Whoever writes to it afterwards is told that
     /// there is none.
     pub fn drop_tree(&mut self, tree: Tree) {
@@ -286,6 +298,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 }
                 Some(Undo::Range) => drop(self.ranges.pop()),
                 Some(Undo::Guard) => drop(self.guards.pop()),
+                Some(Undo::Create) => drop(self.creates.pop()),
                 Some(Undo::Drop) => drop(self.drops.pop()),
                 None => return,
             }
@@ -382,6 +395,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 None => guess,
             }
         };
+        for root in &self.creates {
+            let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+            writes.push(&Operation { node: *root, write: WriteOperation::Create(new) });
+            goals.push(Addressed { root: *root, key: Key::default(), path: Vec::new(), leaf: *root });
+        }
         let ranges = self.ranges.iter().map(|range| (range, true));
         for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
             // Leaf by leaf.

@@ -8,7 +8,7 @@
 
 use crate::{Error, any::Any, host::catalog};
 use yesquel_model::{KeyRange, NodeId, ServerId};
-use yesquel_tree::{Transaction, Tree, TreeError, Trees};
+use yesquel_tree::{Transaction, Tree, Trees};
 
 /// Bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -144,29 +144,25 @@ impl<'a> Catalog<'a> {
         if let Some(tree) = self.map(database, name).await? {
             return Ok(tree);
         }
-        let tree = self.trees.create(self.server).await?;
+        let tree = self.trees.fresh(self.server).await?;
         let mut transaction = self.trees.begin();
         let is_there = transaction.get(self.tree(), &database_key(database_name)).await?;
         if is_there.map(|value| number(&value)).transpose()? != Some(database) {
-            self.discard(tree).await;
             return Err(Error::NoDatabase(database_name.to_owned()));
         }
+        // With its name or not at all: nobody finds a tree that has none.
+        transaction.create_tree(tree);
         let value = tree.root().to_bits().to_be_bytes();
         transaction.insert(self.tree(), &map_key(database, name), &value)?;
         // Not into a database that is dropped meanwhile.
         transaction.guard(self.tree(), &KeyRange::only(&database_key(database_name)));
-        match transaction.commit().await {
+        match transaction.commit().await.map_err(Error::from) {
             Ok(_) => Ok(tree),
-            Err(error) => {
-                self.discard(tree).await;
-                match Error::from(error) {
-                    Error::Exists | Error::Conflict(_) => match self.map(database, name).await? {
-                        Some(theirs) => Ok(theirs),
-                        None => Err(Error::NoDatabase(database_name.to_owned())),
-                    },
-                    error => Err(error),
-                }
-            }
+            Err(Error::Exists | Error::Conflict(_)) => match self.map(database, name).await? {
+                Some(theirs) => Ok(theirs),
+                None => Err(Error::NoDatabase(database_name.to_owned())),
+            },
+            Err(error) => Err(error),
         }
     }
 
@@ -179,15 +175,5 @@ impl<'a> Catalog<'a> {
         transaction.delete(self.tree(), &key)?;
         transaction.commit().await?;
         Ok(true)
-    }
-
-    /// Takes a tree away that has got no name.
-    async fn discard(&self, tree: Tree) {
-        let mut transaction = self.trees.begin();
-        transaction.drop_tree(tree);
-        if let Err(error) = transaction.commit().await {
-            let error: TreeError = error;
-            tracing::warn!(%error, "a tree without a name is left");
-        }
     }
 }

@@ -142,7 +142,8 @@ impl Link {
                     if Instant::now() + AGAIN_AFTER < until
                         && matches!(
                             error.kind(),
-                            io::ErrorKind::ConnectionRefused
+                            io::ErrorKind::BrokenPipe
+                                | io::ErrorKind::ConnectionRefused
                                 | io::ErrorKind::ConnectionReset
                                 | io::ErrorKind::UnexpectedEof
                                 | io::ErrorKind::NotFound
