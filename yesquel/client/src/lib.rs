@@ -79,7 +79,11 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
-        let mut bytes = Vec::with_capacity(128);
+        let written = match request {
+            Request::Commit { operations, .. } | Request::Prepare { operations, .. } => operations.size(),
+            _ => 0,
+        };
+        let mut bytes = Vec::with_capacity(128 + written);
         request.write(&mut Writer(&mut bytes));
         self.counters.sent();
         self.transport.call(server, &bytes).await

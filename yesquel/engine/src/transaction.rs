@@ -160,7 +160,7 @@ impl Voted {
 struct Client {
     /// It knows how all up to this one ended.
     known: u64,
-    /// The newest commits, in the order of their numbers almost always.
+    /// The newest commits, by number.
     commits: VecDeque<(u64, Timestamp)>,
     /// Those that are not to happen any more.
     given_up: Vec<u64>,
@@ -185,15 +185,17 @@ impl Ends {
             let oldest = client.commits.pop_front();
             client.known = client.known.max(oldest.map_or(0, |(number, _)| number));
         }
-        client.commits.push_back((txn.number, at));
+        // Threads of a client may overtake each other, but not by much.
+        let behind = client.commits.iter().rev().take_while(|(number, _)| *number > txn.number).count();
+        client.commits.insert(client.commits.len() - behind, (txn.number, at));
     }
 
     /// The end of a transaction of this server alone; `None` where it has not
     /// ended, `Some(None)` where it is not known any more.
     pub(crate) fn of_one(&self, txn: TxnId) -> Option<Option<Decision>> {
         let client = self.clients.get(&txn.client)?;
-        let commit = client.commits.iter().rev().find(|(number, _)| *number == txn.number);
-        match commit {
+        let commit = client.commits.binary_search_by_key(&txn.number, |(number, _)| *number);
+        match commit.ok().and_then(|place| client.commits.get(place)) {
             Some((_, at)) => Some(Some(Decision::Commit(*at))),
             None if client.given_up.contains(&txn.number) => Some(Some(Decision::Abort)),
             None if txn.number <= client.known => Some(None),

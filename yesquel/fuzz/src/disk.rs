@@ -70,8 +70,18 @@ impl Disk for Memory {
 }
 
 impl DiskFile for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.disk.files().get_mut(&self.name).ok_or_else(missing)?.extend_from_slice(bytes);
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut files = self.disk.files();
+        let file = files.get_mut(&self.name).ok_or_else(missing)?;
+        let from = at as usize;
+        assert!(from <= file.len(), "there is a gap in {}", self.name);
+        file.resize(file.len().max(from + bytes.len()), 0);
+        file[from..from + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.disk.files().get_mut(&self.name).ok_or_else(missing)?.truncate(length as usize);
         Ok(())
     }
 

@@ -32,6 +32,8 @@ pub fn list<D: Disk>(disk: &D) -> Result<Vec<u64>, LogError> {
 /// Records on their way into a checkpoint.
 struct Filling<F> {
     file: F,
+    /// Bytes of it that are written.
+    length: u64,
     number: u64,
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -48,7 +50,9 @@ impl<F: DiskFile> Filling<F> {
         self.number += self.ends.len() as u64;
         self.bytes.clear();
         self.ends.clear();
-        self.file.append(&self.out)
+        self.file.write_at(self.length, &self.out)?;
+        self.length += self.out.len() as u64;
+        Ok(())
     }
 
     fn push(&mut self, record: &[u8]) -> std::io::Result<()> {
@@ -71,8 +75,9 @@ pub fn write<D: Disk>(
         disk.delete(UNFINISHED).map_err(failed("it cannot be deleted"))?;
     }
     let mut file = disk.create(UNFINISHED).map_err(failed("it cannot be made"))?;
-    file.append(&head_of(MAGIC, lsn)).map_err(failed("it cannot be written"))?;
-    let mut filling = Filling { file, number: 1, bytes: Vec::new(), ends: Vec::new(), out: Vec::new() };
+    file.write_at(0, &head_of(MAGIC, lsn)).map_err(failed("it cannot be written"))?;
+    let (length, number) = (SEGMENT_HEAD as u64, 1);
+    let mut filling = Filling { file, length, number, bytes: Vec::new(), ends: Vec::new(), out: Vec::new() };
     let filled = records(&mut |record| filling.push(record)).and_then(|()| {
         filling.send()?;
         filling.push(END)?;

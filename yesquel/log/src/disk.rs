@@ -2,13 +2,14 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
+    io,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
-/// A folder of files that are appended to.
+/// A folder of files.
 pub trait Disk {
-    /// A file that is open for appending.
+    /// A file that is open for writing.
     type File: DiskFile;
 
     /// The folder's name, for messages.
@@ -24,7 +25,7 @@ pub trait Disk {
     /// durable.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file to append to it, cut to a length first, durably.
+    /// Opens a file to write to it, cut to a length first, durably.
     fn open_cut(&self, name: &str, length: u64) -> io::Result<Self::File>;
 
     /// Gives a file another name, durably; a file that has it is replaced.
@@ -36,10 +37,13 @@ pub trait Disk {
 
 /// A file of a [`Disk`].
 pub trait DiskFile: Send {
-    /// Appends bytes.
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Writes bytes from a place on, which is not behind the file's end.
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sees to it that all that was appended is durable.
+    /// Cuts the file to a length, durably.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+
+    /// Sees to it that all that was written is durable.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -75,16 +79,15 @@ impl Disk for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        let file = OpenOptions::new().append(true).create_new(true).open(self.0.join(name))?;
+        let file = OpenOptions::new().write(true).create_new(true).open(self.0.join(name))?;
         self.sync_names()?;
         Ok(file)
     }
 
     fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
-        let file = OpenOptions::new().append(true).open(self.0.join(name))?;
+        let mut file = OpenOptions::new().write(true).open(self.0.join(name))?;
         if file.metadata()?.len() > length {
-            file.set_len(length)?;
-            file.sync_all()?;
+            file.cut(length)?;
         }
         Ok(file)
     }
@@ -101,8 +104,13 @@ impl Disk for Folder {
 }
 
 impl DiskFile for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)?;
+        self.sync_all()
     }
 
     fn sync(&mut self) -> io::Result<()> {

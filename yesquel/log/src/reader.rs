@@ -50,7 +50,9 @@ pub fn open<D: Disk>(
             next = lsn + 1;
             if lsn > after { each(lsn, record) } else { Ok(()) }
         })?;
-        cut = bytes.len() as u64 - end;
+        // Zeros behind the records wait for more.
+        let tail = &bytes[end as usize..];
+        cut = tail.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
         last = Some((first, end));
     }
     // A checkpoint may be ahead of the log: what comes next is then not what

@@ -3,7 +3,7 @@
 use crate::{
     LogError,
     disk::{Disk, DiskFile},
-    format::{first_of, put_batch, segment_head, segment_name},
+    format::{SEGMENT_HEAD, first_of, put_batch, segment_head, segment_name},
 };
 use std::fmt;
 
@@ -16,9 +16,13 @@ pub struct Writer<D: Disk> {
     file: Option<D::File>,
     /// The segment's first record.
     first: u64,
-    /// Its length.
+    /// Bytes of it that are written.
     length: u64,
+    /// The file's length: zeros follow what is written.
+    room: u64,
     segment_bytes_max: u64,
+    /// Zeros that are written when the room is used up.
+    ahead: u64,
     /// The number of the next record.
     next: u64,
     /// All up to this one are durable.
@@ -46,7 +50,9 @@ impl<D: Disk> Writer<D> {
             file: None,
             first: next,
             length: 0,
+            room: 0,
             segment_bytes_max: SEGMENT_BYTES_MAX,
+            ahead: 0,
             next,
             synced: next - 1,
             failed: false,
@@ -60,7 +66,8 @@ impl<D: Disk> Writer<D> {
                     opened.map_err(LogError::io(writer.disk.path().join(&name), "it cannot be opened"))?;
                 // What was read may not have been synced before.
                 file.sync().map_err(LogError::io(writer.disk.path().join(&name), "it cannot be synced"))?;
-                (writer.file, writer.first, writer.length) = (Some(file), first, length);
+                (writer.file, writer.first) = (Some(file), first);
+                (writer.length, writer.room) = (length, length);
             }
             Some((first, _)) => {
                 let name = segment_name(first);
@@ -75,6 +82,14 @@ impl<D: Disk> Writer<D> {
     /// Segments end at this size from now on.
     pub fn segment_bytes_max(&mut self, bytes: u64) {
         self.segment_bytes_max = bytes;
+    }
+
+    /// So many zeros are written behind the records whenever there are none
+    /// left, for a sync of a file that has grown takes the file system longer
+    /// than one of bytes that were there. Each byte is written twice then: this
+    /// is for logs that are synced often.
+    pub fn ahead(&mut self, bytes: u64) {
+        self.ahead = bytes;
     }
 
     /// The number of the next record.
@@ -101,11 +116,16 @@ impl<D: Disk> Writer<D> {
         }
         self.buffer.clear();
         put_batch(&mut self.buffer, self.next, self.synced, bytes, ends);
+        let length = self.length + self.buffer.len() as u64;
+        if length > self.room {
+            self.room = length + self.ahead.min(self.segment_bytes_max.saturating_sub(length));
+            self.buffer.resize((self.room - self.length) as usize, 0);
+        }
         let Some(file) = &mut self.file else { return self.check() };
-        if let Err(error) = file.append(&self.buffer) {
+        if let Err(error) = file.write_at(self.length, &self.buffer) {
             return Err(self.fail("it cannot be written", error));
         }
-        self.length += self.buffer.len() as u64;
+        self.length = length;
         self.next += ends.len() as u64;
         Ok(())
     }
@@ -124,6 +144,18 @@ impl<D: Disk> Writer<D> {
             }
             Err(error) => Err(self.fail("it cannot be synced", error)),
         }
+    }
+
+    /// Waits until all that was written is durable, and takes the zeros behind
+    /// it away.
+    pub fn close(&mut self) -> Result<(), LogError> {
+        self.sync()?;
+        if let Some(file) = self.file.as_mut().filter(|_| self.room > self.length) {
+            let cut = file.cut(self.length);
+            cut.map_err(|error| self.fail("it cannot be cut", error))?;
+            self.room = self.length;
+        }
+        Ok(())
     }
 
     /// Deletes the segments that hold nothing but records up to `lsn`.
@@ -145,16 +177,17 @@ impl<D: Disk> Writer<D> {
 
     fn begin_segment(&mut self) -> Result<(), LogError> {
         // A segment that another follows is whole.
-        self.sync()?;
+        self.close()?;
         let name = segment_name(self.next);
         let made = self.disk.create(&name).and_then(|mut file| {
-            file.append(&segment_head(self.next))?;
+            file.write_at(0, &segment_head(self.next))?;
             Ok(file)
         });
         match made {
             Ok(file) => {
                 self.file = Some(file);
-                (self.first, self.length) = (self.next, segment_head(0).len() as u64);
+                (self.first, self.length) = (self.next, SEGMENT_HEAD as u64);
+                self.room = self.length;
                 Ok(())
             }
             Err(error) => {

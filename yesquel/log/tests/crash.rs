@@ -9,6 +9,7 @@
 use std::{
     collections::BTreeMap,
     io,
+    ops::Range,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -25,8 +26,10 @@ const SECTOR: usize = 64;
 #[derive(Debug, Default, Clone)]
 struct Bytes {
     all: Vec<u8>,
-    /// So many are durable.
-    synced: usize,
+    /// As they were at the last sync.
+    durable: Vec<u8>,
+    /// What was written since.
+    loose: Vec<Range<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +38,13 @@ struct Inner {
     /// Bytes that may still be written.
     room: usize,
     sync_fails: bool,
+}
+
+impl Bytes {
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.all);
+        self.loose.clear();
+    }
 }
 
 /// A disk in memory.
@@ -54,25 +64,31 @@ impl Simulated {
         disk
     }
 
-    /// The power goes. Of what was not synced each sector is there, or is
-    /// zero, or holds rubbish, and the file may be shorter.
+    /// The power goes. Of what was not synced each sector is there, or is as it
+    /// was before, or holds rubbish, and the file may not have grown, or less.
     fn crash(&self, random: &mut Random) {
         let mut inner = self.0.lock().unwrap();
         (inner.room, inner.sync_fails) = (usize::MAX, false);
-        for Bytes { all, synced } in inner.files.values_mut() {
-            let loose = all.len() - *synced;
-            all.truncate(*synced + random.next(loose as u64 + 1) as usize);
-            let mut at = *synced;
-            while at < all.len() {
-                let end = ((at / SECTOR + 1) * SECTOR).min(all.len());
-                match random.next(3) {
-                    0 => all[at..end].fill(0),
-                    1 => all[at..end].iter_mut().for_each(|byte| *byte ^= random.next(256) as u8),
-                    _ => {}
+        for Bytes { all, durable, loose } in inner.files.values_mut() {
+            let grown = all.len().saturating_sub(durable.len());
+            durable.resize(durable.len() + random.next(grown as u64 + 1) as usize, 0);
+            let mut at = 0;
+            while at < durable.len() {
+                let end = ((at / SECTOR + 1) * SECTOR).min(durable.len());
+                let fate = random.next(3);
+                for byte in at..end {
+                    if loose.iter().any(|range| range.contains(&byte)) {
+                        match fate {
+                            0 => {}
+                            1 => durable[byte] = all[byte] ^ random.next(256) as u8,
+                            _ => durable[byte] = all[byte],
+                        }
+                    }
                 }
                 at = end;
             }
-            *synced = all.len();
+            all.clone_from(durable);
+            loose.clear();
         }
     }
 }
@@ -102,7 +118,8 @@ impl Disk for Simulated {
         let mut inner = self.0.lock().unwrap();
         let bytes = inner.files.get_mut(name).unwrap();
         bytes.all.truncate(length as usize);
-        bytes.synced = bytes.synced.min(length as usize);
+        // A kill keeps what was written; the cut is durable, and so is that.
+        bytes.sync();
         drop(inner);
         Ok(File { disk: self.clone(), name: name.to_owned() })
     }
@@ -121,12 +138,28 @@ impl Disk for Simulated {
 }
 
 impl DiskFile for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut inner = self.disk.0.lock().unwrap();
-        let taken = bytes.len().min(inner.room);
-        inner.room -= taken;
-        inner.files.get_mut(&self.name).unwrap().all.extend_from_slice(&bytes[..taken]);
+        let Inner { files, room, .. } = &mut *inner;
+        let file = files.get_mut(&self.name).unwrap();
+        let from = at as usize;
+        assert!(from <= file.all.len(), "there is a gap in {}", self.name);
+        // What is there already takes no room.
+        let taken = bytes.len().min(room.saturating_add(file.all.len() - from));
+        let end = from + taken;
+        *room -= end.saturating_sub(file.all.len());
+        file.all.resize(file.all.len().max(end), 0);
+        file.all[from..end].copy_from_slice(&bytes[..taken]);
+        file.loose.push(from..end);
         if taken < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        let mut inner = self.disk.0.lock().unwrap();
+        let file = inner.files.get_mut(&self.name).unwrap();
+        file.all.truncate(length as usize);
+        file.sync();
+        Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -134,8 +167,7 @@ impl DiskFile for File {
         if inner.sync_fails {
             return Err(io::Error::other("the sync failed"));
         }
-        let bytes = inner.files.get_mut(&self.name).unwrap();
-        bytes.synced = bytes.all.len();
+        inner.files.get_mut(&self.name).unwrap().sync();
         Ok(())
     }
 }
@@ -176,6 +208,7 @@ fn crashes(seed: u64) {
         written.truncate(writer.next_lsn() as usize - 1);
         synced = synced.max(writer.synced_lsn());
         writer.segment_bytes_max(200 + random.next(3000));
+        writer.ahead(random.next(2) * random.next(2000));
         for _ in 0..random.next(40) {
             match random.next(20) {
                 0..12 => {
@@ -203,6 +236,7 @@ fn crashes(seed: u64) {
                     }
                 }
                 17 => disk.0.lock().unwrap().room = random.next(500) as usize,
+                18 if random.next(2) == 0 => writer.segment_bytes_max(200 + random.next(3000)),
                 18 => disk.0.lock().unwrap().sync_fails = random.next(3) == 0,
                 _ => {
                     // A checkpoint, of what is durable.

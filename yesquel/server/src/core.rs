@@ -101,6 +101,9 @@ const NODES_TOLD_MAX: usize = 20_000;
 /// Bytes of a segment of the log, where checkpoints come often and where they
 /// do not: what is before a checkpoint is let go of by whole segments.
 const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// Zeros written ahead in a log that is synced before each reply: enough that
+/// few syncs wait for a file that grows, few enough that such a one is not felt.
+const AHEAD_BYTES: u64 = 512 << 10;
 
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
@@ -161,6 +164,9 @@ impl Core {
         })?;
         let (least, most) = SEGMENT_BYTES.into_inner();
         opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
+        if options.durability == Durability::Sync {
+            opened.writer.ahead(AHEAD_BYTES);
+        }
         if let Some((lsn, malformed)) = faulty {
             return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
         }

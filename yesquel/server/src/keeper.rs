@@ -50,6 +50,9 @@ impl Keeper {
             }
             if ending {
                 self.end_checkpoint();
+                if let Err(error) = self.writer.close() {
+                    tracing::error!(%error, "the log was not closed");
+                }
                 return;
             }
             if let Durability::Interval(ms) = self.options.durability {

@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use yesquel_client::{CommitError, Writes};
 use yesquel_model::{Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::Transport;
-use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
+use yesquel_wire::{
+    Answer, CellValue, Cells, Direction, NewNode, NodeKind, Operation, Question, Scan, WriteOperation,
+};
 
 /// Splits nodes of one server. There is one for each node, so that splits do
 /// not get in each other's way.
@@ -18,6 +20,34 @@ use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 pub struct Splitter {
     server: ServerId,
     issuer: Mutex<Option<Issuer>>,
+}
+
+/// Bytes of the name of a child. Values of leaves, which are longer mostly, are
+/// of no interest.
+const CHILD_BYTES: u64 = 16;
+
+/// Looks at cells of a node, if it is there; nothing of it goes into the cache.
+async fn look<T: Transport, Seen>(
+    trees: &Trees<T>,
+    snapshot: &mut Option<Timestamp>,
+    node: NodeId,
+    range: KeyRange,
+    see: impl FnOnce(&Cells<'_>) -> Seen,
+) -> Result<Option<Seen>, TreeError> {
+    let scan = Scan {
+        range,
+        direction: Direction::Up,
+        cells_max: u64::MAX,
+        bytes_max: u64::MAX,
+        value_bytes_max: CHILD_BYTES,
+        near: None,
+    };
+    let reading = trees.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
+    match reading.answers().and_then(|answers| answers.iter().next()) {
+        Some(Answer::Cells(cells)) => Ok(Some(see(&cells))),
+        Some(Answer::Moved(_)) => Ok(None),
+        _ => Err(yesquel_client::Error::Unfit.into()),
+    }
 }
 
 /// Times that a split is tried before it is left for later.
@@ -73,23 +103,23 @@ impl Splitter {
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let (kind, fence, keys) = match trees.fetch(&mut snapshot, node, None).await? {
-            Fetched::Leaf(page) => {
-                (NodeKind::Leaf, page.fence, page.cells.into_iter().map(|(key, _)| key).collect())
-            }
-            Fetched::Inner(inner) => {
-                let keys: Vec<Key> = inner.children.iter().map(|(key, _)| key.clone()).collect();
-                (NodeKind::Inner, inner.fence.clone(), keys)
-            }
-            Fetched::Moved(_) => return Ok(false),
-        };
-        let middle: Key = match at {
+        let looked = look(trees, &mut snapshot, node, KeyRange::all(), |cells| {
+            let count = cells.iter().count();
+            let middle = cells.iter().nth(count / 2).filter(|_| count > 1);
+            (cells.kind, cells.fence.clone(), middle.map(|(key, _)| key.into()))
+        });
+        let Some((kind, fence, middle)) = looked.await? else { return Ok(false) };
+        let middle: Key = match (at, middle) {
             // An inner node has a child for each of its keys only.
-            Some(at) if kind == NodeKind::Leaf && fence.contains(at) && *fence.low < *at => at.into(),
-            Some(_) => return Ok(false),
-            None if keys.len() < 2 => return Ok(false),
-            None => keys[keys.len() / 2].clone(),
+            (Some(at), _) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(false),
+            (Some(at), _) => at.into(),
+            (None, Some(middle)) => middle,
+            (None, None) => return Ok(false),
         };
+        // Nothing is below it.
+        if middle == fence.low {
+            return Ok(false);
+        }
         let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
         let high = KeyRange { low: middle, high: fence.high.clone() };
         let mut writes = Writes::new();
@@ -126,16 +156,28 @@ impl Splitter {
     ) -> Result<NodeId, TreeError> {
         let root = Tree::at(NodeId::root(node.tree, node.server)).root;
         let damaged = |what| TreeError::Damaged(node.tree, what);
-        // From where the cache thinks it is, and from the root if that is wrong.
+        // Where the cache thinks it is, of which the one cell is enough.
         let guess = trees.guess(root, Goal::At(low));
-        for start in guess.path.last().copied().into_iter().chain([root]) {
-            let mut at = start;
-            while let Fetched::Inner(inner) = trees.fetch(snapshot, at, None).await? {
-                match inner.child(Goal::At(low)) {
-                    Some((child, _)) if child == node => return Ok(at),
-                    Some((child, _)) if child != at => at = child,
-                    _ => break,
-                }
+        if let Some(parent) = guess.path.last() {
+            let cell = KeyRange::only(low);
+            let looked = look(trees, snapshot, *parent, cell, |cells| {
+                let is_child = |value: CellValue<'_>| match value {
+                    CellValue::Bytes(bytes) => *bytes == node.to_bits().to_le_bytes(),
+                    CellValue::Length(_) | CellValue::Large(_) => false,
+                };
+                cells.kind == NodeKind::Inner && cells.iter().next().is_some_and(|(_, child)| is_child(child))
+            });
+            if looked.await? == Some(true) {
+                return Ok(*parent);
+            }
+        }
+        // And from the root if that is wrong.
+        let mut at = root;
+        while let Fetched::Inner(inner) = trees.fetch(snapshot, at, None).await? {
+            match inner.child(Goal::At(low)) {
+                Some((child, _)) if child == node => return Ok(at),
+                Some((child, _)) if child != at => at = child,
+                _ => break,
             }
         }
         Err(damaged("a node has no parent"))

@@ -129,6 +129,8 @@ pub struct Operation<'a> {
     pub write: WriteOperation<'a>,
 }
 
+/// Bytes of an operation that puts a value, without key and value, at most.
+const PUT_BYTES: usize = 40;
 const PUT: u8 = 0;
 const DELETE: u8 = 3;
 const DELETE_RANGE: u8 = 6;
@@ -168,6 +170,11 @@ pub struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
+    /// Bytes of all operations.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// None.
     pub const NONE: Operations<'static> = Operations { bytes: &[], count: 0 };
 
@@ -175,6 +182,9 @@ impl<'a> Operations<'a> {
     /// `last`, which it changes.
     pub fn push(bytes: &mut Vec<u8>, last: &mut Option<NodeId>, operation: &Operation<'_>) {
         let start = bytes.len();
+        if let WriteOperation::Put { key, value, .. } = &operation.write {
+            bytes.reserve(PUT_BYTES + key.len() + value.len());
+        }
         bytes.push(0);
         let mut writer = Writer(bytes);
         if *last != Some(operation.node) {
