@@ -53,6 +53,7 @@ impl Collector for Metrics {
         gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
+        gauge("yesquel_leases", "Leases that are held", transactions.leases)?;
         gauge("yesquel_requests_waiting", "Requests that wait for one", transactions.waiting)?;
         gauge("yesquel_snapshots_held", "Connections that hold a snapshot", status.snapshots.holders)?;
         gauge(

@@ -132,8 +132,11 @@ fn text(
     line(
         "transactions",
         format!(
-            "{} undecided, {} requests wait, {} clients remembered",
-            status.transactions.undecided, status.transactions.waiting, status.transactions.clients
+            "{} undecided, {} requests wait, {} leases, {} clients remembered",
+            status.transactions.undecided,
+            status.transactions.waiting,
+            status.transactions.leases,
+            status.transactions.clients
         ),
     );
     line(

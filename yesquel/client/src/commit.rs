@@ -1,7 +1,7 @@
 //! The commit, run by the client: one round trip where one server takes part,
 //! two phases where several do.
 
-use crate::{Client, Error, PART_BYTES, Staging};
+use crate::{Client, Error, Lease, PART_BYTES, Staging};
 use std::collections::BTreeMap;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::Transport;
@@ -33,6 +33,8 @@ pub enum CommitError {
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
     servers: BTreeMap<ServerId, Parts>,
+    /// The number of the lease under which it is written; zero: none.
+    lease: u64,
 }
 
 /// What is written at one server, in parts that are not too long for a message.
@@ -47,6 +49,11 @@ impl Writes {
     /// Nothing yet.
     pub fn new() -> Writes {
         Writes::default()
+    }
+
+    /// What is written is within a lease, and only that may be.
+    pub fn under(&mut self, lease: &Lease) {
+        self.lease = lease.holder.number;
     }
 
     /// Adds an operation; those on one server are done in their order.
@@ -138,7 +145,8 @@ impl<T: Transport> Client<T> {
         let at = match (servers.next(), servers.next()) {
             (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
             (Some((server, parts)), None) => {
-                self.commit_at_one(*server, snapshot, staging.at(*server), &parts.last).await?
+                let written = (writes.lease, staging.at(*server), &*parts.last);
+                self.commit_at_one(*server, snapshot, written).await?
             }
             _ => self.commit_at_several(snapshot, writes, staging).await?,
         };
@@ -150,14 +158,13 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
-        staged: Option<Staged>,
-        bytes: &[u8],
+        (lease, staged, bytes): (u64, Option<Staged>, &[u8]),
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;
         let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
-        let request = Request::Commit { txn, snapshot, seen: self.seen(), staged, operations };
+        let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
         let bytes = match self.call(server, &request).await {
             Ok(bytes) => bytes,
             Err(lost) => return self.find_out(server, txn, lost.into()).await,
@@ -220,7 +227,8 @@ impl<T: Transport> Client<T> {
         for (server, parts) in &writes.servers {
             let operations = Operations::decode(&parts.last).map_err(|malformed| failed(malformed.into()))?;
             let (seen, staged) = (self.seen(), staging.at(*server));
-            let request = Request::Prepare { txn, snapshot, seen, participants, staged, operations };
+            let lease = writes.lease;
+            let request = Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations };
             let vote = match self.call(*server, &request).await {
                 Ok(bytes) => voted(*server, &bytes),
                 // It may have voted yes, and then that counts.

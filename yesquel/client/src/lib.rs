@@ -5,11 +5,13 @@
 
 mod commit;
 mod counters;
+mod lease;
 mod ledger;
 mod staging;
 
 pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
+pub use lease::Lease;
 pub use ledger::Held;
 pub use staging::{PART_BYTES, Staging};
 

@@ -468,7 +468,7 @@ fn run(seed: u64) -> Rc<Seen> {
             let txn = TxnId { client: 1_000, number: 1 };
             let mut bytes = Vec::new();
             let seen = Timestamp::ZERO;
-            Request::Commit { txn, snapshot: None, seen, staged: None, operations }
+            Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
                 .write(&mut Writer(&mut bytes));
             let at = usize::from(server);
             let (now, mut effects) = (world.clock(at), std::mem::take(&mut world.effects));

@@ -28,9 +28,19 @@ pub(crate) enum Known {
     Decided(Decision),
 }
 
+/// What a transaction does at a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written<'a> {
+    /// The number of the lease under which it does it; zero: none.
+    pub(crate) lease: u64,
+    pub(crate) staged: Option<Staged>,
+    pub(crate) operations: Operations<'a>,
+}
+
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.
-    pub(crate) fn check(&self, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
+    fn check(&self, now_ms: u64, holder: TxnId, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
+        let is_leased = self.leases.count() > 0;
         let spent = self.memory() >= self.settings.memory_bytes_max;
         // What the transaction itself makes of nodes before it goes on.
         let mut made: FxHashMap<NodeId, Option<NewNode>> = FxHashMap::default();
@@ -70,6 +80,9 @@ impl Engine {
             let is_gone = gone(id, &|range| touches(&write, range));
             if !holds(kind, fence, &write) || is_gone || (write == WriteOperation::DropTree && !is_root) {
                 return Err(refuse(Refusal::Moved(id)));
+            }
+            if is_leased {
+                self.leases.check(now_ms, holder, id.tree, kind, &write).map_err(refuse)?;
             }
             if spent && matches!(write, WriteOperation::Put { .. }) {
                 return Err(refuse(Refusal::OutOfMemory));
@@ -120,7 +133,7 @@ impl Engine {
         now: Now,
         txn: TxnId,
         snapshot: Option<Timestamp>,
-        (staged, operations): (Option<Staged>, Operations<'_>),
+        Written { lease, staged, operations }: Written<'_>,
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
         match self.ends.of_one(txn) {
@@ -132,7 +145,8 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
-        if let Err(stop) = self.check(snapshot, script) {
+        let holder = TxnId { number: lease, ..txn };
+        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script) {
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
         }
@@ -170,7 +184,7 @@ impl Engine {
         txn: TxnId,
         snapshot: Option<Timestamp>,
         participants: &Participants<'_>,
-        (staged, operations): (Option<Staged>, Operations<'_>),
+        Written { lease, staged, operations }: Written<'_>,
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
         if let Some(voted) = self.voted.get(&txn) {
@@ -184,7 +198,8 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
-        if let Err(stop) = self.check(snapshot, script) {
+        let holder = TxnId { number: lease, ..txn };
+        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script) {
             // Nobody who has votes elsewhere waits here, for the other might
             // wait there for him.
             let stop = match stop {

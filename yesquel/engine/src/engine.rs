@@ -2,7 +2,8 @@
 
 use crate::{
     answer,
-    commit::Known,
+    commit::{Known, Written},
+    leases::Leases,
     load::Samples,
     node::Undecided,
     record::Record,
@@ -193,6 +194,7 @@ pub struct Engine {
     pub(crate) creating: FxHashMap<NodeId, TxnId>,
     pub(crate) ends: Ends,
     pub(crate) staging: Staging,
+    pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
@@ -235,6 +237,7 @@ impl Engine {
             creating: FxHashMap::default(),
             ends: Ends::default(),
             staging: Staging::default(),
+            leases: Leases::default(),
             waiting: FxHashMap::default(),
             counters: FxHashMap::default(),
             lsn: 0,
@@ -276,6 +279,10 @@ impl Engine {
     ) -> Result<(), Malformed> {
         let request = Request::decode(bytes)?;
         let start = effects.bytes.len();
+        let decided = match &request {
+            Request::Decide { txn, .. } => Some(*txn),
+            _ => None,
+        };
         let outcome = self.answer(now, request, effects);
         match outcome {
             Ok(needs_lsn) => self.reply(asker, start, needs_lsn, effects),
@@ -301,7 +308,7 @@ impl Engine {
                 self.reply(asker, start, self.lsn, effects);
             }
         }
-        if let Request::Decide { txn, .. } = request {
+        if let Some(txn) = decided {
             // Behind its own reply, which is whole then.
             self.wake(now, txn, effects);
         }
@@ -323,13 +330,14 @@ impl Engine {
                 self.witness(now, seen)?;
                 return self.read(now, snapshot, questions, effects);
             }
-            Request::Commit { txn, snapshot, seen, staged, operations } => {
+            Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
                 self.witness(now, seen)?;
-                Reply::Committed(self.commit(now, txn, snapshot, (staged, operations), effects)?)
+                let written = Written { lease, staged, operations };
+                Reply::Committed(self.commit(now, txn, snapshot, written, effects)?)
             }
-            Request::Prepare { txn, snapshot, seen, participants, staged, operations } => {
+            Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
                 self.witness(now, seen)?;
-                let written = (staged, operations);
+                let written = Written { lease, staged, operations };
                 Reply::Voted(self.prepare(now, txn, snapshot, &participants, written, effects)?)
             }
             Request::Stage { name, part, operations } => {
@@ -366,6 +374,16 @@ impl Engine {
                 Reply::Done
             }
             Request::Outcome { txn } => Reply::Ended(self.outcome(now, txn)),
+            Request::Lease { holder, tree, range, ms, seen } => {
+                self.witness(now, seen)?;
+                let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
+                Reply::Leased(at).write(&mut effects.bytes);
+                return Ok(needs_lsn);
+            }
+            Request::Release { holder } => {
+                self.leases.release(holder);
+                Reply::Done
+            }
             // Whoever runs the engine knows more.
             Request::Inspect { .. } => Reply::Report(b"{}"),
             Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)),
@@ -549,6 +567,7 @@ impl Engine {
         }
         self.store.collect(self.snapshots.low(), last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
+        self.leases.expire(now.uptime_ms);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
         if self.frozen.is_some() {
             return;

@@ -10,6 +10,7 @@ mod cell;
 mod checkpoint;
 mod commit;
 mod engine;
+mod leases;
 mod load;
 mod node;
 mod record;

@@ -90,6 +90,7 @@ impl Engine {
             },
             transactions: TransactionStatus {
                 undecided: self.voted.len() as u64,
+                leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
                 clients: self.ends.clients() as u64,
             },

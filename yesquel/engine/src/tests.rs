@@ -89,7 +89,14 @@ impl Server {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
         let seen = Timestamp::ZERO;
-        self.send(&Request::Commit { txn: txn(number), snapshot: None, seen, staged: None, operations })
+        self.send(&Request::Commit {
+            txn: txn(number),
+            snapshot: None,
+            seen,
+            lease: 0,
+            staged: None,
+            operations,
+        })
     }
 
     fn refused(&mut self, number: u64, operations: &[Operation<'_>]) -> Refusal {
@@ -117,7 +124,15 @@ impl Server {
         let operations = Operations::decode(&bytes).unwrap();
         let (seen, participants) = (Timestamp::ZERO, Participants::NONE);
         let txn = txn(number);
-        self.send(&Request::Prepare { txn, snapshot: None, seen, participants, staged: None, operations });
+        self.send(&Request::Prepare {
+            txn,
+            snapshot: None,
+            seen,
+            participants,
+            lease: 0,
+            staged: None,
+            operations,
+        });
         let answers = self.answers();
         match Reply::decode(&answers[0].1) {
             Ok(Reply::Voted(at)) => at,

@@ -4,7 +4,7 @@
 use crate::node::Target;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TxnId};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, WriteOperation};
 
 /// Ends of a client's transactions that are kept: more than it may have
@@ -104,6 +104,18 @@ impl Planned {
     /// Whether it takes a whole tree away.
     pub(crate) fn drops_tree(&self) -> bool {
         matches!(self.change, Change::DropTree)
+    }
+
+    /// Whether it writes or guards keys of a range of a tree, which it holds as
+    /// they are until it has ended.
+    pub(crate) fn meets(&self, tree: TreeId, range: &KeyRange) -> bool {
+        let is_met = match &self.change {
+            Change::Put(key, ..) | Change::Delete(key) => range.contains(key),
+            Change::DeleteRange(own) | Change::Guard(own) => own.meets(range),
+            Change::DropTree => true,
+            _ => false,
+        };
+        is_met && self.node.tree == tree
     }
 
     /// Whether it makes its node.

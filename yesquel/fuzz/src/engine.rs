@@ -83,8 +83,9 @@ impl Run {
             1..8 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
                 let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+                let lease = input.below(4) as u64;
                 let (staged, operations) = (staged(input), decoded(&bytes));
-                self.send(input, &Request::Commit { txn, snapshot, seen, staged, operations });
+                self.send(input, &Request::Commit { txn, snapshot, seen, lease, staged, operations });
             }
             8..11 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
@@ -98,8 +99,12 @@ impl Run {
                 ]);
                 let participants = Participants::encode(servers);
                 let participants = Participants::decode(&participants).expect("they are in order");
+                let lease = input.below(4) as u64;
                 let (staged, operations) = (staged(input), decoded(&bytes));
-                self.send(input, &Request::Prepare { txn, snapshot, seen, participants, staged, operations });
+                self.send(
+                    input,
+                    &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations },
+                );
             }
             11 | 12 => {
                 let txn = txn(input);
@@ -115,7 +120,7 @@ impl Run {
             }
             16 => {
                 let (txn, bytes) = (txn(input), self.operations(input));
-                let request = match input.below(6) {
+                let request = match input.below(8) {
                     0 => Request::Resolve { txn },
                     1 => Request::Forget { txn },
                     2 => Request::Outcome { txn },
@@ -124,6 +129,14 @@ impl Run {
                         let (part, operations) = (input.below(3) as u64, decoded(&bytes));
                         Request::Stage { name: txn, part, operations }
                     }
+                    // By the numbers that transactions write under.
+                    5 => {
+                        let holder = TxnId { number: input.below(4) as u64, ..txn };
+                        let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
+                        let seen = self.seen(input);
+                        Request::Lease { holder, tree: node(input).tree, range, ms, seen }
+                    }
+                    6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
                     _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
                 };
                 self.send(input, &request);
@@ -230,8 +243,8 @@ impl Run {
             Operation { node: from, write: WriteOperation::Reshape(new(&stays)) },
         ]);
         let (txn, seen) = (txn(input), Timestamp::ZERO);
-        let (staged, operations) = (None, decoded(&bytes));
-        self.send(input, &Request::Commit { txn, snapshot: None, seen, staged, operations });
+        let (lease, staged, operations) = (0, None, decoded(&bytes));
+        self.send(input, &Request::Commit { txn, snapshot: None, seen, lease, staged, operations });
     }
 
     /// What another server says of its vote.

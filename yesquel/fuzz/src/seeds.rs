@@ -139,12 +139,20 @@ fn requests() -> Vec<Vec<u8>> {
     let (seen, other) = (AT, TxnId { client: 1, number: 3 });
     let last = TxnId { client: 1, number: 4 };
     let requests = [
-        Request::Commit { txn: TXN, snapshot: None, seen, staged: None, operations: operations(&done) },
+        Request::Commit {
+            txn: TXN,
+            snapshot: None,
+            seen,
+            lease: 0,
+            staged: None,
+            operations: operations(&done),
+        },
         Request::Prepare {
             txn: other,
             snapshot: Some(AT),
             seen,
             participants,
+            lease: 0,
             staged: None,
             operations: operations(&put),
         },
@@ -154,8 +162,17 @@ fn requests() -> Vec<Vec<u8>> {
         Request::Outcome { txn: TXN },
         Request::Forget { txn: other },
         Request::Take { node: node(0), count: 100, above: 5 },
-        Request::Commit { txn: last, snapshot: None, seen, staged: None, operations: operations(&drop_tree) },
+        Request::Commit {
+            txn: last,
+            snapshot: None,
+            seen,
+            lease: 0,
+            staged: None,
+            operations: operations(&drop_tree),
+        },
         Request::Decide { txn: last, decision: Decision::Abort },
+        Request::Lease { holder: TXN, tree: node(0).tree, range: KeyRange::from(*b"a"), ms: 60, seen },
+        Request::Release { holder: TXN },
     ];
     let written = |request: &Request<'_>| {
         let mut bytes = Vec::new();
@@ -178,6 +195,8 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Vote(Vote::Decided(Decision::Abort)),
         Reply::Ended(Ended::Forgotten),
         Reply::Taken(300),
+        Reply::Leased(AT),
+        Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
     ];
     let written = |reply: &Reply<'_>| {
         let mut bytes = Vec::new();

@@ -68,6 +68,15 @@ pub enum Refusal {
     /// Memory is spent; deletes are taken, and reads go on.
     #[error("the server's memory budget is spent: delete something, or give it more")]
     OutOfMemory,
+    /// Another one holds a lease.
+    #[error("somebody else writes there alone, for {ms} ms more at most: wait, and begin again")]
+    Leased {
+        /// For how long it lasts, unless it is released or taken again.
+        ms: u64,
+    },
+    /// There are as many leases as a server keeps.
+    #[error("the server keeps no more leases: release some")]
+    TooManyLeases,
     /// The server's disk has failed: it answers what is on it, and takes
     /// nothing new.
     #[error("the server's disk has failed or is full: it takes no writes until it is started anew")]

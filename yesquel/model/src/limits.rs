@@ -13,6 +13,13 @@ pub const CELL_VALUE_BYTES_MAX: usize = 32 << 10;
 /// Bytes of a value in a tree: more than SQLite's 10^9.
 pub const VALUE_BYTES_MAX: u64 = 1 << 30;
 
+/// How long a lease lasts unless it is taken again. Whoever died while he held
+/// one is in nobody's way for longer.
+pub const LEASE_MS_MAX: u64 = 60_000;
+
+/// Leases that a server keeps.
+pub const LEASES_MAX: usize = 4096;
+
 /// How far a stamp from elsewhere may be ahead of a clock. Clocks kept by NTP
 /// differ by milliseconds; one that is years ahead must not drag the others.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 500;

@@ -73,6 +73,7 @@ impl Server {
             txn,
             snapshot: None,
             seen: Timestamp::ZERO,
+            lease: 0,
             staged: None,
             operations,
         });

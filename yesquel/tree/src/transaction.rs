@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
 };
-use yesquel_client::{CommitError, Held, Reading, Staging, Writes};
+use yesquel_client::{CommitError, Held, Lease, Reading, Staging, Writes};
 use yesquel_model::{Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{
@@ -57,6 +57,7 @@ pub struct Transaction<'a, T> {
     creates: Vec<NodeId>,
     /// Roots of trees to drop, after all else.
     drops: Vec<NodeId>,
+    lease: Option<Lease>,
     undo: Vec<Undo>,
     /// Leaves that were read whole: the snapshot does not change.
     pages: HashMap<NodeId, Rc<Page>>,
@@ -76,6 +77,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             guards: Vec::new(),
             creates: Vec::new(),
             drops: Vec::new(),
+            lease: None,
             undo: Vec::new(),
             pages: HashMap::new(),
         }
@@ -268,6 +270,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.undo.push(Undo::Create);
     }
 
+    /// What it writes is within a lease, where nobody else writes now. One that
+    /// is over is no fault: others may be first then, as ever.
+    pub fn under(&mut self, lease: &Lease) {
+        self.lease = Some(lease.clone());
+    }
+
     /// Takes a whole tree away. Whoever writes to it afterwards is told that
     /// there is none.
     pub fn drop_tree(&mut self, tree: Tree) {
@@ -388,6 +396,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// in which they are done; and what each is for.
     fn addressed(&self, found: &[(NodeId, KeyRange, NodeId)], larges: &Larges) -> (Writes, Vec<Addressed>) {
         let (mut writes, mut goals) = (Writes::new(), Vec::new());
+        self.lease.iter().for_each(|lease| writes.under(lease));
         let guess = |of: NodeId, key: &[u8]| {
             let guess = self.trees.guess(of, Goal::At(key));
             match found.iter().find(|(root, fence, _)| *root == of && fence.contains(key)) {

@@ -230,6 +230,8 @@ pub enum Reply<'a> {
     Ended(Ended),
     /// To `Take`: the first of the numbers.
     Taken(u64),
+    /// A lease was taken, and nobody else commits within it after this.
+    Leased(Timestamp),
     /// To `Inspect`: JSON of what is in [`status`](crate::status).
     Report(&'a [u8]),
 }
@@ -248,6 +250,7 @@ const ENDED_ABORT: u8 = 11;
 const FORGOTTEN: u8 = 12;
 const TAKEN: u8 = 13;
 const REPORT: u8 = 14;
+const LEASED: u8 = 15;
 
 impl<'a> Reply<'a> {
     /// Appends the answer to `Read`, whose answers `answer` writes.
@@ -297,6 +300,9 @@ impl<'a> Reply<'a> {
             Reply::Ended(Ended::Forgotten) => {
                 writer.byte(FORGOTTEN);
             }
+            Reply::Leased(at) => {
+                writer.byte(LEASED).timestamp(*at);
+            }
             Reply::Taken(first) => {
                 writer.byte(TAKEN).number(*first);
             }
@@ -333,6 +339,7 @@ impl<'a> Reply<'a> {
             ENDED_ABORT => Reply::Ended(Ended::Decided(Decision::Abort)),
             FORGOTTEN => Reply::Ended(Ended::Forgotten),
             TAKEN => Reply::Taken(reader.number()?),
+            LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
             _ => return Err(before.malformed("a reply that is not known")),
         };
@@ -355,6 +362,8 @@ const REFUSED_UNFIT: u8 = 11;
 const REFUSED_EXISTS: u8 = 12;
 const REFUSED_MISSING: u8 = 13;
 const REFUSED_DISK: u8 = 14;
+const REFUSED_LEASED: u8 = 15;
+const REFUSED_LEASES: u8 = 16;
 
 fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
     let of_node = |writer: &mut Writer<'_>, tag: u8, node: NodeId| {
@@ -380,6 +389,12 @@ fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
         }
         Refusal::OutOfMemory => {
             writer.byte(REFUSED_MEMORY);
+        }
+        Refusal::Leased { ms } => {
+            writer.byte(REFUSED_LEASED).number(ms);
+        }
+        Refusal::TooManyLeases => {
+            writer.byte(REFUSED_LEASES);
         }
         Refusal::DiskFailed => {
             writer.byte(REFUSED_DISK);
@@ -410,6 +425,8 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_GIVEN_UP => Refusal::GivenUp(reader.txn()?),
         REFUSED_MEMORY => Refusal::OutOfMemory,
         REFUSED_DISK => Refusal::DiskFailed,
+        REFUSED_LEASED => Refusal::Leased { ms: reader.number()? },
+        REFUSED_LEASES => Refusal::TooManyLeases,
         REFUSED_UNFIT => Refusal::Unfit(reader.node()?),
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
         REFUSED_MISSING => Refusal::Missing(reader.node()?),
@@ -440,6 +457,8 @@ mod tests {
             Refusal::GivenUp(txn),
             Refusal::OutOfMemory,
             Refusal::DiskFailed,
+            Refusal::Leased { ms: 300 },
+            Refusal::TooManyLeases,
             Refusal::Unfit(node),
             Refusal::Exists(node),
             Refusal::Missing(node),
@@ -457,6 +476,7 @@ mod tests {
             Reply::Ended(Ended::Decided(Decision::Abort)),
             Reply::Ended(Ended::Forgotten),
             Reply::Taken(u64::MAX),
+            Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),
         ];
         let refused = refused.map(|(refusal, operation)| Reply::Refused { operation, refusal });

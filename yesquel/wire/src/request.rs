@@ -1,7 +1,7 @@
 //! What is asked of a server.
 
 use crate::{Malformed, Operations, Questions, Reader, Writer};
-use yesquel_model::{NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ impl<'a> Participants<'a> {
 /// A request to a server. `seen` is the highest timestamp that the client
 /// knows of, which the server's clock passes; `snapshot` is what the
 /// transaction reads, `None` until a server has given it one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// What nodes hold.
     Read {
@@ -80,6 +80,8 @@ pub enum Request<'a> {
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
+        /// The number of the lease under which it writes; zero: none.
+        lease: u64,
         /// What was staged of it.
         staged: Option<Staged>,
         /// What it does, after what was staged.
@@ -95,6 +97,8 @@ pub enum Request<'a> {
         seen: Timestamp,
         /// Everyone who takes part.
         participants: Participants<'a>,
+        /// The number of the lease under which it writes; zero: none.
+        lease: u64,
         /// What was staged of it here.
         staged: Option<Staged>,
         /// What it does here, after what was staged.
@@ -147,6 +151,25 @@ pub enum Request<'a> {
         /// That they be above this one.
         above: u64,
     },
+    /// That for a while nobody else writes or guards within a range of a tree,
+    /// at this server.
+    Lease {
+        /// Under which name; transactions of its client say its number.
+        holder: TxnId,
+        /// The tree.
+        tree: TreeId,
+        /// Which keys of it.
+        range: KeyRange,
+        /// For how long, in milliseconds.
+        ms: u64,
+        /// The client's highest timestamp.
+        seen: Timestamp,
+    },
+    /// That leases are not needed any more.
+    Release {
+        /// Under which name they were taken.
+        holder: TxnId,
+    },
     /// What the server tells of itself; of one tree, if it is named.
     Inspect {
         /// Which.
@@ -192,6 +215,8 @@ const INSPECT: u8 = 10;
 const INSPECT_TREE: u8 = 11;
 const STAGE: u8 = 12;
 const UNSTAGE: u8 = 13;
+const LEASE: u8 = 14;
+const RELEASE: u8 = 15;
 
 /// A snapshot; no transaction reads at time zero.
 fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -205,6 +230,11 @@ fn decided_at(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     if at > limits::DECIDED_AT_MAX { Err(before.malformed("a time that no clock says")) } else { Ok(at) }
 }
 
+fn tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
+    let before = *reader;
+    TreeId::new(reader.number()?).ok_or(before.malformed("a tree beyond 48 bits"))
+}
+
 impl<'a> Request<'a> {
     /// Appends it to a message.
     pub fn write(&self, writer: &mut Writer<'_>) {
@@ -213,14 +243,16 @@ impl<'a> Request<'a> {
                 writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
                 writer.bytes(questions.bytes());
             }
-            Request::Commit { txn, snapshot, seen, staged, operations } => {
+            Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
                 writer.byte(COMMIT).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
+                writer.number(*lease);
                 Staged::write(*staged, writer);
                 writer.bytes(operations.bytes());
             }
-            Request::Prepare { txn, snapshot, seen, participants, staged, operations } => {
+            Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
                 writer.byte(PREPARE).txn(*txn).timestamp(snapshot.unwrap_or_default()).timestamp(*seen);
                 writer.bytes(participants.bytes());
+                writer.number(*lease);
                 Staged::write(*staged, writer);
                 writer.bytes(operations.bytes());
             }
@@ -247,6 +279,13 @@ impl<'a> Request<'a> {
             }
             Request::Take { node, count, above } => {
                 writer.byte(TAKE).node(*node).number(*count).number(*above);
+            }
+            Request::Lease { holder, tree, range, ms, seen } => {
+                writer.byte(LEASE).txn(*holder).number(tree.number()).range(range);
+                writer.number(*ms).timestamp(*seen);
+            }
+            Request::Release { holder } => {
+                writer.byte(RELEASE).txn(*holder);
             }
             Request::Inspect { tree: None } => {
                 writer.byte(INSPECT);
@@ -277,6 +316,7 @@ impl<'a> Request<'a> {
                 txn: reader.txn()?,
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
+                lease: reader.number()?,
                 staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
@@ -285,6 +325,7 @@ impl<'a> Request<'a> {
                 snapshot: snapshot(&mut reader)?,
                 seen: reader.timestamp()?,
                 participants: Participants::decode(reader.bytes()?)?,
+                lease: reader.number()?,
                 staged: Staged::read(&mut reader)?,
                 operations: Operations::decode(reader.bytes()?)?,
             },
@@ -303,10 +344,15 @@ impl<'a> Request<'a> {
             OUTCOME => Request::Outcome { txn: reader.txn()? },
             TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
             INSPECT => Request::Inspect { tree: None },
-            INSPECT_TREE => {
-                let tree = TreeId::new(reader.number()?);
-                Request::Inspect { tree: Some(tree.ok_or(before.malformed("a tree beyond 48 bits"))?) }
-            }
+            INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
+            LEASE => Request::Lease {
+                holder: reader.txn()?,
+                tree: tree(&mut reader)?,
+                range: reader.range()?,
+                ms: reader.number()?,
+                seen: reader.timestamp()?,
+            },
+            RELEASE => Request::Release { holder: reader.txn()? },
             _ => return Err(before.malformed("a request that is not known")),
         };
         reader.finish()?;
@@ -348,12 +394,13 @@ mod tests {
         for request in [
             Request::Read { snapshot: None, seen, questions },
             Request::Read { snapshot: Some(seen), seen, questions },
-            Request::Commit { txn, snapshot: None, seen, staged: None, operations },
+            Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations },
             Request::Prepare {
                 txn,
                 snapshot: Some(seen),
                 seen,
                 participants,
+                lease: 9,
                 staged: Some(Staged { number: 1, parts: 300 }),
                 operations,
             },
@@ -364,6 +411,8 @@ mod tests {
             Request::Resolve { txn },
             Request::Forget { txn },
             Request::Outcome { txn },
+            Request::Lease { holder: txn, tree: node.tree, range: KeyRange::from(*b"k"), ms: 300, seen },
+            Request::Release { holder: txn },
             Request::Take { node, count: 100, above: u64::MAX },
             Request::Inspect { tree: None },
             Request::Inspect { tree: Some(TreeId::MAX) },

@@ -74,6 +74,8 @@ pub struct TransactionStatus {
     pub waiting: u64,
     /// Clients whose commits are remembered.
     pub clients: u64,
+    /// Leases that are held.
+    pub leases: u64,
 }
 
 /// Snapshots.

@@ -1,8 +1,9 @@
 //! Databases, their maps, and transactions over them.
 
-use crate::{Error, Transaction, any::Any, catalog::Catalog, store::Store};
+use crate::{Error, Transaction, any::Any, catalog::Catalog, lease::writing, store::Store};
 use std::{
     collections::HashMap,
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use yesquel_model::Timestamp;
@@ -112,12 +113,15 @@ impl Database {
     }
 
     /// Runs what a transaction does and commits it; begins again, up to 100
-    /// times, when another transaction was first. Returns what it returned.
+    /// times, when another transaction was first, and waits up to five seconds
+    /// for [leases](crate::Lease). Returns what it returned.
     pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let mut attempts = 0;
         loop {
-            let mut transaction = self.begin();
-            let outcome = act(&mut transaction).and_then(|result| transaction.commit().map(|_| result));
+            let outcome = writing(|| {
+                let mut transaction = self.begin();
+                act(&mut transaction).and_then(|result| transaction.commit().map(|_| result))
+            });
             match outcome {
                 Err(error) if error.is_retryable() && attempts < RUNS_MAX => attempts += 1,
                 outcome => return outcome,
@@ -131,10 +135,23 @@ impl Database {
     }
 
     /// Writes a value under a key, in a transaction of its own. Returns when
-    /// it happened.
+    /// it happened. Waits up to five seconds for [leases](crate::Lease).
     pub fn put(&self, map: Map, key: &[u8], value: &[u8]) -> Result<Timestamp, Error> {
-        let mut transaction = self.begin();
-        transaction.put(map, key, value)?;
-        transaction.commit()
+        writing(|| {
+            let mut transaction = self.begin();
+            transaction.put(map, key, value)?;
+            transaction.commit()
+        })
+    }
+
+    /// Numbers for new rows of a map, all above `above`, that nobody else gets:
+    /// a counter at the server, from one on. Whoever asks for many at a time
+    /// asks seldom; those that he does not use are used by nobody.
+    pub fn row_ids(&self, map: Map, count: u64, above: u64) -> Result<Range<u64>, Error> {
+        let first = block_on(self.trees().client().take(map.tree.root(), count, above))?;
+        match first.checked_add(count) {
+            Some(end) => Ok(first..end),
+            None => Err(Error::NoRowIds),
+        }
     }
 }

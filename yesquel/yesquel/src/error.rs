@@ -48,6 +48,12 @@ pub enum Error {
         /// The limit.
         bytes_max: usize,
     },
+    /// Another one holds a [lease](crate::Lease) there: wait, and begin again.
+    #[error("{0}")]
+    Leased(Refusal),
+    /// The numbers for rows are used up.
+    #[error("there are no numbers left for rows of the map")]
+    NoRowIds,
     /// The server's memory is spent. Deletes are taken, and reads go on.
     #[error("{0}")]
     OutOfMemory(Refusal),
@@ -82,9 +88,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the transaction may be begun again: another one was first.
+    /// Whether the transaction may be begun again: another one was first, or
+    /// holds a lease.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict(_) | Error::SnapshotTooOld(_))
+        matches!(self, Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Leased(_))
     }
 }
 
@@ -99,6 +106,7 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::Conflict(_) | Refusal::GivenUp(_) => Error::Conflict(refusal),
             Refusal::SnapshotTooOld { .. } => Error::SnapshotTooOld(refusal),
+            Refusal::Leased { .. } => Error::Leased(refusal),
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
             Refusal::DiskFailed => Error::DiskFailed(refusal),
             Refusal::Exists(_) => Error::Exists,

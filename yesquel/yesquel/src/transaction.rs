@@ -17,11 +17,11 @@ pub type Entry = (Key, Box<[u8]>);
 /// [`commit`](Self::commit); dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction<'a> {
-    inner: yesquel_tree::Transaction<'a, Any>,
+    pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
 }
 
 /// A range of keys as a whole: what its bounds say.
-fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
+pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
     let after = |key: &[u8]| KeyRange::only(key).high.unwrap_or_default();
     let low = match range.start_bound() {
         Bound::Included(key) => key.as_ref().into(),

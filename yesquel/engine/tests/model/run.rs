@@ -128,6 +128,7 @@ impl Run {
             txn,
             snapshot: None,
             seen: Timestamp::ZERO,
+            lease: 0,
             staged: None,
             operations,
         });
@@ -190,8 +191,14 @@ impl Run {
                 let bytes = encode(&writes);
                 let operations = Operations::decode(&bytes).unwrap();
                 let txn = self.txn();
-                let request =
-                    Request::Commit { txn, snapshot, seen: Timestamp::ZERO, staged: None, operations };
+                let request = Request::Commit {
+                    txn,
+                    snapshot,
+                    seen: Timestamp::ZERO,
+                    lease: 0,
+                    staged: None,
+                    operations,
+                };
                 self.ask(&request, Asked::Commit { txn, snapshot, writes });
             }
             Step::Prepare { snapshot, writes } => self.prepare(*snapshot, writes),

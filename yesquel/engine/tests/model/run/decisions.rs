@@ -26,6 +26,7 @@ impl Run {
             snapshot: Some(snapshot),
             seen,
             participants,
+            lease: 0,
             staged: None,
             operations,
         });
@@ -92,13 +93,20 @@ impl Run {
         let (seen, operations) = (Timestamp::ZERO, Operations::NONE);
         let (question, again) = if several {
             let participants = Participants::NONE;
-            let prepare =
-                Request::Prepare { txn, snapshot: None, seen, participants, staged: None, operations };
+            let prepare = Request::Prepare {
+                txn,
+                snapshot: None,
+                seen,
+                participants,
+                lease: 0,
+                staged: None,
+                operations,
+            };
             (Request::Resolve { txn }, prepare)
         } else {
             (
                 Request::Outcome { txn },
-                Request::Commit { txn, snapshot: None, seen, staged: None, operations },
+                Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations },
             )
         };
         let reply = self.reply_to(&question);
@@ -126,9 +134,9 @@ impl Run {
         assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
         let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
         let request = if several {
-            Request::Prepare { txn, snapshot: None, seen, participants, staged: None, operations }
+            Request::Prepare { txn, snapshot: None, seen, participants, lease: 0, staged: None, operations }
         } else {
-            Request::Commit { txn, snapshot: None, seen, staged: None, operations }
+            Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
         };
         let reply = self.reply_to(&request);
         assert!(given_up(&Reply::decode(&reply).unwrap()));

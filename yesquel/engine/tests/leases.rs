@@ -1,0 +1,331 @@
+//! Leases: whoever holds one loses to nobody within it, whoever does not writes
+//! nothing there, and time ends them all.
+//!
+//! Transactions, leases and votes at random, against a plain list of who holds
+//! what until when. `SEEDS=from..to` chooses seeds.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::collections::BTreeMap;
+use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
+use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
+use yesquel_seeds::{Random, check_seeds};
+use yesquel_wire::{
+    Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question, Questions, Reply,
+    Request, WriteOperation, Writer,
+};
+
+const CLIENTS: u64 = 4;
+
+struct Held {
+    range: KeyRange,
+    until_ms: u64,
+    /// A snapshot that was taken since; all commits of others within the
+    /// lease are older.
+    snapshot: Option<Timestamp>,
+}
+
+struct World {
+    engine: Engine,
+    effects: Effects,
+    now: Now,
+    requests: u64,
+    numbers: u64,
+    /// By client, of which each leases under the number 1.
+    held: BTreeMap<u64, Held>,
+    /// Leases that were asked for and wait for votes.
+    waiting: BTreeMap<u64, (u64, KeyRange, u64)>,
+    voted: Vec<(TxnId, KeyRange)>,
+    counts: Counts,
+}
+
+#[derive(Default, Debug)]
+struct Counts {
+    leased: u64,
+    waited: u64,
+    refused: u64,
+    within: u64,
+    expired: u64,
+}
+
+fn leaf() -> NodeId {
+    NodeId::root(TreeId::new(3).unwrap(), ServerId(0))
+}
+
+fn range(random: &mut Random) -> KeyRange {
+    let low = random.next(8) as u8;
+    let high = low + 1 + random.next(3) as u8;
+    KeyRange::new([low], [high])
+}
+
+impl World {
+    fn send(&mut self, request: &Request<'_>) -> u64 {
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        self.requests += 1;
+        let asker = Asker { connection: 1, request: self.requests };
+        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        self.requests
+    }
+
+    /// The answer to a request, if there is one; those that waited are noted.
+    fn answer(&mut self, request: u64) -> Option<Result<Timestamp, Refusal>> {
+        let effects = std::mem::take(&mut self.effects);
+        let mut own = None;
+        for reply in &effects.replies {
+            let said = match Reply::decode(&effects.bytes[reply.bytes.clone()]).unwrap() {
+                Reply::Leased(at) | Reply::Committed(at) | Reply::Voted(at) => Ok(at),
+                Reply::Answers { snapshot, .. } => Ok(snapshot),
+                Reply::Done => Ok(Timestamp::ZERO),
+                Reply::Refused { refusal, .. } => Err(refusal),
+                other => panic!("{other:?}"),
+            };
+            if reply.asker.request == request {
+                own = Some(said);
+            } else if let Some((client, _)) =
+                self.waiting.iter().find(|(_, (number, ..))| *number == reply.asker.request)
+            {
+                let client = *client;
+                let (_, range, ms) = self.waiting.remove(&client).unwrap();
+                match said {
+                    // From now on.
+                    Ok(_) => {
+                        let until_ms = self.now.uptime_ms + ms;
+                        self.held.insert(client, Held { range, until_ms, snapshot: None });
+                    }
+                    // It had waited for too long.
+                    Err(refusal) => assert!(matches!(refusal, Refusal::Leased { .. }), "{refusal:?}"),
+                }
+            }
+        }
+        own
+    }
+
+    /// Who else holds some of a range.
+    fn holder(&self, range: &KeyRange, but: u64) -> Option<u64> {
+        let mut held = self.held.iter().filter(|(_, held)| held.until_ms > self.now.uptime_ms);
+        held.find(|(client, held)| **client != but && held.range.meets(range)).map(|(client, _)| *client)
+    }
+
+    /// Whether another one waits for some of a range, who may hold it meanwhile.
+    fn is_awaited(&self, range: &KeyRange, but: u64) -> bool {
+        self.waiting.iter().any(|(client, (_, own, _))| *client != but && own.meets(range))
+    }
+
+    fn lease(&mut self, random: &mut Random, client: u64) {
+        if self.waiting.contains_key(&client) || self.held.contains_key(&client) {
+            return;
+        }
+        let (range, ms) = (range(random), 1 + random.next(200));
+        let holder = TxnId { client, number: 1 };
+        let (tree, seen) = (leaf().tree, Timestamp::ZERO);
+        let request = self.send(&Request::Lease { holder, tree, range: range.clone(), ms, seen });
+        let other = self.holder(&range, client);
+        let until_ms = self.now.uptime_ms + ms;
+        match self.answer(request) {
+            Some(Ok(_)) => {
+                assert_eq!(other, None);
+                assert!(!self.voted.iter().any(|(_, voted)| voted.meets(&range)), "somebody has voted there");
+                self.counts.leased += 1;
+                self.held.insert(client, Held { range, until_ms, snapshot: None });
+            }
+            Some(Err(Refusal::Leased { ms })) => {
+                assert!(
+                    other.is_some() || self.is_awaited(&range, client),
+                    "nobody holds anything there: {range:?} {:?} {:?} {} {ms}",
+                    self.held.iter().map(|(c, h)| (*c, h.range.clone(), h.until_ms)).collect::<Vec<_>>(),
+                    self.waiting,
+                    self.now.uptime_ms
+                );
+                let until_ms = other.map_or(0, |other| self.held[&other].until_ms);
+                assert!(ms > 0 && self.now.uptime_ms + ms >= until_ms, "{ms}");
+                self.counts.refused += 1;
+            }
+            None => {
+                assert!(self.voted.iter().any(|(_, voted)| voted.meets(&range)), "it waits for nothing");
+                self.counts.waited += 1;
+                self.waiting.insert(client, (request, range, ms));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A write or a guard, in one step or two.
+    fn write(&mut self, random: &mut Random, client: u64) {
+        let own = self.held.get(&client).filter(|held| held.until_ms > self.now.uptime_ms);
+        // Mostly within what one holds.
+        let range = match own {
+            Some(held) if random.next(4) > 0 => KeyRange::only(&held.range.low),
+            _ => range(random),
+        };
+        let is_within = own.is_some_and(|held| held.range.covers(&range));
+        let snapshot = own.and_then(|held| held.snapshot).filter(|_| is_within);
+        let write = match random.next(3) {
+            0 => WriteOperation::Put {
+                key: &range.low.clone(),
+                value: b"v",
+                expect: Expect::Any,
+                is_large: false,
+            }
+            .into_owned_bytes(),
+            1 => WriteOperation::DeleteRange(range.clone()).into_owned_bytes(),
+            _ => WriteOperation::Guard(range.clone()).into_owned_bytes(),
+        };
+        let operations = Operations::decode(&write).unwrap();
+        let touched =
+            if operations.iter().any(|operation| matches!(operation.write, WriteOperation::Put { .. })) {
+                KeyRange::only(&range.low)
+            } else {
+                range
+            };
+        self.numbers += 1;
+        let txn = TxnId { client, number: self.numbers };
+        let (seen, lease, staged) = (Timestamp::ZERO, u64::from(is_within), None);
+        let in_two = random.next(3) == 0;
+        let request = if in_two {
+            let participants = Participants::encode(&[ServerId(0), ServerId(1)]);
+            let participants = Participants::decode(&participants).unwrap();
+            self.send(&Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations })
+        } else {
+            self.send(&Request::Commit { txn, snapshot, seen, lease, staged, operations })
+        };
+        let by = if is_within { client } else { u64::MAX };
+        let other = self.holder(&touched, by);
+        match self.answer(request) {
+            Some(Ok(_)) => {
+                assert_eq!(other, None, "a write of {client} in {touched:?}");
+                if is_within {
+                    self.counts.within += 1;
+                    // Its own next one is not to lose to this one.
+                    self.held.get_mut(&client).unwrap().snapshot = None;
+                }
+                if in_two {
+                    self.voted.push((txn, touched));
+                }
+            }
+            Some(Err(Refusal::Leased { .. })) => {
+                assert!(other.is_some() || self.is_awaited(&touched, by), "nobody holds anything there");
+                self.counts.refused += 1;
+            }
+            // It has lost to somebody, or waits for a vote.
+            lost => {
+                let by_own_vote = self.voted.iter().any(|(_, voted)| voted.meets(&touched));
+                assert!(!is_within || by_own_vote, "{lost:?} within a lease");
+                if lost.is_none() {
+                    // Nobody waits for it any more.
+                    self.engine.disconnected(1);
+                    self.waiting.clear();
+                    self.release_all();
+                }
+            }
+        }
+    }
+
+    fn release_all(&mut self) {
+        for client in 0..CLIENTS {
+            let request = self.send(&Request::Release { holder: TxnId { client, number: 1 } });
+            assert!(self.answer(request).is_some());
+        }
+        self.held.clear();
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let client = random.next(CLIENTS);
+        match random.next(12) {
+            0..3 => self.lease(random, client),
+            3..8 => self.write(random, client),
+            8 => {
+                let mut asked = Vec::new();
+                Question::Lookup { node: leaf(), key: b"x" }.write(&mut Writer(&mut asked));
+                let questions = Questions::decode(&asked).unwrap();
+                let read = Request::Read { snapshot: None, seen: Timestamp::ZERO, questions };
+                let request = self.send(&read);
+                if let (Some(Ok(at)), Some(held)) = (self.answer(request), self.held.get_mut(&client)) {
+                    held.snapshot = Some(at);
+                }
+            }
+            9 if !self.voted.is_empty() => {
+                let at = random.next(self.voted.len() as u64) as usize;
+                let (txn, _) = self.voted.swap_remove(at);
+                let decision = if random.next(2) == 0 {
+                    Decision::Commit(self.engine.clock(self.now))
+                } else {
+                    Decision::Abort
+                };
+                let request = self.send(&Request::Decide { txn, decision });
+                assert!(self.answer(request).is_some());
+                // Whoever has a lease there has voted himself.
+                self.held.values_mut().for_each(|held| held.snapshot = None);
+            }
+            10 if random.next(2) == 0 => {
+                let request = self.send(&Request::Release { holder: TxnId { client, number: 1 } });
+                assert!(self.answer(request).is_some());
+                self.held.remove(&client);
+            }
+            _ => {
+                let step = random.next(60);
+                self.now.uptime_ms += step;
+                // Which jumps, and ends no lease.
+                self.now.wall_ms = self.now.wall_ms.saturating_add(step) - random.next(20);
+                let now_ms = self.now.uptime_ms;
+                let before = self.held.len();
+                self.held.retain(|_, held| held.until_ms > now_ms);
+                self.counts.expired += (before - self.held.len()) as u64;
+            }
+        }
+    }
+}
+
+/// One operation on the leaf, as it travels.
+trait IntoBytes {
+    fn into_owned_bytes(self) -> Vec<u8>;
+}
+
+impl IntoBytes for WriteOperation<'_> {
+    fn into_owned_bytes(self) -> Vec<u8> {
+        Operations::encode([&Operation { node: leaf(), write: self }])
+    }
+}
+
+fn run(seed: u64) -> Counts {
+    let mut random = Random::new(seed);
+    let mut world = World {
+        engine: Engine::new(Settings::default()),
+        effects: Effects::default(),
+        now: Now { wall_ms: 1 << 40, uptime_ms: 0 },
+        requests: 0,
+        numbers: 100,
+        held: BTreeMap::new(),
+        waiting: BTreeMap::new(),
+        voted: Vec::new(),
+        counts: Counts::default(),
+    };
+    let made = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
+    let made = made.into_owned_bytes();
+    let (txn, operations) = (TxnId { client: 9, number: 1 }, Operations::decode(&made).unwrap());
+    let (seen, staged) = (Timestamp::ZERO, None);
+    let request = world.send(&Request::Commit { txn, snapshot: None, seen, lease: 0, staged, operations });
+    assert!(matches!(world.answer(request), Some(Ok(_))));
+    for _ in 0..random.next(200) {
+        world.step(&mut random);
+    }
+    world.engine.audit().unwrap();
+    world.counts
+}
+
+#[test]
+fn whoever_holds_a_lease_loses_to_nobody_within_it() {
+    check_seeds(3_000, |seed| drop(run(seed)));
+    // All that can happen does.
+    let mut all = Counts::default();
+    for seed in 0..300 {
+        let Counts { leased, waited, refused, within, expired } = run(seed);
+        all.leased += leased;
+        all.waited += waited;
+        all.refused += refused;
+        all.within += within;
+        all.expired += expired;
+    }
+    let Counts { leased, waited, refused, within, expired } = all;
+    assert!([leased, waited, refused, within, expired].iter().all(|count| *count > 50), "{all:?}");
+}
