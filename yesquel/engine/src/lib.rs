@@ -18,6 +18,7 @@ mod snapshots;
 mod staging;
 mod store;
 mod survey;
+mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -25,3 +26,4 @@ mod transaction;
 pub use checkpoint::Checkpoint;
 pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo, Settings};
 pub use record::Record;
+pub use techniques::Techniques;

@@ -28,7 +28,7 @@ pub use host::Host;
 pub use server::{CLIENTS_MAX, Reach, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Savepoint, Transaction};
-pub use yesquel_engine::Settings;
+pub use yesquel_engine::{Settings, Techniques};
 pub use yesquel_model::{Key, ServerId, Timestamp, limits};
 pub use yesquel_server::{Durability, Options, SocketCounters};
 pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions};
