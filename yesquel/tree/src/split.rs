@@ -272,10 +272,12 @@ impl<T: Transport> Trees<T> {
             let Some(split) = self.plan_split(&mut present, node, way).await? else { break };
             match self.client.commit(present, &split.writes()).await {
                 Err(CommitError::Refused { refusal: Refusal::Full(parent), .. }) => node = parent,
-                Ok(_)
-                | Err(CommitError::Refused { refusal: Refusal::Conflict(_) | Refusal::Moved(_), .. }) => {
-                    break;
-                }
+                // Or somebody else has split it, or a node above it.
+                Ok(_) => break,
+                Err(CommitError::Refused {
+                    refusal: Refusal::Conflict(_) | Refusal::Moved(_) | Refusal::Unfit(_),
+                    ..
+                }) => break,
                 Err(error) => return Err(error.into()),
             }
         }

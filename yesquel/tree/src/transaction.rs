@@ -361,18 +361,18 @@ impl<'a, T: Transport> Transaction<'a, T> {
             // Operations are counted from the first that was staged on.
             let operation = operation.map(|number| number.checked_sub(staged_operations(larges, server)));
             match (refusal, operation.flatten()) {
-                (Refusal::Moved(node), Some(number)) => {
+                (Refusal::Moved(node) | Refusal::Unfit(node), _) if !splits.is_empty() => {
+                    // Another one has split it, or a node above it.
+                    let refusal = Conflict::Node { node }.into();
+                    return Err(CommitError::Refused { server, operation: None, refusal }.into());
+                }
+                (Refusal::Moved(_), Some(number)) => {
                     // Nothing was done: the right leaf is found, and all is
                     // sent again, by the same snapshot.
                     let mut of_server = goals.iter().filter(|goal| goal.leaf.server == server);
-                    let goal = usize::try_from(number).ok().and_then(|number| of_server.nth(number));
-                    let Some(goal) = goal else {
-                        if splits.is_empty() {
-                            return Err(yesquel_client::Error::Unfit.into());
-                        }
-                        // Another one has split it, or a node above it.
-                        let refusal = Conflict::Node { node }.into();
-                        return Err(CommitError::Refused { server, operation: None, refusal }.into());
+                    let Some(goal) = usize::try_from(number).ok().and_then(|number| of_server.nth(number))
+                    else {
+                        return Err(yesquel_client::Error::Unfit.into());
                     };
                     // The node itself may say where to, or be no leaf any more.
                     let (mut present, path) = (None, goal.path.clone());

@@ -143,6 +143,31 @@ fn without_commutative_operations_one_writer_a_node_wins() {
     assert!(aborts > KEYS * (CLIENTS - 1) / 2, "{aborts}");
 }
 
+/// Each inserts without having read, as fast as it can: what it finds full it
+/// may find split when it comes back.
+#[test]
+fn clients_that_split_side_by_side_lose_nothing() {
+    let place = Place::new(Techniques { delegated_splits: false, ..Techniques::default() });
+    std::thread::scope(|scope| {
+        for (client, first) in place.clients.iter().zip(0..) {
+            let tree = place.tree;
+            scope.spawn(move || {
+                for number in (first..KEYS).step_by(CLIENTS as usize) {
+                    loop {
+                        let mut txn = client.begin();
+                        txn.insert(tree, &key(number), b"value").unwrap();
+                        match block_on(txn.commit()) {
+                            Ok(_) => break,
+                            Err(error) => assert!(error.is_conflict(), "{error}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    place.check(KEYS);
+}
+
 /// Two keys of one leaf, written at the same time.
 #[test]
 fn conflicts_are_of_keys_or_of_nodes() {
