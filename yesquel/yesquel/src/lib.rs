@@ -32,4 +32,5 @@ pub use yesquel_engine::{Settings, Techniques};
 pub use yesquel_model::{Key, ServerId, Timestamp, limits};
 pub use yesquel_server::{Durability, Options, SocketCounters};
 pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions};
+pub use yesquel_tree::Counts as SearchCounts;
 pub use yesquel_wire::status;
