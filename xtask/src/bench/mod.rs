@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     /// Pairs of measurements, where two sides are compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Shorter and on fewer keys, to see that it works: its figures say little (those of Yesquel's paper)
+    #[arg(long)]
+    quick: bool,
 }
 
 /// A named measurement.
@@ -90,6 +93,31 @@ const BENCHMARKS: &[Benchmark] = &[
         run: script::script,
     },
     Benchmark {
+        name: "yesquel-inserts",
+        measures: "6.1.4: increasing-key inserts, and without right splits, delegated splits, commutative operations",
+        run: yesquel::inserts::inserts,
+    },
+    Benchmark {
+        name: "yesquel-transactions",
+        measures: "6.1.5: transactions that scan 2, 10, 100 keys and update one, against Redis",
+        run: yesquel::transactions::transactions,
+    },
+    Benchmark {
+        name: "yesquel-scan",
+        measures: "6.1.6: what updates lose while a scan of a tenth of 10^6 keys runs",
+        run: yesquel::snapshots::snapshots,
+    },
+    Benchmark {
+        name: "yesquel-load",
+        measures: "6.1.3: reads of 200 keys, and how load splits spread them",
+        run: yesquel::loads::loads,
+    },
+    Benchmark {
+        name: "yesquel-roots",
+        measures: "figure 10: how often 50 caches fetch the root, by 5 million operations of each kind",
+        run: yesquel::roots::roots,
+    },
+    Benchmark {
         name: "yesquel",
         measures: "Yesquel's ordered maps against Redis: reads, updates, inserts, in memory and on disk",
         run: yesquel::yesquel,
@@ -101,6 +129,8 @@ struct Bench<'a> {
     children: &'a Children,
     /// How many pairs to measure, where two sides are compared.
     pairs: u32,
+    /// Whether it is only to be seen that it works.
+    quick: bool,
 }
 
 impl Bench<'_> {
@@ -131,7 +161,7 @@ pub(crate) fn bench(arguments: &Arguments, children: &Children) -> Result<()> {
     }
     let chosen = choose(&arguments.names)?;
     println!("{}", measure::Machine::read());
-    let bench = Bench { children, pairs: arguments.pairs };
+    let bench = Bench { children, pairs: arguments.pairs, quick: arguments.quick };
     for benchmark in chosen {
         println!("\n==> {}: {}", benchmark.name, benchmark.measures);
         (benchmark.run)(&bench).map_err(|error| format!("{}: {error}", benchmark.name))?;

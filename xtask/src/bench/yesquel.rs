@@ -10,6 +10,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,12 @@ use super::measure::{self, Pairs, Spread, Table, alternate};
 use crate::Result;
 use crate::children::Running;
 use crate::setup;
+
+pub(super) mod inserts;
+pub(super) mod loads;
+pub(super) mod roots;
+pub(super) mod snapshots;
+pub(super) mod transactions;
 
 /// Client processes.
 const PROCESSES: u64 = 2;
@@ -32,6 +39,9 @@ const SECONDS: f64 = 4.0;
 struct Side {
     target: String,
     running: Running,
+    /// Processes that have loaded it: each has a number, and by that keys, of
+    /// its own.
+    processes: AtomicU64,
     /// What it stores on disk goes with it.
     _folder: Option<tempfile::TempDir>,
 }
@@ -45,6 +55,11 @@ struct Seen {
     p50_us: f64,
     p99_us: f64,
     aborts: f64,
+    operations: f64,
+    /// Refusals by the server because a key had moved, of all processes.
+    moved: f64,
+    /// Requests that waited at the server, of all processes.
+    waits: f64,
 }
 
 /// A port that is free now.
@@ -100,14 +115,20 @@ fn start(bench: &Bench, command: &mut Command, kind: &str, port: u16) -> Result<
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let running = bench.children.start(command)?;
     wait_for(&running, port)?;
-    Ok(Side { target: format!("{kind}:127.0.0.1:{port}"), running, _folder: None })
+    let target = format!("{kind}:127.0.0.1:{port}");
+    Ok(Side { target, running, processes: AtomicU64::new(1), _folder: None })
 }
 
 impl Side {
     fn yesquel(bench: &Bench, programs: &Programs, durable: bool) -> Result<Side> {
+        Side::yesquel_with(bench, programs, durable, &[])
+    }
+
+    /// A server with options of its own.
+    fn yesquel_with(bench: &Bench, programs: &Programs, durable: bool, more: &[&str]) -> Result<Side> {
         let (port, folder) = (free_port()?, folder()?);
         let mut command = Command::new(&programs.yesquel);
-        command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]).args(more);
         if durable {
             command.arg("--data").arg(folder.path().join("data"));
         } else {
@@ -126,6 +147,17 @@ impl Side {
         Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
     }
 
+    /// Stores so many keys.
+    fn fill(&self, bench: &Bench, program: &Path, keys: u64) -> Result<()> {
+        let more = options(&[
+            ("threads", "8".to_owned()),
+            ("keys", keys.to_string()),
+            ("warm-up", "0".to_owned()),
+            ("batch", "100".to_owned()),
+        ]);
+        self.load_by(bench, program, "load", &more, 1).map(drop)
+    }
+
     /// Loads it by the client processes together.
     fn load(&self, bench: &Bench, program: &Path, workload: &str, more: &[String]) -> Result<Seen> {
         self.load_by(bench, program, workload, more, PROCESSES)
@@ -139,6 +171,7 @@ impl Side {
         more: &[String],
         processes: u64,
     ) -> Result<Seen> {
+        let first = self.processes.fetch_add(processes, Relaxed);
         let before = cpu_us(self.running.pid())?;
         let begun = Instant::now();
         let outputs: Vec<Result<String>> = thread::scope(|scope| {
@@ -148,7 +181,8 @@ impl Side {
                 command.args(more);
                 measure::run(bench.children, &mut command).map(|measured| measured.stdout)
             };
-            let threads: Vec<_> = (1..=processes).map(|process| scope.spawn(move || run(process))).collect();
+            let threads: Vec<_> =
+                (first..first + processes).map(|process| scope.spawn(move || run(process))).collect();
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|joined| joined.map_err(|_panic| "a load panicked".to_owned())?).collect()
         });
@@ -169,6 +203,9 @@ impl Seen {
         let value: serde_json::Value =
             serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;
         let number = |name: &str| value[name].as_f64().ok_or_else(|| format!("no {name} in {json}"));
+        let of_server = |name: &str| {
+            value["server"][name].as_f64().ok_or_else(|| format!("no server's {name} in {json}"))
+        };
         Ok(Seen {
             throughput: number("throughput")?,
             client_cpu_us: number("cpu_us")?,
@@ -176,6 +213,9 @@ impl Seen {
             p50_us: number("p50_us")?,
             p99_us: number("p99_us")?,
             aborts: number("aborts")?,
+            operations: number("operations")?,
+            moved: of_server("moved")?,
+            waits: of_server("waits")?,
         })
     }
 
@@ -190,6 +230,10 @@ impl Seen {
             p50_us: self.p50_us.max(other.p50_us),
             p99_us: self.p99_us.max(other.p99_us),
             aborts: self.aborts + other.aborts,
+            operations: self.operations + other.operations,
+            // Both have seen those of both.
+            moved: self.moved.max(other.moved),
+            waits: self.waits.max(other.waits),
         }
     }
 }
@@ -263,9 +307,7 @@ pub(super) fn yesquel(bench: &Bench) -> Result<()> {
     let (yesquel, redis) = (Side::yesquel(bench, &programs, false)?, Side::redis(bench, false)?);
     let sides = (&yesquel, &redis);
     for side in [&yesquel, &redis] {
-        let more =
-            options(&[("threads", "8".to_owned()), ("keys", KEYS.to_string()), ("warm-up", "0".to_owned())]);
-        side.load_by(bench, load, "load", &more, 1)?;
+        side.fill(bench, load, KEYS)?;
     }
     let rate = |seen: &Seen| seen.throughput;
     let more = closed_loop(THREADS);

@@ -1,137 +1,41 @@
 //! Threads, what each does, and what they have seen.
 
-use crate::{Workload, redis::Redis};
+use crate::{
+    Workload,
+    worker::{LAST, Result, Shared, Worker},
+};
 use hdrhistogram::Histogram;
 use std::{
-    error::Error,
     sync::{
         Barrier,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
     time::{Duration, Instant},
 };
-use yesquel::{Database, Map, SocketOptions, Store};
+use yesquel::status::RequestStatus;
 use yesquel_seeds::Random;
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 pub(crate) struct Plan {
     pub(crate) workload: Workload,
     pub(crate) target: String,
     pub(crate) threads: u32,
+    /// Connections, each with a cache of its own, that the threads share.
+    pub(crate) clients: u32,
     pub(crate) measured: Duration,
     pub(crate) warm_up: Duration,
     pub(crate) keys: u64,
     pub(crate) value_bytes: usize,
     pub(crate) rate: f64,
     pub(crate) pipeline: usize,
+    /// Keys of a scan.
+    pub(crate) scan: u64,
+    /// Threads of all processes, of which each has keys to itself; 0: they
+    /// share all.
+    pub(crate) apart: u64,
     pub(crate) process: u64,
-}
-
-/// The one process's connection to Yesquel, or nothing, for Redis has one a
-/// thread.
-enum Shared {
-    Yesquel(Database, Map),
-    Redis(String),
-}
-
-enum Client<'a> {
-    Yesquel(&'a Database, Map),
-    Redis(Box<Redis>),
-}
-
-fn key(number: u64) -> [u8; 8] {
-    number.to_be_bytes()
-}
-
-impl Shared {
-    fn connect(target: &str) -> Result<Shared> {
-        match target.split_once(':') {
-            Some(("yesquel", address)) => {
-                let store = Store::connect(&address.parse()?, SocketOptions::default())?;
-                let database = store.database_or_create("bench")?;
-                let map = database.map("bench")?;
-                Ok(Shared::Yesquel(database, map))
-            }
-            Some(("redis", address)) => Ok(Shared::Redis(address.to_owned())),
-            _ => Err(format!("'{target}' is neither yesquel:ADDRESS nor redis:ADDRESS").into()),
-        }
-    }
-
-    fn client(&self) -> Result<Client<'_>> {
-        match self {
-            Shared::Yesquel(database, map) => Ok(Client::Yesquel(database, *map)),
-            Shared::Redis(address) => Ok(Client::Redis(Box::new(Redis::connect(address)?))),
-        }
-    }
-}
-
-/// What one thread does, and what it needs for that.
-struct Worker<'a> {
-    plan: &'a Plan,
-    client: Client<'a>,
-    random: Random,
-    value: Vec<u8>,
-    aborts: u64,
-    keys: Vec<[u8; 8]>,
-}
-
-/// The largest key so far, for all threads of a process.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
-impl Worker<'_> {
-    /// Does one operation, or one pipeline of them; how many.
-    fn step(&mut self) -> Result<u64> {
-        let number = self.random.next(self.plan.keys);
-        match (&mut self.client, self.plan.workload) {
-            (Client::Yesquel(database, map), Workload::Read) => {
-                database.get(*map, &key(number))?.ok_or("a key is missing")?;
-            }
-            (Client::Redis(redis), Workload::Read) if self.plan.pipeline > 1 => {
-                self.keys.clear();
-                let plan = self.plan;
-                self.keys.extend((0..plan.pipeline).map(|_| key(self.random.next(plan.keys))));
-                redis.get_all(&self.keys)?;
-                return Ok(plan.pipeline as u64);
-            }
-            (Client::Redis(redis), Workload::Read) => {
-                redis.get(&key(number))?;
-            }
-            (Client::Yesquel(database, map), Workload::Update) => loop {
-                let mut transaction = database.begin();
-                transaction.get(*map, &key(number))?;
-                transaction.put(*map, &key(number), &self.value)?;
-                match transaction.commit() {
-                    Ok(_) => break,
-                    Err(error) if error.is_retryable() => self.aborts += 1,
-                    Err(error) => return Err(error.into()),
-                }
-            },
-            (Client::Redis(redis), Workload::Update) => {
-                redis.get(&key(number))?;
-                redis.set(&key(number), &self.value)?;
-            }
-            (client, Workload::Load | Workload::Insert | Workload::InsertMono) => {
-                let number = match self.plan.workload {
-                    Workload::Insert => self.random.next(u64::MAX >> 1) | 1 << 63,
-                    _ => LAST.fetch_add(1, Relaxed),
-                };
-                match client {
-                    Client::Yesquel(database, map) => {
-                        while let Err(error) = database.put(*map, &key(number), &self.value) {
-                            if !error.is_retryable() {
-                                return Err(error.into());
-                            }
-                            self.aborts += 1;
-                        }
-                    }
-                    Client::Redis(redis) => redis.set(&key(number), &self.value)?,
-                }
-            }
-        }
-        Ok(1)
-    }
+    /// Keys that one transaction loads.
+    pub(crate) batch: u64,
 }
 
 struct Seen {
@@ -141,17 +45,20 @@ struct Seen {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
-    let shared = Shared::connect(&plan.target)?;
-    if plan.workload == Workload::InsertMono {
+    let shared = (0..plan.clients.clamp(1, plan.threads)).map(|_| Shared::connect(&plan.target));
+    let shared: Vec<Shared> = shared.collect::<Result<_>>()?;
+    if matches!(plan.workload, Workload::InsertMono | Workload::InsertMonoRead) {
         // Above those that there are, and for each process elsewhere.
         LAST.store(plan.keys + (plan.process << 40), Relaxed);
     }
     let (start, measuring, ended) =
         (Barrier::new(plan.threads as usize + 1), AtomicBool::new(false), AtomicBool::new(false));
+    let mut asked = RequestStatus::default();
     let (cpu_us, all, took) = thread::scope(|scope| -> Result<_> {
         let threads: Vec<_> = (0..plan.threads)
             .map(|thread| {
-                let (shared, start, measuring, ended) = (&shared, &start, &measuring, &ended);
+                let shared = &shared[thread as usize % shared.len()];
+                let (start, measuring, ended) = (&start, &measuring, &ended);
                 scope.spawn(move || -> Result<Seen> {
                     let seed = plan.process << 32 | u64::from(thread);
                     let client = shared.client();
@@ -159,6 +66,7 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
                     let worker = Worker {
                         plan,
                         client: client?,
+                        thread: plan.process * u64::from(plan.threads) + u64::from(thread),
                         random: Random::new(seed),
                         value: vec![b'v'; plan.value_bytes],
                         aborts: 0,
@@ -170,6 +78,7 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
             .collect();
         start.wait();
         thread::sleep(plan.warm_up);
+        let asked_before = requests(&shared[0])?;
         let (before, begun) = (cpu_us(), Instant::now());
         measuring.store(true, Relaxed);
         if plan.workload != Workload::Load {
@@ -183,7 +92,9 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
             all.aborts += seen.aborts;
             all.latency_us.add(&seen.latency_us)?;
         }
-        Ok((cpu_us() - before, all, begun.elapsed()))
+        let took = (cpu_us() - before, all, begun.elapsed());
+        asked = difference(&requests(&shared[0])?, &asked_before);
+        Ok(took)
     })?;
     let seconds = took.as_secs_f64();
     let operations = all.operations as f64;
@@ -192,11 +103,32 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
         "seconds": seconds,
         "throughput": operations / seconds,
         "aborts": all.aborts,
+        "server": asked,
         "cpu_us": cpu_us as f64 / operations,
         "p50_us": all.latency_us.value_at_quantile(0.5),
         "p99_us": all.latency_us.value_at_quantile(0.99),
         "max_us": all.latency_us.max(),
     }))
+}
+
+/// What the server was asked so far.
+fn requests(shared: &Shared) -> Result<RequestStatus> {
+    match shared {
+        Shared::Yesquel(database, _) => Ok(database.store().status()?.requests),
+        Shared::Redis(_) => Ok(RequestStatus::default()),
+    }
+}
+
+fn difference(after: &RequestStatus, before: &RequestStatus) -> RequestStatus {
+    RequestStatus {
+        reads: after.reads - before.reads,
+        questions: after.questions - before.questions,
+        commits: after.commits - before.commits,
+        prepares: after.prepares - before.prepares,
+        conflicts: after.conflicts - before.conflicts,
+        moved: after.moved - before.moved,
+        waits: after.waits - before.waits,
+    }
 }
 
 fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &AtomicBool) -> Result<Seen> {

@@ -4,6 +4,9 @@
 
 mod load;
 mod redis;
+mod roots;
+mod survey;
+mod worker;
 
 use clap::{Parser, ValueEnum};
 use std::{process::ExitCode, time::Duration};
@@ -21,6 +24,18 @@ enum Workload {
     Insert,
     /// Inserts the largest key so far.
     InsertMono,
+    /// The same, in a transaction that has looked for the key.
+    InsertMonoRead,
+    /// Scans keys from a random one on and writes a random key, in a
+    /// transaction.
+    ScanUpdate,
+    /// Scans keys from a random one on; each key is an operation.
+    Scan,
+    /// Tells the accesses of each leaf, second by second.
+    Survey,
+    /// Counts how often clients with caches of their own fetch a root; they
+    /// and the server are in this process, and nobody is asked.
+    Roots,
 }
 
 /// One client process of Yesquel's benchmarks.
@@ -30,11 +45,14 @@ struct Arguments {
     /// What to do
     workload: Workload,
     /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS
-    #[arg(long)]
+    #[arg(long, default_value = "")]
     target: String,
     /// Threads
     #[arg(long, default_value_t = 32)]
     threads: u32,
+    /// Connections to Yesquel, each with a cache of its own, that the threads share
+    #[arg(long, default_value_t = 1)]
+    clients: u32,
     /// Seconds that are measured
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -53,25 +71,58 @@ struct Arguments {
     /// Redis: reads that each thread sends in one go
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
+    /// Keys that a load stores in one transaction
+    #[arg(long, default_value_t = 1)]
+    batch: u64,
+    /// Keys of a scan
+    #[arg(long, default_value_t = 10)]
+    scan: u64,
+    /// Threads of all processes, each of which then writes keys of its own; 0: they share all
+    #[arg(long, default_value_t = 0)]
+    apart: u64,
+    /// Operations of each kind, where they are counted and not timed
+    #[arg(long, default_value_t = 5_000_000)]
+    operations: u64,
     /// Which of several processes it is: its random numbers follow from it
     #[arg(long, default_value_t = 0)]
     process: u64,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match load::run(&load::Plan {
+fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
+    let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
+    match arguments.workload {
+        Workload::Survey => return survey::run(&arguments.target, measured),
+        Workload::Roots => {
+            return roots::run(&roots::Plan {
+                operations: arguments.operations,
+                clients: arguments.clients.max(1),
+                threads: arguments.threads.max(1),
+                keys: arguments.keys.max(1),
+                value_bytes: arguments.value_bytes,
+            });
+        }
+        _ => {}
+    }
+    load::run(&load::Plan {
         workload: arguments.workload,
-        target: arguments.target,
+        target: arguments.target.clone(),
         threads: arguments.threads.max(1),
-        measured: Duration::from_secs_f64(arguments.seconds.max(0.1)),
+        clients: arguments.clients,
+        measured,
         warm_up: Duration::from_secs_f64(arguments.warm_up.max(0.0)),
         keys: arguments.keys.max(1),
         value_bytes: arguments.value_bytes,
         rate: arguments.rate,
         pipeline: arguments.pipeline.max(1),
         process: arguments.process,
-    }) {
+        batch: arguments.batch.max(1),
+        scan: arguments.scan.max(1),
+        apart: arguments.apart,
+    })
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
         Ok(result) => {
             println!("{result}");
             ExitCode::SUCCESS

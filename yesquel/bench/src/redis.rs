@@ -68,16 +68,34 @@ impl Redis {
         self.reply().map(drop)
     }
 
+    /// Many keys by one command; how many are there.
+    pub(crate) fn get_many(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
+        let parts: Vec<&[u8]> =
+            [b"MGET".as_slice()].into_iter().chain(keys.iter().map(|key| &key[..])).collect();
+        command(&mut self.request, &parts);
+        self.send()?;
+        let mut line = Vec::with_capacity(32);
+        self.reader.read_until(b'\n', &mut line)?;
+        if line != format!("*{}\r\n", keys.len()).as_bytes() {
+            return Err(io::Error::other(String::from_utf8_lossy(&line).into_owned()));
+        }
+        self.replies(keys.len())
+    }
+
+    fn replies(&mut self, count: usize) -> io::Result<usize> {
+        let mut found = 0;
+        for _ in 0..count {
+            found += usize::from(self.reply()?);
+        }
+        Ok(found)
+    }
+
     /// Many reads in one go.
     pub(crate) fn get_all(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
         for key in keys {
             command(&mut self.request, &[b"GET", key]);
         }
         self.send()?;
-        let mut found = 0;
-        for _ in keys {
-            found += usize::from(self.reply()?);
-        }
-        Ok(found)
+        self.replies(keys.len())
     }
 }

@@ -83,7 +83,8 @@ impl Collector for Metrics {
         counter("yesquel_commits", "Transactions of this server alone", requests.commits)?;
         counter("yesquel_prepares", "Votes for yes", requests.prepares)?;
         counter("yesquel_conflicts", "Refusals because another transaction was first", requests.conflicts)?;
-        counter("yesquel_moved", "Refusals because a key had moved", requests.moved)
+        counter("yesquel_moved", "Refusals because a key had moved", requests.moved)?;
+        counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)
     }
 }
 

@@ -8,7 +8,9 @@ use signal_hook::{
 };
 use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
-use yesquel::{Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, Server, ServerId, Settings};
+use yesquel::{
+    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, Server, ServerId, Settings, Techniques,
+};
 
 /// When what was written is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,9 +78,33 @@ pub(crate) struct Arguments {
     /// Where Prometheus asks for metrics: host:port, at /metrics
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    /// Techniques of the paper's section 4.5 to do without, to see what they are worth
+    #[arg(long, value_name = "TECHNIQUE", value_enum, value_delimiter = ',', hide_short_help = true)]
+    #[arg(help_heading = "Research")]
+    without: Vec<Technique>,
     /// How the server's log, on standard error, is written
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+}
+
+/// What can be taken away for research.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Technique {
+    /// A split then moves the upper half of a node away
+    RightSplits,
+    /// The client whose write meets a full leaf then splits it, in its transaction; nothing is split by load
+    DelegatedSplits,
+    /// Transactions then conflict where they write into the same node
+    CommutativeOperations,
+}
+
+/// All but these.
+fn techniques(without: &[Technique]) -> Techniques {
+    Techniques {
+        right_splits: !without.contains(&Technique::RightSplits),
+        delegated_splits: !without.contains(&Technique::DelegatedSplits),
+        commutative_operations: !without.contains(&Technique::CommutativeOperations),
+    }
 }
 
 /// Bytes, with K, M or G for powers of 1,024.
@@ -116,6 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         memory_bytes_max: arguments.memory.unwrap_or(usize::MAX),
         node_load_max: arguments.node_load_max,
         snapshot_age_ms_max: arguments.snapshot_age_max.saturating_mul(1_000),
+        techniques: techniques(&arguments.without),
         ..Settings::default()
     };
     let options = Options {

@@ -150,11 +150,12 @@ fn text(
     let requests = &status.requests;
     let counts = match before {
         None => format!(
-            "{} reads, {} commits, {} conflicts, {} moved",
+            "{} reads, {} commits, {} conflicts, {} moved, {} waits",
             show::count(requests.reads),
             show::count(requests.commits),
             show::count(requests.conflicts),
-            show::count(requests.moved)
+            show::count(requests.moved),
+            show::count(requests.waits)
         ),
         Some(Look { status: earlier, at: then }) => {
             let seconds = at.duration_since(*then).as_secs_f64().max(0.001);

@@ -42,6 +42,9 @@ impl Engine {
     fn check(&self, now_ms: u64, holder: TxnId, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
         let is_leased = self.leases.count() > 0;
         let spent = self.memory() >= self.settings.memory_bytes_max;
+        let techniques = self.settings.techniques;
+        // Nodes that it is to split, where the server does not.
+        let mut full: Vec<NodeId> = Vec::new();
         // What the transaction itself makes of nodes before it goes on.
         let mut made: FxHashMap<NodeId, Option<NewNode>> = FxHashMap::default();
         // What it moves away from nodes that are not reshaped yet.
@@ -88,7 +91,16 @@ impl Engine {
                 return Err(refuse(Refusal::OutOfMemory));
             }
             if let Some(node) = node {
+                if !techniques.commutative_operations {
+                    // As if each were on all of the node.
+                    node.check(snapshot, &WriteOperation::Drop).map_err(refuse)?;
+                }
                 node.check(snapshot, &write).map_err(refuse)?;
+                // Unless the transaction itself splits it after that.
+                let is_full = !techniques.delegated_splits && own.is_none() && self.store.is_full(node);
+                if is_full && node.grows(&write) {
+                    full.push(id);
+                }
             }
             if write == WriteOperation::DropTree
                 && let Some(by) = self.prepared_in(id.tree)
@@ -113,13 +125,17 @@ impl Engine {
                         return Err(refuse(Refusal::Unfit(id)));
                     }
                     moved.retain(|(from, _)| *from != id);
+                    full.retain(|full| *full != id);
                     made.insert(id, Some(new));
                 }
                 WriteOperation::Drop => drop(made.insert(id, None)),
                 _ => {}
             }
         }
-        Ok(())
+        match full.first() {
+            None => Ok(()),
+            Some(node) => Err(Refusal::Full(*node).into()),
+        }
     }
 
     /// A transaction that has prepared something in a tree.

@@ -10,6 +10,7 @@ use crate::{
     snapshots::Snapshots,
     staging::Staging,
     store::{NodeLimits, Store},
+    techniques::Techniques,
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
@@ -56,6 +57,8 @@ pub struct Settings {
     /// Accesses of a node in a second beyond which it is to be split; zero:
     /// never.
     pub node_load_max: u64,
+    /// What is taken away for research.
+    pub techniques: Techniques,
 }
 
 impl Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             node_cells_max: 128,
             node_bytes_max: 64 << 10,
             node_load_max: 10_000,
+            techniques: Techniques::default(),
         }
     }
 }
@@ -216,6 +220,7 @@ pub(crate) struct Counts {
     pub(crate) prepares: u64,
     pub(crate) conflicts: u64,
     pub(crate) moved: u64,
+    pub(crate) waits: u64,
 }
 
 impl Engine {
@@ -292,6 +297,7 @@ impl Engine {
                 self.refuse_for_disk(asker, effects);
             }
             Err(Stop::Wait(txn)) => {
+                self.counts.waits += 1;
                 effects.bytes.truncate(start);
                 let waiting = Waiting { asker, request: bytes.into(), since_ms: now.uptime_ms };
                 self.waiting.entry(txn).or_default().push(waiting);

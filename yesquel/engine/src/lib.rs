@@ -19,6 +19,7 @@ mod snapshots;
 mod staging;
 mod store;
 mod survey;
+mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -26,3 +27,4 @@ mod transaction;
 pub use checkpoint::Checkpoint;
 pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo, Settings};
 pub use record::Record;
+pub use techniques::Techniques;

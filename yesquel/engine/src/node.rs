@@ -252,6 +252,16 @@ impl Node {
         !is_value && (cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1))
     }
 
+    /// Whether an operation adds a cell.
+    pub(crate) fn grows(&self, write: &WriteOperation<'_>) -> bool {
+        match write {
+            WriteOperation::Put { key, .. } | WriteOperation::Link { key, .. } => {
+                !self.find(key).is_ok_and(|position| self.cells[position].newest().is_some())
+            }
+            _ => false,
+        }
+    }
+
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = prefix_of(key);
         self.cells.binary_search_by(|cell| cell.compare(prefix, key))

@@ -339,6 +339,11 @@ impl Store {
         }
     }
 
+    /// Whether a node is too large.
+    pub(crate) fn is_full(&self, node: &Node) -> bool {
+        node.is_full(self.limits)
+    }
+
     /// Whether there are nodes that have grown too large.
     pub(crate) fn has_full(&self) -> bool {
         !self.full.is_empty()

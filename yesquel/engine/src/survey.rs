@@ -110,6 +110,7 @@ impl Engine {
                 prepares: self.counts.prepares,
                 conflicts: self.counts.conflicts,
                 moved: self.counts.moved,
+                waits: self.counts.waits,
             },
             trees: trees.into_values().collect(),
             nodes_by_cells: by_cells.finish(),

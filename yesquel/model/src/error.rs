@@ -87,6 +87,10 @@ pub enum Refusal {
     /// The key that was to be there is not.
     #[error("there is no such key in node {0}")]
     Missing(NodeId),
+    /// The node is too large, and whoever would write into it is to split it: a
+    /// server that does not split its nodes itself says so (research).
+    #[error("node {0} is full, and its server leaves splits to its clients")]
+    Full(NodeId),
     /// A question that makes no sense of a node, such as for a value in an
     /// inner one.
     #[error("the request does not fit node {0}")]

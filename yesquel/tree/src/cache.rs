@@ -29,7 +29,7 @@ impl Goal<'_> {
 }
 
 /// An inner node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Inner {
     pub(crate) fence: KeyRange,
     /// Each child with the least key that is its.
@@ -117,7 +117,8 @@ impl Cache {
         }
         // What is above the range stays with whose it was.
         let rest = high.clone().filter(|high| next != Some(high)).map(|high| (high, from));
-        let mut children = inner.children.clone();
+        // Seldom shared: in place, for there may be many children.
+        let children = &mut Arc::make_mut(inner).children;
         if children[position].0 == *low {
             children[position].1 = *to;
         } else {
@@ -127,7 +128,6 @@ impl Cache {
             let place = children.partition_point(|(own, _)| *own < rest.0);
             children.insert(place, rest);
         }
-        *inner = Arc::new(Inner { fence: inner.fence.clone(), children, at: inner.at });
     }
 
     /// Keeps a node, unless it is known as of later.

@@ -8,7 +8,7 @@
 use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use std::sync::Mutex;
 use yesquel_client::{CommitError, Writes};
-use yesquel_model::{Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
+use yesquel_model::{Conflict, Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp};
 use yesquel_transport::Transport;
 use yesquel_wire::{
     Answer, CellValue, Cells, Direction, NewNode, NodeKind, Operation, Question, Scan, WriteOperation,
@@ -20,6 +20,8 @@ use yesquel_wire::{
 pub struct Splitter {
     server: ServerId,
     issuer: Mutex<Option<Issuer>>,
+    /// Whether the upper half of a node goes, for research.
+    is_left: bool,
 }
 
 /// Bytes of the name of a child. Values of leaves, which are longer mostly, are
@@ -56,13 +58,13 @@ const ATTEMPTS_MAX: usize = 8;
 impl Splitter {
     /// For the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
-        Splitter { server, issuer: Mutex::new(None) }
+        Splitter { server, issuer: Mutex::new(None), is_left: false }
     }
 
-    /// A name for a new node of a tree.
-    async fn issue<T: Transport>(&self, trees: &Trees<T>, tree: TreeId) -> Result<NodeId, TreeError> {
-        let local = trees.issue(&self.issuer, self.server, 1).await?;
-        Ok(NodeId { tree, server: self.server, local })
+    /// One that moves the upper half of a node away: research only, for the
+    /// paper has measured that it is worse (section 6.1.4).
+    pub fn left(server: ServerId) -> Splitter {
+        Splitter { is_left: true, ..Splitter::new(server) }
     }
 
     /// Splits a node in two of the same size, if it is there and has two cells.
@@ -103,84 +105,11 @@ impl Splitter {
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let looked = look(trees, &mut snapshot, node, KeyRange::all(), |cells| {
-            let count = cells.iter().count();
-            let middle = cells.iter().nth(count / 2).filter(|_| count > 1);
-            (cells.kind, cells.fence.clone(), middle.map(|(key, _)| key.into()))
-        });
-        let Some((kind, fence, middle)) = looked.await? else { return Ok(false) };
-        let middle: Key = match (at, middle) {
-            // An inner node has a child for each of its keys only.
-            (Some(at), _) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(false),
-            (Some(at), _) => at.into(),
-            (None, Some(middle)) => middle,
-            (None, None) => return Ok(false),
-        };
-        // Nothing is below it.
-        if middle == fence.low {
-            return Ok(false);
-        }
-        let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
-        let high = KeyRange { low: middle, high: fence.high.clone() };
-        let mut writes = Writes::new();
-        let mut push = |node: NodeId, write: WriteOperation<'_>| writes.push(&Operation { node, write });
-        let new = |kind: NodeKind, fence: &KeyRange| NewNode { kind, fence: fence.clone() };
-        let left = self.issue(trees, node.tree).await?;
-        push(left, WriteOperation::Create(new(kind, &low)));
-        push(node, WriteOperation::Move { range: low.clone(), to: left });
-        if node.local == LocalId::ROOT {
-            // The root stays where it is, one floor higher.
-            let right = self.issue(trees, node.tree).await?;
-            push(right, WriteOperation::Create(new(kind, &high)));
-            push(node, WriteOperation::Move { range: high.clone(), to: right });
-            push(node, WriteOperation::Reshape(new(NodeKind::Inner, &fence)));
-            push(node, WriteOperation::Link { key: &low.low, child: left });
-            push(node, WriteOperation::Link { key: &high.low, child: right });
-        } else {
-            let parent = self.parent(trees, &mut snapshot, node, &fence.low).await?;
-            push(node, WriteOperation::Reshape(new(kind, &high)));
-            push(parent, WriteOperation::Link { key: &low.low, child: left });
-            push(parent, WriteOperation::Link { key: &high.low, child: node });
-        }
-        trees.client.commit(snapshot, &writes).await?;
+        let names = (self.server, &self.issuer);
+        let way = Way { at, names, is_left: self.is_left };
+        let Some(split) = trees.plan_split(&mut snapshot, node, way).await? else { return Ok(false) };
+        trees.client.commit(snapshot, &split.writes()).await?;
         Ok(true)
-    }
-
-    /// The node that leads to one whose least key is `low`.
-    async fn parent<T: Transport>(
-        &self,
-        trees: &Trees<T>,
-        snapshot: &mut Option<Timestamp>,
-        node: NodeId,
-        low: &[u8],
-    ) -> Result<NodeId, TreeError> {
-        let root = Tree::at(NodeId::root(node.tree, node.server)).root;
-        let damaged = |what| TreeError::Damaged(node.tree, what);
-        // Where the cache thinks it is, of which the one cell is enough.
-        let guess = trees.guess(root, Goal::At(low));
-        if let Some(parent) = guess.path.last() {
-            let cell = KeyRange::only(low);
-            let looked = look(trees, snapshot, *parent, cell, |cells| {
-                let is_child = |value: CellValue<'_>| match value {
-                    CellValue::Bytes(bytes) => *bytes == node.to_bits().to_le_bytes(),
-                    CellValue::Length(_) | CellValue::Large(_) => false,
-                };
-                cells.kind == NodeKind::Inner && cells.iter().next().is_some_and(|(_, child)| is_child(child))
-            });
-            if looked.await? == Some(true) {
-                return Ok(*parent);
-            }
-        }
-        // And from the root if that is wrong.
-        let mut at = root;
-        while let Fetched::Inner(inner) = trees.fetch(snapshot, at, None).await? {
-            match inner.child(Goal::At(low)) {
-                Some((child, _)) if child == node => return Ok(at),
-                Some((child, _)) if child != at => at = child,
-                _ => break,
-            }
-        }
-        Err(damaged("a node has no parent"))
     }
 
     /// Takes a leaf away in which nothing is left: a neighbour below the same
@@ -195,7 +124,7 @@ impl Splitter {
         if !page.cells.is_empty() || node.local == LocalId::ROOT {
             return Ok(false);
         }
-        let parent = self.parent(trees, &mut snapshot, node, &page.fence.low).await?;
+        let parent = trees.parent(&mut snapshot, node, &page.fence.low).await?;
         let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent, None).await? else { return Ok(false) };
         let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
             return Ok(false);
@@ -223,5 +152,176 @@ impl Splitter {
         }
         trees.client.commit(snapshot, &writes).await?;
         Ok(true)
+    }
+}
+
+/// How a node is to be split.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    /// Where; `None`: in the middle of its cells.
+    at: Option<&'a [u8]>,
+    /// Where the new nodes will be, and who names them.
+    names: (ServerId, &'a Mutex<Option<Issuer>>),
+    /// Whether the upper half goes.
+    is_left: bool,
+}
+
+/// A node that is about to be two.
+#[derive(Debug)]
+pub(crate) struct Split {
+    node: NodeId,
+    kind: NodeKind,
+    fence: KeyRange,
+    /// The halves, and whose they will be: the node itself keeps one, or, if
+    /// it is a root, none.
+    halves: [(KeyRange, NodeId); 2],
+    parent: NodeId,
+}
+
+impl Split {
+    /// What makes it so.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        let Split { node, kind, fence, halves, parent } = self;
+        let moved = halves.iter().filter(move |(_, id)| id != node).flat_map(move |(half, id)| {
+            let new = NewNode { kind: *kind, fence: half.clone() };
+            let range = half.clone();
+            [(*id, WriteOperation::Create(new)), (*node, WriteOperation::Move { range, to: *id })]
+        });
+        let kept = halves.iter().find(|(_, id)| id == node);
+        let shape = match kept {
+            Some((half, _)) => NewNode { kind: *kind, fence: half.clone() },
+            // The root stays where it is, one floor higher.
+            None => NewNode { kind: NodeKind::Inner, fence: fence.clone() },
+        };
+        let links = halves.iter().map(move |(half, id)| {
+            let link = WriteOperation::Link { key: &half.low, child: *id };
+            (*parent, link)
+        });
+        let all = moved.chain([(*node, WriteOperation::Reshape(shape))]).chain(links);
+        all.map(|(node, write)| Operation { node, write })
+    }
+
+    fn writes(&self) -> Writes {
+        let mut writes = Writes::new();
+        self.operations().for_each(|operation| writes.push(&operation));
+        writes
+    }
+}
+
+impl<T: Transport> Trees<T> {
+    /// How a node is split, if it is there, has two cells, and the key where to
+    /// is within its fence.
+    async fn plan_split(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        way: Way<'_>,
+    ) -> Result<Option<Split>, TreeError> {
+        let looked = look(self, snapshot, node, KeyRange::all(), |cells| {
+            let count = cells.iter().count();
+            let middle = cells.iter().nth(count / 2).filter(|_| count > 1);
+            (cells.kind, cells.fence.clone(), middle.map(|(key, _)| key.into()))
+        });
+        let Some((kind, fence, middle)) = looked.await? else { return Ok(None) };
+        let middle: Key = match (way.at, middle) {
+            // An inner node has a child for each of its keys only.
+            (Some(at), _) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(None),
+            (Some(at), _) => at.into(),
+            (None, Some(middle)) => middle,
+            (None, None) => return Ok(None),
+        };
+        // Nothing is below it.
+        if middle == fence.low {
+            return Ok(None);
+        }
+        let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
+        let high = KeyRange { low: middle, high: fence.high.clone() };
+        let is_root = node.local == LocalId::ROOT;
+        let (server, issuer) = way.names;
+        let first = self.issue(issuer, server, if is_root { 2 } else { 1 }).await?;
+        let new = |number: u64| NodeId { tree: node.tree, server, local: LocalId(first.0 + number) };
+        let (of_low, of_high, parent) = if is_root {
+            (new(0), new(1), node)
+        } else {
+            let parent = self.parent(snapshot, node, &fence.low).await?;
+            if way.is_left { (node, new(0), parent) } else { (new(0), node, parent) }
+        };
+        Ok(Some(Split { node, kind, fence, halves: [(low, of_low), (high, of_high)], parent }))
+    }
+
+    /// The node that leads to one whose least key is `low`.
+    async fn parent(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        low: &[u8],
+    ) -> Result<NodeId, TreeError> {
+        let root = Tree::at(NodeId::root(node.tree, node.server)).root;
+        let damaged = |what| TreeError::Damaged(node.tree, what);
+        // Where the cache thinks it is, of which the one cell is enough.
+        let guess = self.guess(root, Goal::At(low));
+        if let Some(parent) = guess.path.last() {
+            let looked = look(self, snapshot, *parent, KeyRange::only(low), |cells| {
+                let is_child = |value: CellValue<'_>| match value {
+                    CellValue::Bytes(bytes) => *bytes == node.to_bits().to_le_bytes(),
+                    CellValue::Length(_) | CellValue::Large(_) => false,
+                };
+                cells.kind == NodeKind::Inner && cells.iter().next().is_some_and(|(_, child)| is_child(child))
+            });
+            if looked.await? == Some(true) {
+                return Ok(*parent);
+            }
+        }
+        // And from the root if that is wrong.
+        let mut at = root;
+        while let Fetched::Inner(inner) = self.fetch(snapshot, at, None).await? {
+            match inner.child(Goal::At(low)) {
+                Some((child, _)) if child == node => return Ok(at),
+                Some((child, _)) if child != at => at = child,
+                _ => break,
+            }
+        }
+        Err(damaged("a node has no parent"))
+    }
+
+    /// A client's own split of a node of which the server has said that it is
+    /// full and that it will not split it: a leaf's is for the client's own
+    /// transaction, beside what that writes.
+    ///
+    /// An error of the kind that has a transaction begin again if the node is
+    /// not as the snapshot saw it. So it is after an inner node was full, which
+    /// is split at once and alone.
+    pub(crate) async fn own_split(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        full: NodeId,
+    ) -> Result<Split, TreeError> {
+        let way = Way { at: None, names: (full.server, &self.issuer), is_left: false };
+        let again = CommitError::Refused {
+            server: full.server,
+            operation: None,
+            refusal: Conflict::Node { node: full }.into(),
+        };
+        match self.plan_split(snapshot, full, way).await? {
+            Some(split) if split.kind == NodeKind::Leaf => return Ok(split),
+            Some(_) => {}
+            None => return Err(again.into()),
+        }
+        let mut node = full;
+        for _ in 0..ATTEMPTS_MAX {
+            let mut present = None;
+            let Some(split) = self.plan_split(&mut present, node, way).await? else { break };
+            match self.client.commit(present, &split.writes()).await {
+                Err(CommitError::Refused { refusal: Refusal::Full(parent), .. }) => node = parent,
+                // Or somebody else has split it, or a node above it.
+                Ok(_) => break,
+                Err(CommitError::Refused {
+                    refusal: Refusal::Conflict(_) | Refusal::Moved(_) | Refusal::Unfit(_),
+                    ..
+                }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(again.into())
     }
 }

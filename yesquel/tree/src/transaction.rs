@@ -6,13 +6,14 @@ use crate::{
     cache::{Goal, Guess},
     large::Larges,
     search::{FORWARD_STEPS_MAX, Page},
+    split::Split,
 };
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
 };
 use yesquel_client::{CommitError, Held, Lease, Reading, Staging, Writes};
-use yesquel_model::{Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
+use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{
     Answer, Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation,
@@ -351,13 +352,15 @@ impl<'a, T: Transport> Transaction<'a, T> {
         let client = &self.trees.client;
         // Leaves that were found because the cache was wrong.
         let mut found: Vec<(NodeId, KeyRange, NodeId)> = Vec::new();
+        // Of leaves that the server has left to whoever fills them.
+        let (mut snapshot, mut splits) = (self.snapshot, Vec::new());
         for _ in 0..MOVES_MAX {
             if staging.is_spent() {
                 let spent = std::mem::replace(staging, self.stage(larges).await?);
                 client.unstage(spent).await;
             }
-            let (writes, goals) = self.addressed(&found, larges);
-            let outcome = client.commit_staged(self.snapshot, &writes, staging).await;
+            let (writes, goals) = self.addressed(&splits, &found, larges);
+            let outcome = client.commit_staged(snapshot, &writes, staging).await;
             let (server, operation, refusal) = match outcome {
                 Ok(at) => return Ok(at),
                 Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
@@ -366,6 +369,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
             // Operations are counted from the first that was staged on.
             let operation = operation.map(|number| number.checked_sub(staged_operations(larges, server)));
             match (refusal, operation.flatten()) {
+                (Refusal::Moved(node) | Refusal::Unfit(node), _) if !splits.is_empty() => {
+                    // Another one has split it, or a node above it.
+                    let refusal = Conflict::Node { node }.into();
+                    return Err(CommitError::Refused { server, operation: None, refusal }.into());
+                }
                 (Refusal::Moved(_), Some(number)) => {
                     // Nothing was done: the right leaf is found, and all is
                     // sent again, by the same snapshot.
@@ -382,6 +390,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     found.retain(|(root, fence, _)| *root != goal.root || !fence.meets(&page.fence));
                     found.push((goal.root, page.fence, page.node));
                 }
+                (Refusal::Full(leaf), _) => {
+                    splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
+                }
                 (Refusal::Exists(_), _) => return Err(TreeError::Exists),
                 (refusal, operation) => {
                     return Err(CommitError::Refused { server, operation, refusal }.into());
@@ -394,7 +405,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// All operations with the nodes that the cache thinks right, in the order
     /// in which they are done; and what each is for.
-    fn addressed(&self, found: &[(NodeId, KeyRange, NodeId)], larges: &Larges) -> (Writes, Vec<Addressed>) {
+    fn addressed(
+        &self,
+        splits: &[Split],
+        found: &[(NodeId, KeyRange, NodeId)],
+        larges: &Larges,
+    ) -> (Writes, Vec<Addressed>) {
         let (mut writes, mut goals) = (Writes::new(), Vec::new());
         self.lease.iter().for_each(|lease| writes.under(lease));
         let guess = |of: NodeId, key: &[u8]| {
@@ -455,6 +471,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
             writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
             goals.push(Addressed { root: *root, key: Key::default(), path: Vec::new(), leaf: *root });
         }
+        // Last: what is written is checked, and moves, with the rest of the leaf.
+        splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
         (writes, goals)
     }
 }

@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use yesquel_client::Client;
-use yesquel_engine::{Engine, Now, Settings};
+use yesquel_engine::{Engine, Now, Settings, Techniques};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
@@ -181,6 +181,7 @@ struct Run<'a> {
     splits: u64,
     load_splits: u64,
     removals: u64,
+    techniques: Techniques,
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -280,13 +281,18 @@ impl Run<'_> {
             Step::Commit { txn } => self.commit(*txn),
             Step::Split => {
                 for node in self.server.with_engine(Engine::take_full) {
-                    self.splits += u64::from(block_on(self.splitter.split(self.splitting, node)).unwrap());
+                    // Else whoever fills them.
+                    if self.techniques.delegated_splits {
+                        self.splits +=
+                            u64::from(block_on(self.splitter.split(self.splitting, node)).unwrap());
+                    }
                 }
                 for node in self.server.with_engine(Engine::take_empty) {
                     self.remove(node);
                 }
                 self.server.with_engine(|engine| engine.audit()).unwrap();
             }
+            Step::SplitAt { .. } if !self.techniques.delegated_splits => {}
             Step::SplitAt { key: number } => {
                 let key = key(*number);
                 let split = self.splitter.split_at(self.splitting, self.leaf(&key), Some(&key));
@@ -405,7 +411,12 @@ impl Run<'_> {
                 }
             }
             Err(TreeError::Exists) => assert!(exists, "{effects:?}: no key is there"),
-            Err(error) if error.is_conflict() => assert!(conflict, "{effects:?}: {error}"),
+            Err(error) if error.is_conflict() => {
+                let Techniques { delegated_splits, commutative_operations, .. } = self.techniques;
+                // Splits and neighbours may stand in the way where they are not kept out of it.
+                let may = !delegated_splits || !commutative_operations;
+                assert!(conflict || may, "{effects:?}: {error}");
+            }
             Err(error) => panic!("{effects:?}: {error}"),
         }
     }
@@ -417,16 +428,33 @@ static LOAD_SPLITS: AtomicU64 = AtomicU64::new(0);
 static REMOVALS: AtomicU64 = AtomicU64::new(0);
 
 fn run(steps: &[Step]) {
-    let settings = Settings { grace_ms: 1_000, node_cells_max: 4, node_load_max: 8, ..Settings::default() };
+    run_with(steps, Techniques::default());
+}
+
+fn run_with(steps: &[Step], techniques: Techniques) {
+    let settings =
+        Settings { grace_ms: 1_000, node_cells_max: 4, node_load_max: 8, techniques, ..Settings::default() };
     let server = Embedded::in_memory(settings, Steps(0));
     let trees: Vec<Trees<Embedded>> =
         (0..=CLIENTS as u64).map(|id| Trees::new(Client::new(server.clone(), id))).collect();
     let (splitting, clients) = trees.split_first().unwrap();
     let tree = block_on(splitting.create(SERVER)).unwrap();
-    let (splitter, open, committed) = (Splitter::new(SERVER), Vec::new(), Vec::new());
+    let splitter = if techniques.right_splits { Splitter::new(SERVER) } else { Splitter::left(SERVER) };
+    let (open, committed) = (Vec::new(), Vec::new());
     let (splits, load_splits, removals) = (0, 0, 0);
-    let mut run =
-        Run { clients, splitting, splitter, server, tree, open, committed, splits, load_splits, removals };
+    let mut run = Run {
+        clients,
+        splitting,
+        splitter,
+        server,
+        tree,
+        open,
+        committed,
+        splits,
+        load_splits,
+        removals,
+        techniques,
+    };
     for step in steps {
         run.step(step);
     }
@@ -451,4 +479,17 @@ fn every_seed_does_as_the_reference() {
     println!("{counts:?} splits, splits by load, removals");
     // Of few seeds nothing can be asked.
     assert!(std::env::var("SEEDS").is_ok() || counts.iter().all(|count| *count > 100), "{counts:?}");
+}
+
+#[test]
+fn what_is_taken_away_for_research_costs_aborts_and_nothing_else() {
+    let all = Techniques::default();
+    for techniques in [
+        Techniques { right_splits: false, ..all },
+        Techniques { delegated_splits: false, ..all },
+        Techniques { commutative_operations: false, ..all },
+        Techniques { right_splits: false, delegated_splits: false, commutative_operations: false },
+    ] {
+        check_steps(300, steps, |steps: &[Step]| run_with(steps, techniques));
+    }
 }

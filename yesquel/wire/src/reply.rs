@@ -364,6 +364,7 @@ const REFUSED_MISSING: u8 = 13;
 const REFUSED_DISK: u8 = 14;
 const REFUSED_LEASED: u8 = 15;
 const REFUSED_LEASES: u8 = 16;
+const REFUSED_FULL: u8 = 32;
 
 fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
     let of_node = |writer: &mut Writer<'_>, tag: u8, node: NodeId| {
@@ -402,6 +403,7 @@ fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
         Refusal::Unfit(node) => of_node(writer, REFUSED_UNFIT, node),
         Refusal::Exists(node) => of_node(writer, REFUSED_EXISTS, node),
         Refusal::Missing(node) => of_node(writer, REFUSED_MISSING, node),
+        Refusal::Full(node) => of_node(writer, REFUSED_FULL, node),
     }
 }
 
@@ -430,6 +432,7 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_UNFIT => Refusal::Unfit(reader.node()?),
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
         REFUSED_MISSING => Refusal::Missing(reader.node()?),
+        REFUSED_FULL => Refusal::Full(reader.node()?),
         _ => return Err(before.malformed("a refusal that is not known")),
     })
 }
@@ -462,6 +465,7 @@ mod tests {
             Refusal::Unfit(node),
             Refusal::Exists(node),
             Refusal::Missing(node),
+            Refusal::Full(node),
         ];
         let refused = refusals.into_iter().zip([None, Some(0), Some(300)].into_iter().cycle());
         let others = [

@@ -118,6 +118,8 @@ pub struct RequestStatus {
     pub conflicts: u64,
     /// Refusals because a key had moved.
     pub moved: u64,
+    /// Times that a request waited for the end of a transaction that had voted.
+    pub waits: u64,
 }
 
 /// A tree.

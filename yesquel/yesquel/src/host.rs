@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 use yesquel_client::Client;
-use yesquel_engine::Settings;
+use yesquel_engine::{Settings, Techniques};
 use yesquel_model::{NodeId, ServerId, TreeId};
 use yesquel_server::{DataFolder, Deliver, FolderError, Options, WallTime};
 use yesquel_transport::{Embedded, block_on};
@@ -63,11 +63,11 @@ impl Host {
     }
 
     fn around(embedded: Embedded, settings: Settings) -> Result<Host, Error> {
-        let server = settings.server;
+        let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
         let thread = thread::Builder::new().name("yesquel-helper".to_owned());
-        let helper = thread.spawn(move || help(&served, server, &ends));
+        let helper = thread.spawn(move || help(&served, server, techniques, &ends));
         let helper = helper
             .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
@@ -100,15 +100,15 @@ impl Drop for Host {
 }
 
 /// Splits what is too large, and ticks, until the end.
-fn help(embedded: &Embedded, server: ServerId, ending: &AtomicBool) {
+fn help(embedded: &Embedded, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
     let trees = Trees::new(Client::new(embedded.clone(), client_number()));
-    let splitter = Splitter::new(server);
+    let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
     while !ending.load(Relaxed) {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
         let sizes = work.full.into_iter().map(|node| (node, None));
         let loads = work.hot.into_iter().map(|(node, key)| (node, Some(key)));
-        for (node, key) in sizes.chain(loads) {
+        for (node, key) in sizes.chain(loads).filter(|_| techniques.delegated_splits) {
             let split = block_on(splitter.split_at(&trees, node, key.as_deref()));
             if told(node, split, ending) {
                 return;

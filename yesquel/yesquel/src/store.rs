@@ -14,7 +14,7 @@ use yesquel_engine::Settings;
 use yesquel_model::{ServerId, TreeId};
 use yesquel_server::{DataFolder, Deliver, Options};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
-use yesquel_tree::Trees;
+use yesquel_tree::{Counts as SearchCounts, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
 
 /// There are no sockets.
@@ -76,6 +76,12 @@ impl Store {
     /// The server, where it is in this process.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.inner.host.as_ref()
+    }
+
+    /// What searches of trees have cost: how often what was known of them was
+    /// not so any more.
+    pub fn searches(&self) -> SearchCounts {
+        self.inner.trees.counters().counts()
     }
 
     /// What the server tells of itself.

@@ -1,0 +1,87 @@
+//! Section 6.1.4: increasing keys into one leaf, and what becomes of that
+//! without each of the techniques that keep inserts out of each other's way.
+
+use super::{KEYS, Programs, Seen, Side, median, options};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::measure::Table;
+
+/// Clients, each with one thread, a connection and a cache, as in the paper.
+const CLIENTS: u64 = 32;
+
+/// What is taken away, and the share of the throughput that the paper has left
+/// then.
+const WITHOUT: [(&str, &str, f64); 4] = [
+    ("(nothing)", "", 1.0),
+    ("right splits", "right-splits", 0.193),
+    ("delegated splits", "delegated-splits", 0.45),
+    ("commutative operations", "commutative-operations", 0.2),
+];
+
+/// The loads, and what they stand for.
+const LOADS: [(&str, &str); 2] = [
+    ("insert-mono-read", "each transaction looks for its key and inserts it"),
+    ("insert-mono", "each transaction inserts its key at once"),
+];
+
+/// Throughput and aborts of increasing-key inserts with and without each.
+pub(in crate::bench) fn inserts(bench: &Bench) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let mut sides = Vec::new();
+    for (name, option, _) in WITHOUT {
+        let more = ["--without", option];
+        let more = if option.is_empty() { &[] } else { &more[..] };
+        let side = Side::yesquel_with(bench, &programs, false, more)?;
+        side.fill(bench, &programs.load, KEYS)?;
+        sides.push((name, side));
+    }
+    let seconds = if bench.quick { 0.3 } else { 2.0 };
+    let more = options(&[
+        ("threads", CLIENTS.to_string()),
+        ("clients", CLIENTS.to_string()),
+        ("seconds", seconds.to_string()),
+        ("warm-up", "0.5".to_owned()),
+        ("keys", KEYS.to_string()),
+    ]);
+    for (load, what) in LOADS {
+        let mut seen: [Vec<Seen>; WITHOUT.len()] = Default::default();
+        // In turn, for the machine drifts.
+        for round in 1..=bench.pairs {
+            for ((name, side), seen) in sides.iter().zip(&mut seen) {
+                eprintln!("{load} without {name}, {round} of {}", bench.pairs);
+                seen.push(side.load_by(bench, &programs.load, load, &more, 1)?);
+            }
+        }
+        print(what, &seen);
+    }
+    println!("wanted: with all of them no aborts; the paper's share is of its own clients, which read first");
+    Ok(())
+}
+
+fn print(what: &str, seen: &[Vec<Seen>]) {
+    let mut table = Table::new([
+        "without",
+        "inserts/s",
+        "of all",
+        "paper's",
+        "aborts an insert",
+        "aborts",
+        "moved an insert",
+        "p99 us",
+    ]);
+    let rate = |seen: &[Seen]| median(seen, |seen| seen.throughput);
+    for ((name, _, paper), of) in WITHOUT.iter().zip(seen) {
+        table.row([
+            (*name).to_owned(),
+            format!("{:.0}", rate(of)),
+            format!("{:.2}", rate(of) / rate(&seen[0])),
+            format!("{paper:.2}"),
+            format!("{:.4}", median(of, |seen| seen.aborts / seen.operations)),
+            format!("{:.0}", of.iter().map(|seen| seen.aborts).sum::<f64>()),
+            format!("{:.3}", median(of, |seen| seen.moved / seen.operations)),
+            format!("{:.0}", median(of, |seen| seen.p99_us)),
+        ]);
+    }
+    println!("increasing keys by {CLIENTS} clients; {what}");
+    print!("{table}");
+}

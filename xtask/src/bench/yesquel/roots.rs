@@ -1,0 +1,58 @@
+//! Figure 10: how often the root of a tree is fetched by clients with caches
+//! of their own.
+
+use super::{KEYS, Programs, options};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::measure::{self, Table};
+use std::process::Command;
+
+const CLIENTS: u64 = 50;
+const OPERATIONS: u64 = 5_000_000;
+
+/// Counts, so once is enough. Every fetch counts, also by a client that knows
+/// nothing yet: the paper does not say that it leaves those out.
+pub(in crate::bench) fn roots(bench: &Bench) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let operations = if bench.quick { OPERATIONS / 25 } else { OPERATIONS };
+    eprintln!("{operations} reads, updates and inserts");
+    let mut command = Command::new(&programs.load);
+    command.arg("roots").args(options(&[
+        ("clients", CLIENTS.to_string()),
+        ("threads", "8".to_owned()),
+        ("keys", KEYS.to_string()),
+        ("operations", operations.to_string()),
+    ]));
+    let json = measure::run(bench.children, &mut command)?.stdout;
+    let value: serde_json::Value =
+        serde_json::from_str(&json).map_err(|error| format!("{error} in {json}"))?;
+    let mut table = Table::new([
+        "50 clients",
+        "operations",
+        "root fetches",
+        "of all, %",
+        "wanted",
+        "paper's",
+        "but for the first of each client",
+        "other inner nodes",
+        "hints followed",
+    ]);
+    for (kind, wanted, paper) in [("read", "0", "0"), ("update", "0", "0"), ("insert", "under 0.2", "0.16")] {
+        let number =
+            |name: &str| value[kind][name].as_u64().ok_or_else(|| format!("no {name} of {kind} in {json}"));
+        let (done, fetched) = (number("operations")?, number("root_fetches")?);
+        table.row([
+            kind.to_owned(),
+            done.to_string(),
+            fetched.to_string(),
+            format!("{:.4}", 100.0 * fetched as f64 / done as f64),
+            wanted.to_owned(),
+            paper.to_owned(),
+            fetched.saturating_sub(number("root_fetches_of_first_operations")?).to_string(),
+            number("inner_fetches")?.to_string(),
+            number("forward_steps")?.to_string(),
+        ]);
+    }
+    print!("{table}");
+    Ok(())
+}

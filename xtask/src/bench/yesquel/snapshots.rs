@@ -1,0 +1,112 @@
+//! Section 6.1.6: what a long scan costs those who update meanwhile.
+
+use super::{PROCESSES, Programs, Seen, Side, THREADS, options};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::measure::{Spread, Table};
+use std::path::Path;
+use std::thread;
+
+const KEYS: u64 = 1_000_000;
+
+/// Updates with a scan beside them.
+struct Pair {
+    without: Seen,
+    with: Seen,
+    scan: Seen,
+    /// The scan's share of the processor time that all used.
+    share: f64,
+}
+
+impl Pair {
+    /// `alone` is what a key costs the server that does nothing else.
+    fn new(without: Seen, with: Seen, scan: Seen, alone: &Seen) -> Pair {
+        let scanning = scan.throughput * (scan.client_cpu_us + alone.server_cpu_us);
+        // The server's part is of all that it did.
+        let updating = with.throughput * (with.client_cpu_us + with.server_cpu_us);
+        let all = updating + scan.throughput * scan.client_cpu_us;
+        Pair { without, with, scan, share: scanning / all }
+    }
+
+    fn lost(&self) -> f64 {
+        1.0 - self.with.throughput / self.without.throughput
+    }
+}
+
+fn spread(pairs: &[Pair], of: impl Fn(&Pair) -> f64) -> Spread {
+    let nothing = Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
+    Spread::of(&pairs.iter().map(of).collect::<Vec<_>>()).unwrap_or(nothing)
+}
+
+fn scan(bench: &Bench, program: &Path, side: &Side, more: &[String], keys: u64) -> Result<Seen> {
+    let mut more = more.to_vec();
+    more.extend(options(&[("threads", "1".to_owned()), ("scan", (keys / 10).to_string())]));
+    side.load_by(bench, program, "scan", &more, 1)
+}
+
+/// Updates without and with a thread that scans a tenth of the keys, again and
+/// again, each time at a snapshot of its own. No two updates are of the same
+/// key, so that whatever is lost is lost to the scan.
+pub(in crate::bench) fn snapshots(bench: &Bench) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let program = programs.load.as_path();
+    let side = Side::yesquel(bench, &programs, false)?;
+    let keys = if bench.quick { KEYS / 10 } else { KEYS };
+    eprintln!("storing {keys} keys");
+    side.fill(bench, program, keys)?;
+    let seconds = if bench.quick { "0.5" } else { "3" };
+    let common = options(&[("keys", keys.to_string()), ("seconds", seconds.to_owned())]);
+    let mut updates = common.clone();
+    updates
+        .extend(options(&[("threads", THREADS.to_string()), ("apart", (PROCESSES * THREADS).to_string())]));
+    eprintln!("a scan alone");
+    let alone = scan(bench, program, &side, &common, keys)?;
+    let mut pairs = Vec::new();
+    for pair in 0..=bench.pairs {
+        eprintln!("pair {pair} of {}", bench.pairs);
+        let without = side.load(bench, program, "update", &updates)?;
+        let (with, scanned) = thread::scope(|scope| {
+            let scan = scope.spawn(|| scan(bench, program, &side, &common, keys));
+            let with = side.load(bench, program, "update", &updates);
+            let scanned = scan.join().map_err(|_panic| "a scan panicked".to_owned());
+            (with, scanned.and_then(|scanned| scanned))
+        });
+        // The first fills caches.
+        if pair > 0 {
+            pairs.push(Pair::new(without, with?, scanned?, &alone));
+        }
+    }
+    print(&pairs, &alone, keys);
+    Ok(())
+}
+
+fn print(pairs: &[Pair], alone: &Seen, keys: u64) {
+    let mut table = Table::new(["2 x 32 threads that update, one that scans", "value", "wanted"]);
+    let mut row = |name: &str, value: String, wanted: &str| {
+        table.row([name.to_owned(), value, wanted.to_owned()]);
+    };
+    let (lost, share) = (spread(pairs, |pair| 100.0 * pair.lost()), spread(pairs, |pair| 100.0 * pair.share));
+    row("updates/s without the scan", format!("{:.0}", spread(pairs, |pair| pair.without.throughput)), "");
+    row("updates/s with it", format!("{:.0}", spread(pairs, |pair| pair.with.throughput)), "");
+    row("lost, %", format!("{lost:.1}"), &format!("{:.1} or less", share.median + 5.0));
+    row("the scan's share of processor time, %", format!("{share:.1}"), "");
+    let sum = |of: fn(&Pair) -> f64| format!("{:.0}", pairs.iter().map(of).sum::<f64>());
+    row("updates that lost a race", sum(|pair| pair.without.aborts + pair.with.aborts), "0");
+    row("requests that waited", sum(|pair| pair.with.waits), "0");
+    row("p99 of updates without, us", format!("{:.0}", spread(pairs, |pair| pair.without.p99_us)), "");
+    row("p99 of updates with, us", format!("{:.0}", spread(pairs, |pair| pair.with.p99_us)), "");
+    let per_scan = keys as f64 / 10.0;
+    row(
+        "a scan takes, ms",
+        format!("{:.0}", spread(pairs, |pair| per_scan / pair.scan.throughput * 1e3)),
+        "",
+    );
+    row("... alone", format!("{:.0}", per_scan / alone.throughput * 1e3), "");
+    row(
+        "processor time of a key, client, us",
+        format!("{:.2}", spread(pairs, |pair| pair.scan.client_cpu_us)),
+        "",
+    );
+    row("... server, alone", format!("{:.2}", alone.server_cpu_us), "");
+    print!("{table}");
+}

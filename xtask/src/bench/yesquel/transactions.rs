@@ -1,0 +1,64 @@
+//! Section 6.1.5: transactions that scan some keys and update one.
+
+use super::{KEYS, Programs, Side, THREADS, compare, median, options};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::measure::Table;
+use crate::setup;
+
+/// What the paper calls them, and the keys that they scan.
+const SIZES: [(&str, u64); 3] = [("small", 2), ("medium", 10), ("large", 100)];
+
+/// Against Redis, which is asked for the same keys by their names (MGET), and
+/// then for the update: its two commands are no transaction.
+pub(in crate::bench) fn transactions(bench: &Bench) -> Result<()> {
+    if setup::find("redis-server").is_none() {
+        return Err("redis-server is not installed: apt-get install redis-server".to_owned());
+    }
+    let programs = Programs::build(bench)?;
+    let load = programs.load.as_path();
+    let (yesquel, redis) = (Side::yesquel(bench, &programs, false)?, Side::redis(bench, false)?);
+    for side in [&yesquel, &redis] {
+        side.fill(bench, load, KEYS)?;
+    }
+    let mut table = Table::new([
+        "scan and update, 2 x 32 threads",
+        "Yesquel/s",
+        "Redis (MGET, SET)/s",
+        "ratio",
+        "aborts",
+        "waits",
+        "p99 us (Redis's)",
+        "client CPU us (Redis's)",
+        "server CPU us (Redis's)",
+    ]);
+    for (name, scan) in SIZES {
+        eprintln!("{name}: {} pairs", bench.pairs);
+        let more = options(&[
+            ("threads", THREADS.to_string()),
+            ("seconds", if bench.quick { "0.3" } else { "2" }.to_owned()),
+            ("warm-up", "0.5".to_owned()),
+            ("keys", KEYS.to_string()),
+            ("scan", scan.to_string()),
+        ]);
+        let (pairs, seen) =
+            compare(bench, load, (&yesquel, &redis), "scan-update", &more, |seen| seen.throughput)?;
+        let both = |of: fn(&super::Seen) -> f64| {
+            format!("{:.1} ({:.1})", median(&seen[0], of), median(&seen[1], of))
+        };
+        table.row([
+            format!("{name}: {scan} keys"),
+            format!("{:.0}", pairs.a()),
+            format!("{:.0}", pairs.b()),
+            format!("{:.2}", pairs.ratio()),
+            format!("{:.5}", median(&seen[0], |seen| seen.aborts / seen.operations)),
+            format!("{:.0}", seen[0].iter().map(|seen| seen.waits).sum::<f64>()),
+            both(|seen| seen.p99_us),
+            both(|seen| seen.client_cpu_us),
+            both(|seen| seen.server_cpu_us),
+        ]);
+    }
+    print!("{table}");
+    println!("an update loses a race where two have chosen the same key; a scan is in nobody's way");
+    Ok(())
+}
