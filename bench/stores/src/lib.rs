@@ -15,6 +15,8 @@ pub mod driver;
 pub mod etcd;
 #[cfg(feature = "fjall")]
 pub mod fjall;
+#[cfg(feature = "fjall")]
+mod framed;
 pub mod hbase;
 pub mod java;
 mod jdbc;
