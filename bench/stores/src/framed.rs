@@ -5,12 +5,20 @@
 
 use serval_model::{FieldSelection, Outcome, Record, Status};
 
+/// Bytes of a length.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
 /// Writes a record over a buffer.
 pub(crate) fn encode(frame: &mut Vec<u8>, record: &Record) {
     frame.clear();
     for (name, value) in record.iter() {
         push(frame, name, value);
     }
+}
+
+/// Bytes that a record takes.
+pub(crate) fn size(record: &Record) -> usize {
+    record.size() + 2 * LENGTH_BYTES * record.len()
 }
 
 /// Writes the record of a key over a buffer: as it was, with the new fields.
@@ -91,6 +99,7 @@ mod tests {
         let mut frame = Vec::new();
         let record = Record::from_iter([("a", &b"xy"[..]), ("b", b"")]);
         encode(&mut frame, &record);
+        assert_eq!(size(&record), frame.len());
         assert_eq!(frame, b"\0\0\0\x01a\0\0\0\x02xy\0\0\0\x01b\0\0\0\0");
         let fields: Vec<_> = Fields(&frame).collect();
         assert_eq!(fields, [Some(("a", &b"xy"[..])), Some(("b", &b""[..]))]);

@@ -15,7 +15,6 @@ pub mod driver;
 pub mod etcd;
 #[cfg(feature = "fjall")]
 pub mod fjall;
-#[cfg(feature = "fjall")]
 mod framed;
 pub mod hbase;
 pub mod java;
@@ -38,6 +37,7 @@ pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
+pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -116,6 +116,7 @@ stores! {
     memory::Memory,
     sqlite::Sqlite,
     redis::Redis,
+    yesquel_tree::YesquelTree,
     driver::Driver,
     java::Java,
     hbase::Hbase,
