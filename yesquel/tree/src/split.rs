@@ -173,7 +173,7 @@ impl Splitter {
         }
         // And from the root if that is wrong.
         let mut at = root;
-        while let Fetched::Inner(inner) = trees.fetch(snapshot, at, None).await? {
+        while let Fetched::Inner(inner) = trees.fetch(snapshot, at).await? {
             match inner.child(Goal::At(low)) {
                 Some((child, _)) if child == node => return Ok(at),
                 Some((child, _)) if child != at => at = child,
@@ -191,12 +191,12 @@ impl Splitter {
 
     async fn try_remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node, None).await? else { return Ok(false) };
+        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node).await? else { return Ok(false) };
         if !page.cells.is_empty() || node.local == LocalId::ROOT {
             return Ok(false);
         }
         let parent = self.parent(trees, &mut snapshot, node, &page.fence.low).await?;
-        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent, None).await? else { return Ok(false) };
+        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent).await? else { return Ok(false) };
         let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
             return Ok(false);
         };
@@ -205,7 +205,7 @@ impl Splitter {
         let other = if is_last { place.checked_sub(1) } else { Some(place + 1) };
         // An only child stays: its parent would be left without any.
         let Some((_, heir)) = other.map(|other| &inner.children[other]) else { return Ok(false) };
-        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir, None).await? else {
+        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir).await? else {
             return Ok(false);
         };
         let (first, second) =
