@@ -263,6 +263,35 @@ fn encrypted_connections_do_the_same() {
 }
 
 #[test]
+fn threads_that_wait_for_a_server_in_vain_do_so_together() {
+    const THREADS: usize = 16;
+    let place = tempfile::tempdir().unwrap();
+    let socket = Address::Unix(place.path().join("socket"));
+    let server = start(reach(vec![socket.clone()]));
+    let options = SocketOptions { connect_timeout: Duration::from_millis(300), ..Default::default() };
+    let store = Store::connect(&socket, options).unwrap();
+    drop(server);
+    // Who finds out that the connection is broken does not try for another.
+    assert!(store.databases().is_err());
+    // Takes connections and says nothing, so that each try lasts as long as it may.
+    let silent = std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+    let all = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                all.wait();
+                for _ in 0..3 {
+                    assert!(store.databases().is_err());
+                }
+            });
+        }
+    });
+    silent.set_nonblocking(true).unwrap();
+    let tries = silent.incoming().map_while(Result::ok).count();
+    assert!((1..THREADS).contains(&tries), "{tries} tries, one after the other");
+}
+
+#[test]
 fn a_client_goes_on_with_a_server_that_was_started_anew() {
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
