@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{folder, serval, workload};
+use common::{Ran, folder, serval, workload};
 use serde_json::Value;
 use serval_conformance::{Between, variable};
 use std::collections::BTreeMap;
@@ -78,5 +78,26 @@ fn a_load_whose_clients_give_up_lasted_until_they_did() {
         assert_eq!(overall["ended_by"], "failed", "{overall}");
         let lasted = overall["duration_s"].as_f64().unwrap();
         assert!(lasted < 600.0, "{lasted} s");
+    }
+}
+
+#[test]
+fn a_disk_that_fails_ends_the_run_and_its_results_are_there() {
+    for durability in ["sync", "none"] {
+        let place = folder();
+        let words = format!(
+            "load yesquel-tree -p yesquel-tree.path=data -p yesquel-tree.durability={durability} -p \
+             recordcount=100000 -p exporter=json --threads 2"
+        );
+        // No file may be longer than a megabyte, as if the disk were full.
+        let mut shell = std::process::Command::new("bash");
+        let script = "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"";
+        shell.current_dir(place.path()).args(["-c", script, env!("CARGO_BIN_EXE_serval")]);
+        let ran = Ran::of(shell.args(words.split_whitespace()).output().unwrap()).expect(3);
+        assert!(ran.stderr.contains("the folder takes no more writes"), "{}", ran.stderr);
+        let result: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        assert_eq!(result["overall"]["ended_by"], "failed");
+        let done = result["overall"]["operations"].as_u64().unwrap();
+        assert!((100..100_000).contains(&done), "{done}");
     }
 }

@@ -5,16 +5,16 @@
 mod common;
 use common::{entries, folder, serval, workload, write};
 
-#[test]
-fn the_six_workloads_load_and_run_on_sqlite() {
+/// All operations of each are done on a store, which may have properties too.
+fn load_and_run_the_six_workloads(store: &str) {
     for name in ["workloada", "workloadb", "workloadc", "workloadd", "workloade", "workloadf"] {
         let place = folder();
         let file = workload(name);
-        let load = serval(place.path(), &format!("load sqlite -P {file} -threads 2")).expect(0);
+        let load = serval(place.path(), &format!("load {store} -P {file} -threads 2")).expect(0);
         assert_eq!(load.value("[INSERT], Operations,"), 1000.0);
         assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
         assert_eq!(load.value("[CLEANUP], Operations,"), 2.0);
-        let run = serval(place.path(), &format!("run sqlite -P {file} -threads 2 -p seed=1")).expect(0);
+        let run = serval(place.path(), &format!("run {store} -P {file} -threads 2 -p seed=1")).expect(0);
         let count = |metric: &str| {
             if run.stdout.contains(&format!("[{metric}], Operations,")) {
                 run.value(&format!("[{metric}], Operations,"))
@@ -27,6 +27,16 @@ fn the_six_workloads_load_and_run_on_sqlite() {
         assert_eq!(sum - modifies, 1000.0, "{name}:\n{}", run.stdout);
         assert!(!run.stdout.contains("FAILED"), "{}", run.stdout);
     }
+}
+
+#[test]
+fn the_six_workloads_load_and_run_on_sqlite() {
+    load_and_run_the_six_workloads("sqlite");
+}
+
+#[test]
+fn the_six_workloads_load_and_run_on_yesquels_maps() {
+    load_and_run_the_six_workloads("yesquel-tree -p yesquel-tree.path=data -p yesquel-tree.durability=none");
 }
 
 #[test]

@@ -11,10 +11,7 @@
 //! | batch of inserts | one write batch under the locks of its keys: all or nothing |
 //!
 //! A table is a keyspace (other engines say column family), a record one value
-//! under its key's bytes. The value is framed as YCSB's RocksDB binding frames
-//! it: for each field the length of its name (4 bytes, big-endian), the name,
-//! the length of its value (4 bytes, big-endian), the value. Field `a` with
-//! value `xy` is `00 00 00 01 61 00 00 00 02 78 79`.
+//! under its key's bytes, framed as in framed.rs.
 //!
 //! fjall itself knows values only, so an update reads and writes the whole
 //! record. Two clients that update different fields of one record must not
@@ -25,7 +22,7 @@
 //! What an operation costs besides fjall: a lock for writers, and the framing
 //! in a buffer that the client keeps; fjall copies key and value.
 
-use crate::{StoreInfo, optional};
+use crate::{StoreInfo, framed, optional};
 use fjall::{
     CompressionType, Database, Error, Keyspace, KeyspaceCreateOptions, PersistMode, config::CompressionPolicy,
 };
@@ -401,7 +398,7 @@ impl Client for FjallClient {
         }
         self.run(table, |_, keyspace, _| match keyspace.get(key)? {
             None => Ok(Outcome::NOT_FOUND),
-            Some(value) => Ok(answer(key.as_bytes(), &value, fields, reply.begin_record())),
+            Some(value) => Ok(framed::answer(key.as_bytes(), &value, fields, reply.begin_record())),
         })
     }
 
@@ -411,17 +408,8 @@ impl Client for FjallClient {
         }
         self.write(table, key, |keyspace, frame| {
             let Some(old) = keyspace.get(key)? else { return Ok(Outcome::NOT_FOUND) };
-            frame.clear();
-            for field in Fields(&old) {
-                let Some((name, value)) = field else { return Ok(not_ours(key.as_bytes())) };
-                push(frame, name, fields.get(name).unwrap_or(value));
-            }
-            for (name, value) in fields.iter() {
-                if !Fields(&old).flatten().any(|(known, _)| known == name) {
-                    push(frame, name, value);
-                }
-            }
-            put(keyspace, key, frame)
+            let merged = framed::merge(frame, key.as_bytes(), &old, fields);
+            if merged.is_ok() { put(keyspace, key, frame) } else { Ok(merged) }
         })
     }
 
@@ -430,7 +418,7 @@ impl Client for FjallClient {
             return no_key(key);
         }
         self.write(table, key, |keyspace, frame| {
-            encode(frame, record);
+            framed::encode(frame, record);
             put(keyspace, key, frame)
         })
     }
@@ -447,7 +435,7 @@ impl Client for FjallClient {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             for found in keyspace.range(start_key..).take(count) {
                 let (key, value) = found.into_inner()?;
-                let outcome = answer(&key, &value, fields, reply.begin_record());
+                let outcome = framed::answer(&key, &value, fields, reply.begin_record());
                 if !outcome.is_ok() {
                     return Ok(outcome);
                 }
@@ -475,7 +463,7 @@ impl Client for FjallClient {
             let mut batch =
                 shared.database.batch().durability(Some(durability.unwrap_or(PersistMode::Buffer)));
             for (key, record) in records {
-                encode(frame, record);
+                framed::encode(frame, record);
                 if frame.len() > VALUE_BYTES_MAX {
                     return Ok(too_large(frame.len()));
                 }
@@ -528,73 +516,12 @@ fn too_large(bytes: usize) -> Outcome {
     Outcome::failed(Status::BadRequest, words)
 }
 
-fn not_ours(key: &[u8]) -> Outcome {
-    let key = String::from_utf8_lossy(key);
-    Outcome::failed(Status::UnexpectedState, format!("the value under '{key}' is not framed as a record"))
-}
-
 fn put(keyspace: &Keyspace, key: &str, frame: &[u8]) -> Result<Outcome, Error> {
     if frame.len() > VALUE_BYTES_MAX {
         return Ok(too_large(frame.len()));
     }
     keyspace.insert(key, frame)?;
     Ok(Outcome::OK)
-}
-
-/// Copies a value's fields into a record.
-fn answer(key: &[u8], value: &[u8], fields: &FieldSelection, record: &mut Record) -> Outcome {
-    for field in Fields(value) {
-        match field {
-            Some((name, value)) if fields.wants(name) => record.push(name, value),
-            Some(_) => {}
-            None => return not_ours(key),
-        }
-    }
-    Outcome::OK
-}
-
-fn encode(frame: &mut Vec<u8>, record: &Record) {
-    frame.clear();
-    for (name, value) in record.iter() {
-        push(frame, name, value);
-    }
-}
-
-/// Appends a field. A part whose length does not fit makes the frame longer
-/// than a value may be, so it is refused before it is written.
-fn push(frame: &mut Vec<u8>, name: &str, value: &[u8]) {
-    for part in [name.as_bytes(), value] {
-        frame.extend_from_slice(&(part.len() as u32).to_be_bytes());
-        frame.extend_from_slice(part);
-    }
-}
-
-/// The fields of a framed value; `None` and then the end where it is not one.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn part(&mut self) -> Option<&'a [u8]> {
-        let (length, rest) = self.0.split_first_chunk()?;
-        let (part, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-        self.0 = rest;
-        Some(part)
-    }
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = Option<(&'a str, &'a [u8])>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let name = self.part().and_then(|name| std::str::from_utf8(name).ok());
-        let field = name.zip(self.part());
-        if field.is_none() {
-            self.0 = &[];
-        }
-        Some(field)
-    }
 }
 
 /// fjall's failure as an outcome.
@@ -620,25 +547,6 @@ fn words(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_record_is_framed_as_told() {
-        let mut frame = Vec::new();
-        encode(&mut frame, &Record::from_iter([("a", &b"xy"[..]), ("b", b"")]));
-        assert_eq!(frame, b"\0\0\0\x01a\0\0\0\x02xy\0\0\0\x01b\0\0\0\0");
-        let fields: Vec<_> = Fields(&frame).collect();
-        assert_eq!(fields, [Some(("a", &b"xy"[..])), Some(("b", &b""[..]))]);
-    }
-
-    #[test]
-    fn what_is_no_frame_is_found_out_and_ends() {
-        let whole = b"\0\0\0\x01a\0\0\0\x02xy";
-        for length in 1..whole.len() {
-            assert_eq!(Fields(&whole[..length]).collect::<Vec<_>>(), [None], "{length}");
-        }
-        assert_eq!(Fields(b"\0\0\0\x01\xff\0\0\0\0").collect::<Vec<_>>(), [None]);
-        assert_eq!(Fields(b"\xff\xff\xff\xffa").collect::<Vec<_>>(), [None]);
-    }
 
     #[test]
     fn every_key_has_a_lock() {

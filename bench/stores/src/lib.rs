@@ -15,6 +15,7 @@ pub mod driver;
 pub mod etcd;
 #[cfg(feature = "fjall")]
 pub mod fjall;
+mod framed;
 pub mod hbase;
 pub mod java;
 mod jdbc;
@@ -36,6 +37,7 @@ pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
+pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -114,6 +116,7 @@ stores! {
     memory::Memory,
     sqlite::Sqlite,
     redis::Redis,
+    yesquel_tree::YesquelTree,
     driver::Driver,
     java::Java,
     hbase::Hbase,

@@ -18,10 +18,11 @@ pub(crate) enum Stored {
     Large(Large),
 }
 
-/// A leaf as a snapshot sees it.
+/// A leaf as a snapshot sees it, or a part of one that is very long.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) node: NodeId,
+    /// What the cells are all of.
     pub(crate) fence: KeyRange,
     pub(crate) cells: Vec<(Key, Stored)>,
 }
@@ -41,6 +42,23 @@ pub(crate) enum Fetched {
     Moved(Option<MovedTo>),
 }
 
+/// Bytes of a leaf that are fetched at a time. Until it is split a leaf has
+/// whatever transactions have put into it, which may be more than a message
+/// takes (16 MiB).
+const PAGE_BYTES_MAX: u64 = 4 << 20;
+
+/// All cells of a node, if it holds the key.
+fn all_cells(near: Option<&[u8]>) -> Scan {
+    Scan {
+        range: KeyRange::all(),
+        direction: Direction::Up,
+        cells_max: u64::MAX,
+        bytes_max: u64::MAX,
+        value_bytes_max: u64::MAX,
+        near: near.map(Into::into),
+    }
+}
+
 /// Nodes that one search fetches at most. Between two fetches a tree may
 /// change, but not as often as that.
 const FETCHES_MAX: usize = 100;
@@ -55,27 +73,60 @@ impl<T: Transport> Trees<T> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).guess(root, goal)
     }
 
-    /// Fetches a whole node, if it holds the key. An inner one goes into the
-    /// cache.
+    /// Fetches a whole node, however long it is: for one who is in the server's
+    /// process. An inner one goes into the cache.
     pub(crate) async fn fetch(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
-        near: Option<&[u8]>,
     ) -> Result<Fetched, TreeError> {
-        let scan = Scan {
-            range: KeyRange::all(),
-            direction: Direction::Up,
-            cells_max: u64::MAX,
-            bytes_max: u64::MAX,
-            value_bytes_max: u64::MAX,
-            near: near.map(Into::into),
+        Ok(self.scan(snapshot, node, all_cells(None)).await?.0)
+    }
+
+    /// Fetches a node, if it holds the goal; of a long leaf the part with the
+    /// goal.
+    async fn fetch_for(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        goal: Goal<'_>,
+    ) -> Result<Fetched, TreeError> {
+        let near = match goal {
+            Goal::At(key) => Some(key),
+            Goal::Below(_) => None,
         };
+        let whole = Scan { bytes_max: PAGE_BYTES_MAX, ..all_cells(near) };
+        let part = match self.scan(snapshot, node, whole).await? {
+            // A child may be missing for any goal.
+            (Fetched::Inner(_), true) => all_cells(near),
+            (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => {
+                let (range, direction) = match goal {
+                    Goal::At(key) => (KeyRange { low: key.into(), high: None }, Direction::Up),
+                    Goal::Below(key) => {
+                        (KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
+                    }
+                };
+                Scan { range, direction, bytes_max: PAGE_BYTES_MAX, ..all_cells(near) }
+            }
+            (fetched, _) => return Ok(fetched),
+        };
+        Ok(self.scan(snapshot, node, part).await?.0)
+    }
+
+    /// Scans a node, and says whether there is more of it that way. An inner
+    /// one that is whole goes into the cache.
+    async fn scan(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        scan: Scan,
+    ) -> Result<(Fetched, bool), TreeError> {
+        let (range, direction) = (scan.range.clone(), scan.direction);
         let reading = self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
         let cells = match answer {
             Some(Answer::Cells(cells)) => cells,
-            Some(Answer::Moved(to)) => return Ok(Fetched::Moved(to)),
+            Some(Answer::Moved(to)) => return Ok((Fetched::Moved(to), false)),
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
         if cells.kind != NodeKind::Inner {
@@ -87,8 +138,17 @@ impl<T: Transport> Trees<T> {
             };
             let all = cells.iter().map(|(key, value)| Some((Key::from(key), stored(value)?)));
             let all: Option<Vec<(Key, Stored)>> = all.collect();
-            let cells_of = all.ok_or(yesquel_client::Error::Unfit)?;
-            return Ok(Fetched::Leaf(Page { node, fence: cells.fence, cells: cells_of }));
+            let mut all = all.ok_or(yesquel_client::Error::Unfit)?;
+            let mut fence = cells.fence.intersection(&range);
+            match (direction, all.last()) {
+                (Direction::Up, Some((last, _))) if cells.more => fence.high = KeyRange::only(last).high,
+                (Direction::Down, Some((last, _))) if cells.more => fence.low = last.clone(),
+                _ => {}
+            }
+            if direction == Direction::Down {
+                all.reverse();
+            }
+            return Ok((Fetched::Leaf(Page { node, fence, cells: all }), cells.more));
         }
         self.counters.fetched(node.local == yesquel_model::LocalId::ROOT);
         let child = |value: CellValue<'_>| match value {
@@ -102,11 +162,13 @@ impl<T: Transport> Trees<T> {
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
         let inner = Arc::new(Inner { fence: cells.fence, children, at: snapshot.unwrap_or_default() });
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &inner);
-        Ok(Fetched::Inner(inner))
+        if !cells.more {
+            self.cache.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &inner);
+        }
+        Ok((Fetched::Inner(inner), cells.more))
     }
 
-    /// The leaf of a goal, whole, from a node on that `path` leads to.
+    /// The leaf of a goal, or its part of a very long one, from a node on that `path` leads to.
     pub(crate) async fn page_from(
         &self,
         snapshot: &mut Option<Timestamp>,
@@ -115,13 +177,9 @@ impl<T: Transport> Trees<T> {
         mut path: Vec<NodeId>,
         mut node: NodeId,
     ) -> Result<Page, TreeError> {
-        let near = match goal {
-            Goal::At(key) => Some(key),
-            Goal::Below(_) => None,
-        };
         let mut steps = 0;
         for _ in 0..FETCHES_MAX {
-            match self.fetch(snapshot, node, near).await? {
+            match self.fetch_for(snapshot, node, goal).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
                 Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
                     path.push(node);

@@ -27,6 +27,9 @@ pub struct Splitter {
 /// Bytes of the name of a child. Values of leaves, which are longer mostly, are
 /// of no interest.
 const CHILD_BYTES: u64 = 16;
+/// Bytes of keys that are looked at: all of them, but where one transaction has
+/// put much more into a node than it should have. Its first keys will do then.
+const KEYS_BYTES: u64 = 1 << 20;
 
 /// Looks at cells of a node, if it is there; nothing of it goes into the cache.
 async fn look<T: Transport, Seen>(
@@ -40,7 +43,7 @@ async fn look<T: Transport, Seen>(
         range,
         direction: Direction::Up,
         cells_max: u64::MAX,
-        bytes_max: u64::MAX,
+        bytes_max: KEYS_BYTES,
         value_bytes_max: CHILD_BYTES,
         near: None,
     };
@@ -120,12 +123,12 @@ impl Splitter {
 
     async fn try_remove<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node, None).await? else { return Ok(false) };
+        let Fetched::Leaf(page) = trees.fetch(&mut snapshot, node).await? else { return Ok(false) };
         if !page.cells.is_empty() || node.local == LocalId::ROOT {
             return Ok(false);
         }
         let parent = trees.parent(&mut snapshot, node, &page.fence.low).await?;
-        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent, None).await? else { return Ok(false) };
+        let Fetched::Inner(inner) = trees.fetch(&mut snapshot, parent).await? else { return Ok(false) };
         let Some(place) = inner.children.iter().position(|(_, child)| *child == node) else {
             return Ok(false);
         };
@@ -134,7 +137,7 @@ impl Splitter {
         let other = if is_last { place.checked_sub(1) } else { Some(place + 1) };
         // An only child stays: its parent would be left without any.
         let Some((_, heir)) = other.map(|other| &inner.children[other]) else { return Ok(false) };
-        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir, None).await? else {
+        let Fetched::Leaf(neighbour) = trees.fetch(&mut snapshot, *heir).await? else {
             return Ok(false);
         };
         let (first, second) =
@@ -274,7 +277,7 @@ impl<T: Transport> Trees<T> {
         }
         // And from the root if that is wrong.
         let mut at = root;
-        while let Fetched::Inner(inner) = self.fetch(snapshot, at, None).await? {
+        while let Fetched::Inner(inner) = self.fetch(snapshot, at).await? {
             match inner.child(Goal::At(low)) {
                 Some((child, _)) if child == node => return Ok(at),
                 Some((child, _)) if child != at => at = child,

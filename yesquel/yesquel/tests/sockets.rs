@@ -81,6 +81,57 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
     assert_eq!(bytes, 8 << 20);
 }
 
+#[test]
+fn a_leaf_that_no_message_takes_is_read_in_parts() {
+    // No leaf is ever split.
+    let settings = Settings {
+        node_bytes_max: usize::MAX,
+        node_cells_max: usize::MAX,
+        node_load_max: 0,
+        ..Settings::default()
+    };
+    let server = Server::start(None, settings, Options::default(), reach(vec![local()])).unwrap();
+    let store = connect(&server);
+    let database = store.database_or_create("long").unwrap();
+    let map = database.map("map").unwrap();
+    let count = 700u32;
+    database
+        .run(|transaction| {
+            // 22 MB, under the even numbers.
+            (0..count).try_for_each(|number| {
+                transaction.insert(map, &(2 * number).to_be_bytes(), &[number as u8; 32 << 10])
+            })
+        })
+        .unwrap();
+    let tree = store.status().unwrap().trees.into_iter().find(|tree| tree.tree == map.tree()).unwrap();
+    assert_eq!((tree.leaves, tree.cells), (1, u64::from(count)));
+    let number = |entry: &yesquel::Entry| {
+        let number = u32::from_be_bytes((*entry.0).try_into().unwrap());
+        assert_eq!(entry.1[0], (number / 2) as u8);
+        number
+    };
+    let mut transaction = database.begin();
+    let up: Vec<u32> = transaction.range::<&[u8]>(map, ..).map(|entry| number(&entry.unwrap())).collect();
+    assert_eq!(up, (0..count).map(|number| 2 * number).collect::<Vec<_>>());
+    let mut cursor = transaction.cursor(map);
+    let mut last = cursor.last(&mut transaction).unwrap();
+    let mut down = Vec::new();
+    while let Some(entry) = last {
+        down.push(number(&entry));
+        last = cursor.previous(&mut transaction).unwrap();
+    }
+    down.reverse();
+    assert_eq!(down, up);
+    for odd in (1..2 * count).step_by(62) {
+        let key = odd.to_be_bytes();
+        assert_eq!(number(&cursor.seek_back(&mut transaction, &key).unwrap().unwrap()), odd - 1);
+        let next = cursor.seek(&mut transaction, &key).unwrap();
+        assert_eq!(next.as_ref().map(number), Some(odd + 1).filter(|next| *next < 2 * count));
+        assert_eq!(transaction.get(map, &key).unwrap(), None);
+        assert!(transaction.get(map, &(odd - 1).to_be_bytes()).unwrap().is_some());
+    }
+}
+
 /// What comes back on a connection that says something.
 fn say(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let Address::Tcp { host, port } = &server.addresses()[0] else { unreachable!() };
@@ -209,6 +260,35 @@ fn encrypted_connections_do_the_same() {
     assert!(error.contains("Yesquel server"), "{error}");
     let server = start(reach(vec![local()]));
     Store::connect(&server.addresses()[0], with(Some(&certificate))).unwrap_err();
+}
+
+#[test]
+fn threads_that_wait_for_a_server_in_vain_do_so_together() {
+    const THREADS: usize = 16;
+    let place = tempfile::tempdir().unwrap();
+    let socket = Address::Unix(place.path().join("socket"));
+    let server = start(reach(vec![socket.clone()]));
+    let options = SocketOptions { connect_timeout: Duration::from_millis(300), ..Default::default() };
+    let store = Store::connect(&socket, options).unwrap();
+    drop(server);
+    // Who finds out that the connection is broken does not try for another.
+    assert!(store.databases().is_err());
+    // Takes connections and says nothing, so that each try lasts as long as it may.
+    let silent = std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+    let all = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                all.wait();
+                for _ in 0..3 {
+                    assert!(store.databases().is_err());
+                }
+            });
+        }
+    });
+    silent.set_nonblocking(true).unwrap();
+    let tries = silent.incoming().map_while(Result::ok).count();
+    assert!((1..THREADS).contains(&tries), "{tries} tries, one after the other");
 }
 
 #[test]

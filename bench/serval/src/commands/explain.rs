@@ -123,14 +123,14 @@ pub(crate) fn stores(args: &NameArgs) -> Result<(), Failure> {
     }
     heading("Stores");
     for info in STORES {
-        anstream::println!("  {NAME}{:<10}{NAME:#} {}", info.name, info.summary);
+        anstream::println!("  {NAME}{:<12}{NAME:#} {}", info.name, info.summary);
     }
     let absent: Vec<_> = serval_stores::absent().collect();
     if !absent.is_empty() {
         anstream::println!();
         heading("Not in this build (cargo build --release --features full has all)");
         for optional in absent {
-            anstream::println!("  {NAME}{:<10}{NAME:#} {}", optional.name, optional.summary);
+            anstream::println!("  {NAME}{:<12}{NAME:#} {}", optional.name, optional.summary);
         }
     }
     anstream::println!("\n'serval stores NAME' explains a store and its properties.");

@@ -104,8 +104,17 @@ struct Link {
     address: Address,
     server: ServerId,
     line: Mutex<Arc<Line>>,
-    /// Whoever holds it connects.
-    connecting: Mutex<()>,
+    connecting: Mutex<Connecting>,
+    /// There is a connection, or whoever tried for one has given up.
+    tried: Condvar,
+}
+
+/// One thread connects for all who wait.
+#[derive(Default)]
+struct Connecting {
+    is_taken: bool,
+    /// Why the last try failed, since there was a connection.
+    failed: Option<String>,
 }
 
 impl Link {
@@ -113,18 +122,43 @@ impl Link {
         Arc::clone(&self.line.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A connection that is alive, if one can be had.
+    fn connecting(&self) -> MutexGuard<'_, Connecting> {
+        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that is alive, if one can be had. Nobody waits for longer
+    /// because others wait too: the mutex is not held while one connects, for
+    /// it would go to whoever has just given up and begins again.
     fn alive(&self, shared: &Shared) -> Result<Arc<Line>, String> {
         let line = self.line();
         if !line.is_dead() {
             return Ok(line);
         }
-        let _connecting = self.connecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = Instant::now() + shared.options.connect_timeout;
+        let mut connecting = self.connecting();
+        while connecting.is_taken {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let silent = || format!("{}: it does not answer", self.address);
+                return Err(connecting.failed.clone().unwrap_or_else(silent));
+            }
+            connecting = self.tried.wait_timeout(connecting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
         let line = self.line();
         if !line.is_dead() {
             return Ok(line);
         }
-        let until = Instant::now() + shared.options.connect_timeout;
+        connecting.is_taken = true;
+        drop(connecting);
+        let connected = self.connect(shared, until);
+        let failed = connected.as_ref().err().cloned();
+        *self.connecting() = Connecting { is_taken: false, failed };
+        self.tried.notify_all();
+        connected
+    }
+
+    /// Connects; tries for so long, and once in any case.
+    fn connect(&self, shared: &Shared, until: Instant) -> Result<Arc<Line>, String> {
         loop {
             let connected = Line::connect(&self.address, shared.client, &shared.options);
             let connected = connected.and_then(|line| match line.server {
@@ -138,7 +172,7 @@ impl Link {
                     return Ok(line);
                 }
                 // It may be about to start anew.
-                Err(ConnectError::Io { error, .. })
+                Err(ConnectError::Io { ref error, .. })
                     if Instant::now() + AGAIN_AFTER < until
                         && matches!(
                             error.kind(),
@@ -149,6 +183,7 @@ impl Link {
                                 | io::ErrorKind::NotFound
                         ) =>
                 {
+                    self.connecting().failed = connected.err().map(|error| error.to_string());
                     thread::sleep(AGAIN_AFTER);
                 }
                 Err(error) => return Err(error.to_string()),
@@ -221,7 +256,7 @@ impl Sockets {
             let line = Line::connect(address, client, &options)?;
             let server = line.server;
             let (address, line) = (address.clone(), Mutex::new(Arc::new(line)));
-            Ok(Link { address, server, line, connecting: Mutex::new(()) })
+            Ok(Link { address, server, line, connecting: Mutex::default(), tried: Condvar::new() })
         };
         let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
         let (holdings, ended) = (OnceLock::new(), Mutex::new(false));

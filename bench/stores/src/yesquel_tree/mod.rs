@@ -1,0 +1,269 @@
+//! Yesquel's ordered maps, embedded or at a server: the one place where Serval
+//! opens Yesquel, by the crate `yesquel` as any application would.
+//!
+//! | verb | what it is |
+//! |---|---|
+//! | read | `get` |
+//! | update | a transaction: `get`, the fields put in, `put` |
+//! | insert | a transaction: `insert`, which fails if the key is there |
+//! | scan | `range` from the key on: a snapshot, in byte order |
+//! | delete | a transaction: `delete`, which does not look |
+//! | batch of inserts | a transaction up to a megabyte, and then another |
+//!
+//! A table is a map, a record one value under its key's bytes, framed as in
+//! framed.rs. A transaction that another one was faster than is begun again,
+//! as `Database::run` does it.
+//!
+//! A client is a thread. All share one `Database`, and so one connection: that
+//! is how Yesquel is meant to be used, for threads that share one send their
+//! requests together.
+
+mod client;
+mod settings;
+
+pub use client::YesquelTreeClient;
+
+use crate::StoreInfo;
+use serval_model::{
+    Execution, Purpose, Schema, Store, StoreError,
+    properties::{Faults, Properties, Table},
+};
+use settings::{Place, Settings};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+use yesquel::{ConnectError, Database, Error};
+
+/// What people are told of this store.
+pub const INFO: StoreInfo = StoreInfo {
+    name: "yesquel-tree",
+    aliases: &[],
+    summary: "Yesquel's ordered maps with transactions: embedded (in memory, a folder) or at a server",
+    details: "A table is a map of the database, a record one value under its key's bytes. The value is framed as \
+              YCSB's RocksDB binding frames it: for each field the length of its name in 4 bytes, big-endian, the \
+              name, the length of its value in 4 bytes, big-endian, the value.\n\
+              read: get. scan: a range from the key on; a snapshot, in byte order. insert: a transaction; a key that \
+              is there is an ERROR. update: a transaction that reads the record and writes it back with the fields; a \
+              missing record is NOT_FOUND. delete: a transaction that does not look; a missing record is OK. A batch \
+              of inserts is one transaction: all or nothing; one of more than 1 MiB is several. A transaction that \
+              another one was faster than is begun again, 100 times at most, then the operation is \
+              SERVICE_UNAVAILABLE. A record has 1 GiB at most, with its names and lengths.\n\
+              Without yesquel-tree.address the storage server runs inside Serval: on the folder of yesquel-tree.path, \
+              which no other process can have open at the same time, or in memory, where load and run must be one \
+              command ('serval bench'). 'yesquel serve' starts a server that listens. A client is a thread; all \
+              share one connection, and a connection that is lost fails what is under way on it and is opened again \
+              by the next operation. Inside Serval a failure of the disk ends the run.",
+    time_series: false,
+    properties: Table { heading: "yesquel-tree", properties: settings::ALL },
+};
+
+/// The store.
+#[derive(Debug)]
+pub struct YesquelTree {
+    settings: Settings,
+    /// The place, for people.
+    place: String,
+    /// `None` until it is first wanted and, unless it would be gone with all
+    /// that is in it, again once the clients are.
+    database: Mutex<Option<Database>>,
+    /// A client has said that the disk has failed.
+    is_lost: Arc<AtomicBool>,
+}
+
+impl YesquelTree {
+    /// A store with these properties. Touches no data and connects to nobody.
+    pub fn open(properties: &Properties) -> Result<Self, Faults> {
+        let settings = Settings::read(properties)?;
+        let place = match &settings.place {
+            Place::Memory => "in memory".to_owned(),
+            Place::Folder(path, _) => path.display().to_string(),
+            Place::Server(address, _) => address.to_string(),
+        };
+        Ok(YesquelTree { settings, place, database: Mutex::default(), is_lost: Arc::default() })
+    }
+
+    fn name(&self) -> String {
+        format!("{} ({})", INFO.name, self.place)
+    }
+
+    fn error(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::new(self.name(), problem)
+    }
+
+    /// Yesquel's refusal, with the properties that may mend it.
+    fn refused(&self, error: &Error) -> StoreError {
+        let words = error.to_string();
+        // The place stands before it already.
+        let words = words.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&words);
+        let advice = match error {
+            Error::Connect(ConnectError::Denied { .. }) if words.contains("credential") => {
+                "Check yesquel-tree.credential_file"
+            }
+            Error::Connect(ConnectError::Denied { .. }) => {
+                return self.error(format!("cannot connect: {words}"));
+            }
+            Error::Connect(_) if words.contains("certificate") => {
+                "Do yesquel-tree.tls.roots and the host of yesquel-tree.address fit the server's certificate?"
+            }
+            Error::Connect(_) => {
+                "Is a Yesquel server running, is yesquel-tree.address right, and yesquel-tree.tls as the server wants \
+                 it?"
+            }
+            Error::Open(_) => return self.error(format!("{words} (yesquel-tree.path)")),
+            _ => return self.error(words),
+        };
+        // Some words end with a question themselves.
+        let stop = if words.ends_with('?') { "" } else { "." };
+        self.error(format!("cannot connect: {words}{stop} {advice}"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Database>> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database, opened if it is not open yet.
+    fn database(&self, purpose: Purpose) -> Result<Database, StoreError> {
+        let mut known = self.lock();
+        if let Some(database) = &*known {
+            return Ok(database.clone());
+        }
+        let store = match (&self.settings.place, purpose) {
+            (Place::Memory, Purpose::Run) => {
+                return Err(self.error(
+                    "this store forgets everything when Serval ends, so load and run must be one command, unless \
+                     yesquel-tree.path or yesquel-tree.address say where records stay",
+                ));
+            }
+            (Place::Memory, Purpose::Load) => yesquel::Store::in_memory(),
+            // A run makes nothing, a folder for one.
+            (Place::Folder(path, _), Purpose::Run) if is_empty(path) => {
+                return Err(self.error(format!("there is nothing: {}", self.load_first())));
+            }
+            (Place::Folder(path, options), _) => yesquel::Store::open_with(path, *options),
+            (Place::Server(address, options), _) => yesquel::Store::connect(address, options.clone()),
+        };
+        let store = store.map_err(|error| self.refused(&error))?;
+        let name = &self.settings.database;
+        let database = match purpose {
+            Purpose::Load => store.database_or_create(name),
+            Purpose::Run => store.database(name),
+        };
+        let database = database.map_err(|error| match error {
+            Error::NoDatabase(name) => {
+                self.error(format!("there is no database '{name}': {}", self.load_first()))
+            }
+            Error::Name { .. } => self.error(format!("yesquel-tree.database: {error}")),
+            error => self.refused(&error),
+        })?;
+        Ok(known.insert(database).clone())
+    }
+
+    fn load_first(&self) -> String {
+        let property = match self.settings.place {
+            Place::Server(..) => "yesquel-tree.address",
+            _ => "yesquel-tree.path",
+        };
+        format!(
+            "load it first, with 'serval load {}' and the same {property}, yesquel-tree.database and table",
+            INFO.name
+        )
+    }
+}
+
+/// Whether there is no folder, or nothing in it.
+fn is_empty(path: &Path) -> bool {
+    match fs::read_dir(path) {
+        Ok(mut files) => files.next().is_none(),
+        // Why it cannot be read is told when it is opened.
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+impl Store for YesquelTree {
+    type Local = ();
+    type Client = YesquelTreeClient;
+
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        let database = self.database(purpose)?;
+        let table = schema.table.as_str();
+        let map = match purpose {
+            Purpose::Load => database.map(table).map(Some),
+            Purpose::Run => database.existing_map(table),
+        };
+        match map {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(self.error(format!(
+                "the database '{}' has no table '{table}': {}",
+                database.name(),
+                self.load_first()
+            ))),
+            Err(error @ Error::Name { .. }) => Err(self.error(format!("table: {error}"))),
+            Err(error) => Err(self.refused(&error)),
+        }
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let mut facts = match &self.settings.place {
+            Place::Memory => vec![fact("place", "in memory, inside Serval".to_owned())],
+            Place::Folder(path, options) => {
+                let path = std::path::absolute(path).unwrap_or(path.clone());
+                vec![
+                    fact("path", path.display().to_string()),
+                    fact("durability", options.durability.to_string()),
+                ]
+            }
+            Place::Server(address, options) => {
+                vec![fact("address", address.to_string()), fact("tls", options.tls.is_some().to_string())]
+            }
+        };
+        facts.push(fact("database", self.settings.database.clone()));
+        let database = self.lock().clone();
+        // A server that does not say what it is may serve all the same.
+        if let (Place::Server(..), Some(status)) =
+            (&self.settings.place, database.and_then(|database| database.store().status().ok()))
+        {
+            facts.push(fact("server version", status.version));
+            facts.push(fact("durability", status.durability));
+        }
+        facts
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _: usize) -> Result<YesquelTreeClient, StoreError> {
+        let database = self.database(Purpose::Run)?;
+        // A server may be started anew by whoever has started it.
+        let is_embedded = !matches!(self.settings.place, Place::Server(..));
+        let is_lost = is_embedded.then(|| Arc::clone(&self.is_lost));
+        Ok(YesquelTreeClient::new(database, is_lost, self.name()))
+    }
+
+    fn finish(&self) -> Result<(), StoreError> {
+        if matches!(self.settings.place, Place::Memory) {
+            return Ok(());
+        }
+        let Some(database) = self.lock().take() else { return Ok(()) };
+        // What was not waited for may have failed. What a client has said must
+        // not be said again, in the place of the results.
+        if !matches!(self.settings.place, Place::Folder(..)) || self.is_lost.load(Relaxed) {
+            return Ok(());
+        }
+        let status = database.store().status().map_err(|error| self.refused(&error))?;
+        match status.log.failed {
+            Some(why) => Err(self.error(format!("the disk has failed: {why}"))),
+            None => Ok(()),
+        }
+    }
+}

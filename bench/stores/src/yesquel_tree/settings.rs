@@ -1,0 +1,193 @@
+//! The properties of the yesquel-tree store, and where they lead.
+
+use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
+use std::{fs, path::PathBuf, time::Duration};
+use yesquel::{Address, Durability, Options, SocketOptions};
+
+pub(super) const ADDRESS: Property = Property::serval(
+    "yesquel-tree.address",
+    Kind::Text,
+    "The server: host:port, host (port 7411), or the path of a Unix socket. Without it the storage server runs inside \
+     Serval, on the folder of yesquel-tree.path or, without that, in memory.",
+);
+pub(super) const PATH: Property = Property::serval(
+    "yesquel-tree.path",
+    Kind::Path,
+    "Folder of the storage server inside Serval; load makes it. Instead of yesquel-tree.address.",
+);
+pub(super) const DATABASE: Property =
+    Property::serval("yesquel-tree.database", Kind::Text, "The database; load makes it.").default("ycsb");
+pub(super) const DURABILITY: Property = Property::serval(
+    "yesquel-tree.durability",
+    Kind::Choice(&["sync", "interval", "none"]),
+    "When a write to the folder of yesquel-tree.path is on disk: before it is done; within \
+     yesquel-tree.sync_interval; when the system likes. A server has a setting of its own.",
+)
+.default("sync");
+pub(super) const SYNC_INTERVAL: Property = Property::serval(
+    "yesquel-tree.sync_interval",
+    Kind::MILLISECONDS,
+    "What yesquel-tree.durability=interval may lose in a power cut.",
+)
+.default("100ms")
+.unit("ms");
+pub(super) const CREDENTIAL_FILE: Property = Property::serval(
+    "yesquel-tree.credential_file",
+    Kind::Path,
+    "File whose first line is the credential, for servers that want one.",
+);
+pub(super) const CONNECT_TIMEOUT: Property = Property::serval(
+    "yesquel-tree.connect_timeout",
+    Kind::MILLISECONDS,
+    "Longest wait for a connection, and how long operations try for a new one after it was lost.",
+)
+.default("5s")
+.unit("ms");
+pub(super) const TIMEOUT: Property = Property::serval(
+    "yesquel-tree.timeout",
+    Kind::MILLISECONDS,
+    "How long the server may be silent while an operation waits. Then the connection is given up, with whatever else \
+     is under way on it.",
+)
+.default("30s")
+.unit("ms");
+pub(super) const TLS: Property =
+    Property::serval("yesquel-tree.tls", Kind::Flag, "Whether to talk TLS with the server.").default("false");
+pub(super) const TLS_ROOTS: Property = Property::serval(
+    "yesquel-tree.tls.roots",
+    Kind::Path,
+    "File of the root certificates (PEM) that the server's certificate must go back to; without it, those that \
+     browsers trust.",
+)
+.aliases(&["yesquel-tree.tls.ca"]);
+
+pub(super) const ALL: &[&Property] = &[
+    &ADDRESS,
+    &PATH,
+    &DATABASE,
+    &DURABILITY,
+    &SYNC_INTERVAL,
+    &CREDENTIAL_FILE,
+    &CONNECT_TIMEOUT,
+    &TIMEOUT,
+    &TLS,
+    &TLS_ROOTS,
+];
+
+/// Where the storage server is.
+#[derive(Debug)]
+pub(super) enum Place {
+    Memory,
+    Folder(PathBuf, Options),
+    Server(Address, SocketOptions),
+}
+
+/// What the properties say.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) place: Place,
+    pub(super) database: String,
+}
+
+impl Settings {
+    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+        let mut reader = Reader::new(properties);
+        let database = reader.text(&DATABASE);
+        if database.is_empty() {
+            reader.fault(&DATABASE, "must name a database");
+        }
+        let options = options(&mut reader);
+        let socket_options = socket_options(&mut reader);
+        let is_encrypted = socket_options.tls.is_some();
+        let path = reader.path(&PATH);
+        if path.is_none() && reader.given(&PATH) {
+            reader.fault(&PATH, "must name a folder");
+        }
+        let place = match (address(&mut reader), path) {
+            (Some(address), None) => Place::Server(address, socket_options),
+            (None, Some(path)) => Place::Folder(path, options),
+            (None, None) => Place::Memory,
+            (Some(_), Some(_)) => {
+                reader.fault(&PATH, "cannot stand together with yesquel-tree.address");
+                Place::Memory
+            }
+        };
+        // What would have no effect, and yet matters to whoever has set it.
+        if !matches!(place, Place::Folder(..)) && options.durability != Durability::Sync {
+            reader.fault(&DURABILITY, "is of the folder of yesquel-tree.path, which is not set");
+        }
+        for property in [&TLS_ROOTS, &CREDENTIAL_FILE] {
+            if reader.given(property) && !reader.given(&ADDRESS) {
+                reader.fault(property, "needs yesquel-tree.address");
+            }
+        }
+        if is_encrypted && !matches!(place, Place::Server(Address::Tcp { .. }, _)) {
+            reader.fault(&TLS, "needs a yesquel-tree.address with a host");
+        }
+        reader.finish()?;
+        Ok(Settings { place, database })
+    }
+}
+
+fn address(reader: &mut Reader<'_>) -> Option<Address> {
+    let text = reader.optional_text(&ADDRESS)?;
+    let address = text.trim().parse::<Address>();
+    if let Ok(Address::Tcp { port: 0, .. }) = address {
+        reader.fault(&ADDRESS, "has port 0, on which nobody listens");
+    }
+    address.map_err(|error| reader.fault(&ADDRESS, error)).ok()
+}
+
+/// What holds for a folder.
+fn options(reader: &mut Reader<'_>) -> Options {
+    let interval = above_zero(reader, &SYNC_INTERVAL);
+    let durability = match reader.choice(&DURABILITY) {
+        "interval" => Durability::Interval(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)),
+        "none" => Durability::None,
+        _ => Durability::Sync,
+    };
+    Options { durability, ..Options::default() }
+}
+
+/// What holds for a server.
+fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
+    let tls = reader.flag(&TLS);
+    if reader.given(&TLS_ROOTS) && !tls {
+        reader.fault(&TLS_ROOTS, "needs yesquel-tree.tls=true");
+    }
+    let roots = reader.path(&TLS_ROOTS);
+    let config = tls.then(|| yesquel::tls::client(roots.as_deref())).transpose();
+    let tls = config.map_err(|error| reader.fault(&TLS_ROOTS, error)).ok().flatten();
+    SocketOptions {
+        credential: credential(reader).unwrap_or_default(),
+        tls,
+        connect_timeout: above_zero(reader, &CONNECT_TIMEOUT),
+        timeout: above_zero(reader, &TIMEOUT),
+    }
+}
+
+/// The first line of the credential's file, as Yesquel's own commands read it.
+fn credential(reader: &mut Reader<'_>) -> Option<Box<[u8]>> {
+    let path = reader.path(&CREDENTIAL_FILE)?;
+    let problem = match fs::read(&path) {
+        Ok(bytes) => {
+            let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if !line.is_empty() {
+                return Some(line.into());
+            }
+            "its first line is empty".to_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    reader.fault(&CREDENTIAL_FILE, format!("{}: {problem}", path.display()));
+    None
+}
+
+fn above_zero(reader: &mut Reader<'_>, property: &'static Property) -> Duration {
+    let duration = reader.duration(property);
+    if duration.is_zero() && reader.given(property) {
+        reader.fault(property, "must be above zero");
+    }
+    duration
+}
