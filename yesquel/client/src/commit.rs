@@ -103,7 +103,7 @@ fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
     match Reply::decode(bytes).map_err(|malformed| CommitError::Unknown(malformed.into()))? {
         Reply::Voted(vote) => Ok(Ballot::Yes(vote)),
         // Its vote may be on disk, or not.
-        Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. } => {
+        Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. } => {
             Err(CommitError::Unknown(refusal.into()))
         }
         Reply::Refused { operation, refusal } => Err(refused(server, operation, refusal)),
@@ -172,7 +172,7 @@ impl<T: Transport> Client<T> {
         match Reply::decode(&bytes) {
             Ok(Reply::Committed(at)) => Ok(at),
             // It may be on disk, or not.
-            Ok(Reply::Refused { refusal: refusal @ Refusal::DiskFailed, .. }) => {
+            Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
                 Err(CommitError::Unknown(refusal.into()))
             }
             Ok(Reply::Refused { operation, refusal }) => Err(refused(server, operation, refusal)),

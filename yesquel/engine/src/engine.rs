@@ -310,8 +310,10 @@ impl Engine {
                 }
                 effects.bytes.truncate(start);
                 Reply::Refused { operation, refusal }.write(&mut effects.bytes);
-                // A refusal tells what it has seen, too.
-                self.reply(asker, start, self.lsn, effects);
+                // A refusal tells what it has seen, too, but for one that says
+                // that nothing is seen any more.
+                let needs_lsn = if refusal == Refusal::DiskFailed { 0 } else { self.lsn };
+                self.reply(asker, start, needs_lsn, effects);
             }
         }
         if let Some(txn) = decided {
@@ -427,7 +429,11 @@ impl Engine {
     pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
         let Some(snapshot) = snapshot else {
             let present = self.clock.now(now.wall_ms);
-            return Ok(self.frozen.map_or(present, |last| last.min(present)));
+            return match self.frozen {
+                // What it would see is collected.
+                Some(last) if last < self.snapshots.low() => Err(Refusal::DiskFailed),
+                last => Ok(last.map_or(present, |last| last.min(present))),
+            };
         };
         // A later commit must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
@@ -444,6 +450,7 @@ impl Engine {
     ) -> Result<u64, Stop> {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
+        let frozen = needs_lsn;
         let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
         self.counts.reads += 1;
@@ -476,15 +483,20 @@ impl Engine {
         });
         match undecided {
             Some(txn) => Err(Stop::Wait(txn)),
+            // Its snapshot sees nothing that is not on disk, or it is refused.
+            None if self.frozen.is_some() => Ok(frozen),
             None => Ok(needs_lsn),
         }
     }
 
-    /// The log takes no more, and is on disk up to this record. What is there
-    /// can still be read, at snapshots that a restart will be above.
-    pub fn freeze(&mut self, synced: u64, effects: &mut Effects) {
+    /// The log takes no more, and is on disk up to this record; the records
+    /// after it do nothing before `lost`. What is there can still be read, at
+    /// snapshots that a restart will be above and that see nothing of what is
+    /// lost.
+    pub fn freeze(&mut self, synced: u64, lost: Option<Timestamp>, effects: &mut Effects) {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
-        self.frozen = Some(last);
+        let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
+        self.frozen = Some(last.min(before));
         let waiting = std::mem::take(&mut self.waiting);
         for Waiting { asker, .. } in waiting.into_values().flatten() {
             self.refuse_for_disk(asker, effects);
@@ -559,6 +571,10 @@ impl Engine {
     /// who have waited too long the undecided are decided. To be called every
     /// 50 ms or so.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
+        if self.frozen.is_some() {
+            // All reads see the same moment, of which nothing may be collected.
+            return;
+        }
         let last = self.clock.now(now.wall_ms);
         if self.memory() >= self.settings.memory_bytes_max {
             self.snapshots.cancel_held();
@@ -575,9 +591,6 @@ impl Engine {
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.leases.expire(now.uptime_ms);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
-        if self.frozen.is_some() {
-            return;
-        }
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
             self.log(&Record::Unstage { name }, effects);

@@ -80,6 +80,14 @@ const STAGE: u8 = 8;
 const UNSTAGE: u8 = 9;
 
 impl<'a> Record<'a> {
+    /// From when on somebody may read what it did, if it did anything.
+    pub fn seen_from(&self) -> Option<Timestamp> {
+        match self {
+            Record::Commit { at, .. } | Record::Decide { decision: Decision::Commit(at), .. } => Some(*at),
+            _ => None,
+        }
+    }
+
     /// Appends it to a buffer.
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = Writer(buffer);

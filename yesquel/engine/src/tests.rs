@@ -204,12 +204,42 @@ fn replies_are_kept_apart() {
 fn whoever_would_wait_is_refused_when_the_disk_has_failed() {
     let mut server = Server::new();
     server.prepared(2, &[put(0, b"k")]);
-    server.engine.freeze(server.engine.lsn(), &mut server.effects);
+    server.engine.freeze(server.engine.lsn(), None, &mut server.effects);
     let read = server.lookup(0, b"k");
     let refused = Reply::Refused { operation: None, refusal: Refusal::DiskFailed };
     let answers = server.answers();
     assert_eq!((answers.len(), answers[0].0), (1, read));
     assert_eq!(Reply::decode(&answers[0].1), Ok(refused));
+}
+
+/// What was acknowledged in the same node is there, and what was not is not,
+/// however long the server lives on.
+#[test]
+fn a_node_of_which_something_is_lost_is_read_as_it_was() {
+    let mut server = Server::new();
+    server.committed(2, &[put(0, b"a")]);
+    let synced = server.engine.lsn();
+    server.committed(3, &[of(0, WriteOperation::Delete { key: b"a", expect: Expect::Any }), put(0, b"b")]);
+    let lost = match Record::decode(&server.log[synced as usize]) {
+        Ok(Record::Commit { at, .. }) => at,
+        record => panic!("{record:?}"),
+    };
+    server.engine.freeze(synced, Some(lost), &mut server.effects);
+    for _ in 0..3 {
+        for (key, is_there) in [(&b"a"[..], true), (b"b", false)] {
+            let read = server.lookup(0, key);
+            let needed: Vec<u64> = server.effects.replies.iter().map(|reply| reply.needs_lsn).collect();
+            assert!(needed.iter().all(|needs| *needs <= synced), "{needed:?}");
+            let answers = server.answers();
+            assert_eq!(answers[0].0, read);
+            let Ok(Reply::Answers { answers, .. }) = Reply::decode(&answers[0].1) else { panic!() };
+            let answer = answers.iter().next().unwrap();
+            assert_eq!(matches!(answer, yesquel_wire::Answer::Value(_)), is_there, "{answer:?}");
+        }
+        server.now.uptime_ms += 100_000;
+        server.now.wall_ms += 100_000;
+        server.engine.tick(server.now, &mut server.effects);
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ impl Run {
             node_cells_max: 4,
             node_bytes_max: 1 << 10,
             node_load_max: 20,
+            ..Settings::default()
         };
         Run {
             settings,
@@ -181,7 +182,9 @@ impl Run {
                 // Rarely: there is no way back but a restart.
                 if input.byte() == 0xff {
                     let synced = self.log.len() as u64 - input.below(self.log.len().min(200) + 1) as u64;
-                    self.engine.freeze(synced, &mut self.effects);
+                    let lost = self.log[synced as usize..].iter();
+                    let lost = lost.filter_map(|record| Record::decode(record).ok()?.seen_from()).min();
+                    self.engine.freeze(synced, lost, &mut self.effects);
                     self.frozen = true;
                 }
             }

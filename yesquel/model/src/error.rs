@@ -81,6 +81,10 @@ pub enum Refusal {
     /// nothing new.
     #[error("the server's disk has failed or is full: it takes no writes until it is started anew")]
     DiskFailed,
+    /// The disk failed while what this would tell of was on its way there:
+    /// nobody knows whether it is on it.
+    #[error("the server's disk has failed or is full while it was written")]
+    DiskLost,
     /// The key that was to be absent is there.
     #[error("the key is there already, in node {0}")]
     Exists(NodeId),

@@ -18,7 +18,7 @@ use std::{
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_log::{checkpoint, disk::Folder, open};
-use yesquel_model::{Key, NodeId, Refusal};
+use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, News, Reply, Request,
     status::{ConnectionStatus, LogStatus, Status},
@@ -61,6 +61,15 @@ pub(crate) struct Gathered {
     pub(crate) log: Vec<u8>,
     /// Where each record ends.
     pub(crate) ends: Vec<usize>,
+}
+
+impl Gathered {
+    /// From when on somebody may read the first of it.
+    fn first(&self) -> Option<Timestamp> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let records = starts.zip(&self.ends).filter_map(|(start, end)| self.log.get(start..*end));
+        records.filter_map(|record| Record::decode(record).ok()?.seen_from()).min()
+    }
 }
 
 pub(crate) struct Inner {
@@ -376,7 +385,7 @@ impl Session<'_> {
     }
 
     /// What the server's clock says.
-    pub fn clock(&mut self) -> yesquel_model::Timestamp {
+    pub fn clock(&mut self) -> Timestamp {
         self.inner.engine.clock(self.now)
     }
 }
@@ -412,7 +421,7 @@ struct Settled {
 /// What is said for a reply that nobody may see any more.
 fn refused() -> Vec<u8> {
     let mut bytes = Vec::new();
-    Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut bytes);
+    Reply::Refused { operation: None, refusal: Refusal::DiskLost }.write(&mut bytes);
     bytes
 }
 
@@ -520,11 +529,12 @@ impl Shared {
     }
 
     /// Nothing more will be durable.
-    pub(crate) fn fail(&self, error: String) {
+    pub(crate) fn fail(&self, error: String, reached: u64, lost: &Gathered) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         inner.failed = Some(error);
-        inner.engine.freeze(inner.synced, &mut inner.effects);
+        let lost = lost.first().into_iter().chain(inner.gathered.first()).min();
+        inner.engine.freeze(reached, lost, &mut inner.effects);
         let refused = refused();
         for held in std::mem::take(&mut inner.held) {
             self.deliver.deliver(held.asker, &refused);

@@ -29,13 +29,20 @@ impl Keeper {
         let mut gathered = Gathered::default();
         loop {
             let ending = self.wait(&mut gathered);
+            let before = self.writer.next_lsn() - 1;
             let written = self.writer.append(&gathered.log, &gathered.ends);
             let written = written.and_then(|()| match self.options.durability {
                 Durability::None if !ending => Ok(()),
                 _ => self.writer.sync(),
             });
             if let Err(error) = written {
-                self.shared.fail(error.to_string());
+                tracing::error!(%error, "the disk has failed: reads go on, and nothing is written until the server is started anew");
+                // Without syncs what was written counts.
+                let reached = match self.options.durability {
+                    Durability::None => before,
+                    _ => self.writer.synced_lsn(),
+                };
+                self.shared.fail(error.to_string(), reached, &gathered);
                 self.shared.released();
                 return;
             }

@@ -364,6 +364,7 @@ const REFUSED_MISSING: u8 = 13;
 const REFUSED_DISK: u8 = 14;
 const REFUSED_LEASED: u8 = 15;
 const REFUSED_LEASES: u8 = 16;
+const REFUSED_LOST: u8 = 17;
 const REFUSED_FULL: u8 = 32;
 
 fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
@@ -393,6 +394,9 @@ fn write_refusal(writer: &mut Writer<'_>, refusal: &Refusal) {
         }
         Refusal::Leased { ms } => {
             writer.byte(REFUSED_LEASED).number(ms);
+        }
+        Refusal::DiskLost => {
+            writer.byte(REFUSED_LOST);
         }
         Refusal::TooManyLeases => {
             writer.byte(REFUSED_LEASES);
@@ -428,6 +432,7 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_MEMORY => Refusal::OutOfMemory,
         REFUSED_DISK => Refusal::DiskFailed,
         REFUSED_LEASED => Refusal::Leased { ms: reader.number()? },
+        REFUSED_LOST => Refusal::DiskLost,
         REFUSED_LEASES => Refusal::TooManyLeases,
         REFUSED_UNFIT => Refusal::Unfit(reader.node()?),
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
@@ -462,6 +467,7 @@ mod tests {
             Refusal::DiskFailed,
             Refusal::Leased { ms: 300 },
             Refusal::TooManyLeases,
+            Refusal::DiskLost,
             Refusal::Unfit(node),
             Refusal::Exists(node),
             Refusal::Missing(node),

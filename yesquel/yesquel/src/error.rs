@@ -108,7 +108,7 @@ impl From<Refusal> for Error {
             Refusal::SnapshotTooOld { .. } => Error::SnapshotTooOld(refusal),
             Refusal::Leased { .. } => Error::Leased(refusal),
             Refusal::OutOfMemory => Error::OutOfMemory(refusal),
-            Refusal::DiskFailed => Error::DiskFailed(refusal),
+            Refusal::DiskFailed | Refusal::DiskLost => Error::DiskFailed(refusal),
             Refusal::Exists(_) => Error::Exists,
             other => Error::Internal(other.to_string()),
         }
@@ -133,7 +133,7 @@ impl From<CommitError> for Error {
                 Error::Internal(why) => Error::Unavailable(why),
                 error => error,
             },
-            CommitError::Unknown(yesquel_client::Error::Refused(refusal @ Refusal::DiskFailed)) => {
+            CommitError::Unknown(yesquel_client::Error::Refused(refusal @ Refusal::DiskLost)) => {
                 Error::OutcomeUnknown(refusal.to_string())
             }
             CommitError::Unknown(error) => Error::OutcomeUnknown(error.to_string()),
