@@ -7,6 +7,7 @@ use crate::{
     cache::{Goal, Guess, Inner},
 };
 use std::sync::{Arc, PoisonError};
+use yesquel_client::Reading;
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
@@ -63,17 +64,8 @@ impl<T: Transport> Trees<T> {
         node: NodeId,
         near: Option<&[u8]>,
     ) -> Result<Fetched, TreeError> {
-        let scan = Scan {
-            range: KeyRange::all(),
-            direction: Direction::Up,
-            cells_max: u64::MAX,
-            bytes_max: u64::MAX,
-            value_bytes_max: u64::MAX,
-            near: near.map(Into::into),
-        };
-        let reading = self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
-        let answer = reading.answers().and_then(|answers| answers.iter().next());
-        let cells = match answer {
+        let reading = self.ask(snapshot, node, near, u64::MAX).await?;
+        let cells = match reading.answers().and_then(|answers| answers.iter().next()) {
             Some(Answer::Cells(cells)) => cells,
             Some(Answer::Moved(to)) => return Ok(Fetched::Moved(to)),
             _ => return Err(yesquel_client::Error::Unfit.into()),
@@ -104,6 +96,48 @@ impl<T: Transport> Trees<T> {
         let inner = Arc::new(Inner { fence: cells.fence, children, at: snapshot.unwrap_or_default() });
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &inner);
         Ok(Fetched::Inner(inner))
+    }
+
+    async fn ask(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        near: Option<&[u8]>,
+        cells_max: u64,
+    ) -> Result<Reading, TreeError> {
+        let scan = Scan {
+            range: KeyRange::all(),
+            direction: Direction::Up,
+            cells_max,
+            bytes_max: u64::MAX,
+            value_bytes_max: u64::MAX,
+            near: near.map(Into::into),
+        };
+        Ok(self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?)
+    }
+
+    /// The leaf of a key and the keys that are its, for one who has no use for
+    /// its cells: whoever writes there. From a node on that `path` leads to.
+    pub(crate) async fn leaf_from(
+        &self,
+        root: NodeId,
+        key: &[u8],
+        path: Vec<NodeId>,
+        mut node: NodeId,
+    ) -> Result<(NodeId, KeyRange), TreeError> {
+        for _ in 0..=FORWARD_STEPS_MAX {
+            let reading = self.ask(&mut None, node, Some(key), 0).await?;
+            match reading.answers().and_then(|answers| answers.iter().next()) {
+                Some(Answer::Cells(cells)) if cells.kind == NodeKind::Leaf => return Ok((node, cells.fence)),
+                Some(Answer::Moved(Some(to))) if node != root => {
+                    self.moved(&path, node, &to);
+                    node = to.to;
+                }
+                _ => break,
+            }
+        }
+        let page = self.page_from(&mut None, root, Goal::At(key), path, node).await?;
+        Ok((page.node, page.fence))
     }
 
     /// The leaf of a goal, whole, from a node on that `path` leads to.
