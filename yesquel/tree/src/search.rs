@@ -168,6 +168,31 @@ impl<T: Transport> Trees<T> {
         Ok((Fetched::Inner(inner), cells.more))
     }
 
+    /// The leaf of a key and the keys that are its, for one who has no use for
+    /// its cells: whoever writes there. From a node on that `path` leads to.
+    pub(crate) async fn leaf_from(
+        &self,
+        root: NodeId,
+        key: &[u8],
+        path: Vec<NodeId>,
+        mut node: NodeId,
+    ) -> Result<(NodeId, KeyRange), TreeError> {
+        for _ in 0..=FORWARD_STEPS_MAX {
+            let scan = Scan { cells_max: 0, ..all_cells(Some(key)) };
+            let reading = self.client.read(&mut None, node.server, &[Question::Scan { node, scan }]).await?;
+            match reading.answers().and_then(|answers| answers.iter().next()) {
+                Some(Answer::Cells(cells)) if cells.kind == NodeKind::Leaf => return Ok((node, cells.fence)),
+                Some(Answer::Moved(Some(to))) if node != root => {
+                    self.moved(&path, node, &to);
+                    node = to.to;
+                }
+                _ => break,
+            }
+        }
+        let page = self.page_from(&mut None, root, Goal::At(key), path, node).await?;
+        Ok((page.node, page.fence))
+    }
+
     /// The leaf of a goal, or its part of a very long one, from a node on that `path` leads to.
     pub(crate) async fn page_from(
         &self,

@@ -383,12 +383,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
                         return Err(yesquel_client::Error::Unfit.into());
                     };
                     // The node itself may say where to, or be no leaf any more.
-                    let (mut present, path) = (None, goal.path.clone());
-                    let searching =
-                        self.trees.page_from(&mut present, goal.root, Goal::At(&goal.key), path, goal.leaf);
-                    let page = searching.await?;
-                    found.retain(|(root, fence, _)| *root != goal.root || !fence.meets(&page.fence));
-                    found.push((goal.root, page.fence, page.node));
+                    let searching = self.trees.leaf_from(goal.root, &goal.key, goal.path.clone(), goal.leaf);
+                    let (leaf, fence) = searching.await?;
+                    found.retain(|(root, other, _)| *root != goal.root || !other.meets(&fence));
+                    found.push((goal.root, fence, leaf));
                 }
                 (Refusal::Full(leaf), _) => {
                     splits.push(self.trees.own_split(&mut snapshot, leaf).await?);

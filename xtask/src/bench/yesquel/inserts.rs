@@ -35,12 +35,12 @@ pub(in crate::bench) fn inserts(bench: &Bench) -> Result<()> {
         side.fill(bench, &programs.load, KEYS)?;
         sides.push((name, side));
     }
-    let seconds = if bench.quick { 0.3 } else { 2.0 };
+    let seconds = if bench.quick { 0.3 } else { 1.5 };
     let more = options(&[
         ("threads", CLIENTS.to_string()),
         ("clients", CLIENTS.to_string()),
         ("seconds", seconds.to_string()),
-        ("warm-up", "0.5".to_owned()),
+        ("warm-up", "0.3".to_owned()),
         ("keys", KEYS.to_string()),
     ]);
     for (load, what) in LOADS {

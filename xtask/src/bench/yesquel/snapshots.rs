@@ -54,7 +54,7 @@ pub(in crate::bench) fn snapshots(bench: &Bench) -> Result<()> {
     let keys = if bench.quick { KEYS / 10 } else { KEYS };
     eprintln!("storing {keys} keys");
     side.fill(bench, program, keys)?;
-    let seconds = if bench.quick { "0.5" } else { "3" };
+    let seconds = if bench.quick { "0.5" } else { "2.5" };
     let common = options(&[("keys", keys.to_string()), ("seconds", seconds.to_owned())]);
     let mut updates = common.clone();
     updates

@@ -36,8 +36,8 @@ pub(in crate::bench) fn transactions(bench: &Bench) -> Result<()> {
         eprintln!("{name}: {} pairs", bench.pairs);
         let more = options(&[
             ("threads", THREADS.to_string()),
-            ("seconds", if bench.quick { "0.3" } else { "2" }.to_owned()),
-            ("warm-up", "0.5".to_owned()),
+            ("seconds", if bench.quick { "0.3" } else { "1.5" }.to_owned()),
+            ("warm-up", "0.3".to_owned()),
             ("keys", KEYS.to_string()),
             ("scan", scan.to_string()),
         ]);
