@@ -27,6 +27,10 @@ pub(crate) struct Plan {
     pub(crate) rate: f64,
     pub(crate) pipeline: usize,
     pub(crate) process: u64,
+    /// Keys that one transaction, or one going to and fro, loads.
+    pub(crate) batch: u64,
+    /// Whether keys are loaded in no order.
+    pub(crate) shuffled: bool,
 }
 
 /// The one process's connection to Yesquel, or nothing, for Redis has one a
@@ -112,7 +116,8 @@ impl Worker<'_> {
                 redis.get(&key(number))?;
                 redis.set(&key(number), &self.value)?;
             }
-            (client, Workload::Load | Workload::Insert | Workload::InsertMono) => {
+            (_, Workload::Load) => return self.load(),
+            (client, _) => {
                 let number = match self.plan.workload {
                     Workload::Insert => self.random.next(u64::MAX >> 1) | 1 << 63,
                     _ => LAST.fetch_add(1, Relaxed),
@@ -132,7 +137,33 @@ impl Worker<'_> {
         }
         Ok(1)
     }
+
+    /// Loads the next keys.
+    fn load(&mut self) -> Result<u64> {
+        let plan = self.plan;
+        let first = LAST.fetch_add(plan.batch, Relaxed);
+        let numbers = first..plan.keys.min(first.saturating_add(plan.batch));
+        // Times an odd number each number comes once, in no order.
+        let key = |number: u64| key(if plan.shuffled { number.wrapping_mul(SHUFFLE) } else { number });
+        match &mut self.client {
+            Client::Yesquel(database, map) => {
+                let (map, value) = (*map, &self.value);
+                database.run(|transaction| {
+                    numbers.clone().try_for_each(|number| transaction.put(map, &key(number), value))
+                })?;
+            }
+            Client::Redis(redis) => {
+                self.keys.clear();
+                self.keys.extend(numbers.clone().map(key));
+                redis.set_all(&self.keys, &self.value)?;
+            }
+        }
+        Ok(numbers.count() as u64)
+    }
 }
+
+/// The golden ratio's bits, as everybody takes them to shuffle.
+pub(crate) const SHUFFLE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 struct Seen {
     operations: u64,

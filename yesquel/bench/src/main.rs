@@ -2,11 +2,13 @@
 //! on a schedule. `cargo xtask bench yesquel` starts servers and several of
 //! these, and compares.
 
+#[cfg(feature = "embedded")]
+mod embedded;
 mod load;
 mod redis;
 
 use clap::{Parser, ValueEnum};
-use std::{process::ExitCode, time::Duration};
+use std::{error::Error, process::ExitCode, time::Duration};
 
 /// What every thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,6 +23,10 @@ enum Workload {
     Insert,
     /// Inserts the largest key so far.
     InsertMono,
+    /// Makes a folder of a store in this process, with all keys.
+    EmbeddedLoad,
+    /// Opens such a folder, reads and inserts.
+    Embedded,
 }
 
 /// One client process of Yesquel's benchmarks.
@@ -29,7 +35,7 @@ enum Workload {
 struct Arguments {
     /// What to do
     workload: Workload,
-    /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS
+    /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS; in this process: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long)]
     target: String,
     /// Threads
@@ -53,16 +59,47 @@ struct Arguments {
     /// Redis: reads that each thread sends in one go
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
+    /// Keys that a load stores in one transaction, or in one going to and fro
+    #[arg(long, default_value_t = 1)]
+    batch: u64,
+    /// Whether a load stores keys in no order, and keys of 64 bits
+    #[arg(long)]
+    shuffled: bool,
     /// Which of several processes it is: its random numbers follow from it
     #[arg(long, default_value_t = 0)]
     process: u64,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match load::run(&load::Plan {
+/// Stores in this process; their crates are built when they are asked for.
+fn embedded(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn Error + Send + Sync>> {
+    #[cfg(feature = "embedded")]
+    {
+        let (store, folder) = arguments.target.split_once(':').ok_or("the target is no store:FOLDER")?;
+        let plan = embedded::Plan {
+            store: store.to_owned(),
+            folder: folder.into(),
+            measured: Duration::from_secs_f64(arguments.seconds.max(0.1)),
+            keys: arguments.keys.max(1),
+            value_bytes: arguments.value_bytes,
+            process: arguments.process,
+        };
+        if arguments.workload == Workload::EmbeddedLoad {
+            embedded::load(&plan)
+        } else {
+            embedded::run(&plan)
+        }
+    }
+    #[cfg(not(feature = "embedded"))]
+    Err(format!("{}: this program was built without its feature 'embedded'", arguments.target).into())
+}
+
+fn run(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn Error + Send + Sync>> {
+    if matches!(arguments.workload, Workload::EmbeddedLoad | Workload::Embedded) {
+        return embedded(arguments);
+    }
+    load::run(&load::Plan {
         workload: arguments.workload,
-        target: arguments.target,
+        target: arguments.target.clone(),
         threads: arguments.threads.max(1),
         measured: Duration::from_secs_f64(arguments.seconds.max(0.1)),
         warm_up: Duration::from_secs_f64(arguments.warm_up.max(0.0)),
@@ -71,7 +108,13 @@ fn main() -> ExitCode {
         rate: arguments.rate,
         pipeline: arguments.pipeline.max(1),
         process: arguments.process,
-    }) {
+        batch: arguments.batch.max(1),
+        shuffled: arguments.shuffled,
+    })
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
         Ok(result) => {
             println!("{result}");
             ExitCode::SUCCESS
