@@ -34,9 +34,14 @@ pub(crate) struct Plan {
     /// share all.
     pub(crate) apart: u64,
     pub(crate) process: u64,
-    /// Keys that one transaction loads.
+    /// Keys that one transaction, or one going to and fro, loads.
     pub(crate) batch: u64,
+    /// Whether keys are loaded in no order.
+    pub(crate) shuffled: bool,
 }
+
+/// The golden ratio's bits, as everybody takes them to shuffle.
+pub(crate) const SHUFFLE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 struct Seen {
     operations: u64,

@@ -2,6 +2,8 @@
 //! on a schedule. `cargo xtask bench yesquel` starts servers and several of
 //! these, and compares.
 
+#[cfg(feature = "embedded")]
+mod embedded;
 mod load;
 mod redis;
 mod roots;
@@ -9,7 +11,7 @@ mod survey;
 mod worker;
 
 use clap::{Parser, ValueEnum};
-use std::{process::ExitCode, time::Duration};
+use std::{error::Error, process::ExitCode, time::Duration};
 
 /// What every thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,6 +38,10 @@ enum Workload {
     /// Counts how often clients with caches of their own fetch a root; they
     /// and the server are in this process, and nobody is asked.
     Roots,
+    /// Makes a folder of a store in this process, with all keys.
+    EmbeddedLoad,
+    /// Opens such a folder, reads and inserts.
+    Embedded,
 }
 
 /// One client process of Yesquel's benchmarks.
@@ -44,7 +50,7 @@ enum Workload {
 struct Arguments {
     /// What to do
     workload: Workload,
-    /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS
+    /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS; in this process: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long, default_value = "")]
     target: String,
     /// Threads
@@ -71,9 +77,12 @@ struct Arguments {
     /// Redis: reads that each thread sends in one go
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
-    /// Keys that a load stores in one transaction
+    /// Keys that a load stores in one transaction, or in one going to and fro
     #[arg(long, default_value_t = 1)]
     batch: u64,
+    /// Whether a load stores keys in no order, and keys of 64 bits
+    #[arg(long)]
+    shuffled: bool,
     /// Keys of a scan
     #[arg(long, default_value_t = 10)]
     scan: u64,
@@ -88,9 +97,33 @@ struct Arguments {
     process: u64,
 }
 
+/// Stores in this process; their crates are built when they are asked for.
+fn embedded(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn Error + Send + Sync>> {
+    #[cfg(feature = "embedded")]
+    {
+        let (store, folder) = arguments.target.split_once(':').ok_or("the target is no store:FOLDER")?;
+        let plan = embedded::Plan {
+            store: store.to_owned(),
+            folder: folder.into(),
+            measured: Duration::from_secs_f64(arguments.seconds.max(0.1)),
+            keys: arguments.keys.max(1),
+            value_bytes: arguments.value_bytes,
+            process: arguments.process,
+        };
+        if arguments.workload == Workload::EmbeddedLoad {
+            embedded::load(&plan)
+        } else {
+            embedded::run(&plan)
+        }
+    }
+    #[cfg(not(feature = "embedded"))]
+    Err(format!("{}: this program was built without its feature 'embedded'", arguments.target).into())
+}
+
 fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
     let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
     match arguments.workload {
+        Workload::EmbeddedLoad | Workload::Embedded => return embedded(arguments),
         Workload::Survey => return survey::run(&arguments.target, measured),
         Workload::Roots => {
             return roots::run(&roots::Plan {
@@ -118,6 +151,7 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
         batch: arguments.batch.max(1),
         scan: arguments.scan.max(1),
         apart: arguments.apart,
+        shuffled: arguments.shuffled,
     })
 }
 

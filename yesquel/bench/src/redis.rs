@@ -90,6 +90,18 @@ impl Redis {
         Ok(found)
     }
 
+    /// Many writes in one go.
+    pub(crate) fn set_all(&mut self, keys: &[[u8; 8]], value: &[u8]) -> io::Result<()> {
+        for key in keys {
+            command(&mut self.request, &[b"SET", key, value]);
+        }
+        self.send()?;
+        for _ in keys {
+            self.reply()?;
+        }
+        Ok(())
+    }
+
     /// Many reads in one go.
     pub(crate) fn get_all(&mut self, keys: &[[u8; 8]]) -> io::Result<usize> {
         for key in keys {

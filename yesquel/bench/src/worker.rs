@@ -1,6 +1,10 @@
 //! What one thread does, again and again.
 
-use crate::{Workload, load::Plan, redis::Redis};
+use crate::{
+    Workload,
+    load::{Plan, SHUFFLE},
+    redis::Redis,
+};
 use std::{
     error::Error,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -78,7 +82,9 @@ impl Worker<'_> {
             Workload::InsertMonoRead => self.insert(LAST.fetch_add(1, Relaxed)),
             Workload::ScanUpdate => self.scan_update(),
             Workload::Scan => self.scan(),
-            Workload::Survey | Workload::Roots => Err("no thread does that".into()),
+            Workload::Survey | Workload::Roots | Workload::Embedded | Workload::EmbeddedLoad => {
+                Err("no thread does that".into())
+            }
         }
     }
 
@@ -97,6 +103,8 @@ impl Worker<'_> {
         let plan = self.plan;
         let first = LAST.fetch_add(plan.batch, Relaxed);
         let numbers = first..plan.keys.min(first.saturating_add(plan.batch));
+        // Times an odd number each number comes once, in no order.
+        let key = |number: u64| key(if plan.shuffled { number.wrapping_mul(SHUFFLE) } else { number });
         match &mut self.client {
             Client::Yesquel(database, map) => {
                 let (map, value) = (*map, &self.value);
@@ -105,7 +113,9 @@ impl Worker<'_> {
                 })?;
             }
             Client::Redis(redis) => {
-                numbers.clone().try_for_each(|number| redis.set(&key(number), &self.value))?;
+                self.keys.clear();
+                self.keys.extend(numbers.clone().map(key));
+                redis.set_all(&self.keys, &self.value)?;
             }
         }
         Ok(numbers.count() as u64)

@@ -1,9 +1,8 @@
 //! A cell: a key, its newest value, and the older ones that snapshots may
 //! still see.
 
-use std::cmp::Ordering;
 use thin_vec::ThinVec;
-use yesquel_model::Timestamp;
+use yesquel_model::{Timestamp, prefix_of};
 
 /// What a version is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,22 +51,23 @@ impl Form {
 #[derive(Debug, Clone)]
 struct Older {
     at: Timestamp,
-    /// Key and value, as in [`Cell`].
+    /// As in [`Cell`].
     data: Box<[u8]>,
     form: Form,
 }
 
 /// A cell.
 ///
-/// Key and newest value are one allocation. With 8 bytes of key and 100 of
-/// value a cell takes 48 bytes here and 108 there.
+/// A short key stands in the cell itself; a longer one and the newest value are
+/// one allocation. With 8 bytes of key and 100 of value a cell takes 48 bytes
+/// here and 100 there, and 8 for the prefix beside it.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
-    /// The key's first eight bytes, which decide most comparisons.
-    prefix: u64,
+    /// The key's first eight bytes.
+    head: [u8; HEAD],
     /// When the newest version was committed.
     at: Timestamp,
-    /// The key, and behind it the value.
+    /// The key, if the head is not all of it, and behind it the value.
     data: Box<[u8]>,
     key_bytes: u32,
     /// What the newest version is.
@@ -77,20 +77,20 @@ pub(crate) struct Cell {
     older: ThinVec<Older>,
 }
 
-/// The first eight bytes of a key, as a number in the order of keys.
-pub(crate) fn prefix_of(key: &[u8]) -> u64 {
-    match key.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut first = [0; 8];
-            first[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(first)
-        }
-    }
+/// What a cell takes in its node, the prefix of its key among it.
+const PLACE_BYTES: usize = size_of::<Cell>() + size_of::<u64>();
+
+/// Bytes of a key that stand in the cell itself.
+const HEAD: usize = 8;
+
+/// Bytes of a key that stand before each of its values.
+fn tail_bytes(key_bytes: usize) -> usize {
+    if key_bytes > HEAD { key_bytes } else { 0 }
 }
 
 fn data(key: &[u8], value: Option<Value<'_>>) -> Box<[u8]> {
     let value = value.map_or(&[][..], |value| value.bytes);
+    let key = if key.len() > HEAD { key } else { &[] };
     let mut data = Vec::with_capacity(key.len() + value.len());
     data.extend_from_slice(key);
     data.extend_from_slice(value);
@@ -100,7 +100,7 @@ fn data(key: &[u8], value: Option<Value<'_>>) -> Box<[u8]> {
 impl Cell {
     pub(crate) fn new(key: &[u8], at: Timestamp, value: Option<Value<'_>>) -> Cell {
         Cell {
-            prefix: prefix_of(key),
+            head: prefix_of(key).to_be_bytes(),
             at,
             data: data(key, value),
             key_bytes: key.len() as u32,
@@ -110,7 +110,17 @@ impl Cell {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        &self.data[..self.key_bytes as usize]
+        let length = self.key_bytes as usize;
+        if length > HEAD { &self.data[..length] } else { &self.head[..length] }
+    }
+
+    /// The prefix of its key.
+    pub(crate) fn prefix(&self) -> u64 {
+        u64::from_be_bytes(self.head)
+    }
+
+    fn tail_bytes(&self) -> usize {
+        tail_bytes(self.key_bytes as usize)
     }
 
     /// When its newest version was committed.
@@ -118,14 +128,9 @@ impl Cell {
         self.at
     }
 
-    /// Where it stands to a key with this prefix.
-    pub(crate) fn compare(&self, prefix: u64, key: &[u8]) -> Ordering {
-        self.prefix.cmp(&prefix).then_with(|| self.key().cmp(key))
-    }
-
     /// The newest value, if it is not deleted.
     pub(crate) fn newest(&self) -> Option<Value<'_>> {
-        self.form.value(&self.data[self.key_bytes as usize..])
+        self.form.value(&self.data[self.tail_bytes()..])
     }
 
     /// The value that a snapshot sees.
@@ -138,7 +143,7 @@ impl Cell {
     }
 
     fn value_of<'a>(&self, version: &'a Older) -> Option<Value<'a>> {
-        version.form.value(&version.data[self.key_bytes as usize..])
+        version.form.value(&version.data[self.tail_bytes()..])
     }
 
     /// Adds a version. One of the same time takes the place of the old one: a
@@ -200,10 +205,10 @@ impl Cell {
     /// Lets go of the versions that no snapshot from `low` on sees, and tells
     /// of those that were long values. Returns whether anything is left.
     pub(crate) fn collect(&mut self, low: Timestamp, mut gone: impl FnMut(&[u8])) -> bool {
-        let key_bytes = self.key_bytes as usize;
+        let tail_bytes = self.tail_bytes();
         let mut tell = |version: &Older| {
             if version.form == Form::Large {
-                gone(&version.data[key_bytes..]);
+                gone(&version.data[tail_bytes..]);
             }
         };
         if self.at <= low {
@@ -221,7 +226,7 @@ impl Cell {
     /// Bytes of memory, without those that the allocator adds.
     pub(crate) fn memory(&self) -> usize {
         let older = self.older.iter().map(|version| size_of::<Older>() + version.data.len());
-        size_of::<Cell>() + self.data.len() + older.sum::<usize>()
+        PLACE_BYTES + self.data.len() + older.sum::<usize>()
     }
 
     /// Its versions, the newest first: when, and what.
@@ -279,10 +284,18 @@ mod tests {
             prop_assert_eq!(left, cell.versions().any(|(at, value)| at.0 > low || value.is_some()));
         }
 
+        /// Keys around the length that stands in the cell itself.
         #[test]
-        fn prefixes_are_in_the_order_of_keys(a: Vec<u8>, b: Vec<u8>) {
-            let cell = Cell::new(&a, Timestamp(1), Some(Value::whole(b"v")));
-            prop_assert_eq!(cell.compare(prefix_of(&b), &b), a.cmp(&b));
+        fn a_cell_has_its_key_whatever_becomes_of_it(key in prop::collection::vec(any::<u8>(), 0..20)) {
+            let mut cell = Cell::new(&key, Timestamp(1), whole(b"a"));
+            prop_assert_eq!((cell.key(), cell.prefix()), (&key[..], prefix_of(&key)));
+            cell.write(Timestamp(2), whole(b"bc"));
+            cell.write(Timestamp(3), None);
+            prop_assert_eq!(cell.key(), &key[..]);
+            let seen = [1, 2, 3].map(|at| cell.seen_at(Timestamp(at)));
+            prop_assert_eq!(seen, [whole(b"a"), whole(b"bc"), None]);
+            cell.end(Timestamp(1));
+            prop_assert_eq!((cell.key(), cell.newest()), (&key[..], None));
         }
     }
 
@@ -322,7 +335,7 @@ mod tests {
         cell.write(Timestamp(2), None);
         let versions: Vec<_> = cell.versions().collect();
         assert_eq!(versions, [(Timestamp(2), None), (Timestamp(1), whole(b"a"))]);
-        assert_eq!(cell.memory(), 48 + 3 + 32 + 4);
+        assert_eq!(cell.memory(), 48 + 8 + 32 + 1);
     }
 
     #[test]

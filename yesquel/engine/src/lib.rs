@@ -7,6 +7,7 @@
 
 mod answer;
 mod cell;
+mod cells;
 mod checkpoint;
 mod commit;
 mod engine;

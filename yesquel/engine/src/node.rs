@@ -1,11 +1,12 @@
 //! A node: what it looks like to a snapshot, what stands in the way of a
 //! transaction, and how operations change it.
 
-use crate::cell::{Cell, Value, prefix_of};
+use crate::cell::{Cell, Value};
+use crate::cells::Cells;
 use crate::load::Load;
 use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
-use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId};
+use yesquel_model::{Bounds, Conflict, Key, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId, prefix_of};
 use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
 
 /// An attribute, or that there was one.
@@ -152,24 +153,52 @@ impl Live {
     }
 }
 
-/// A node of one server.
+/// What a node is now, as far as a look at it decides most reads: shapes and
+/// their fences are elsewhere in memory.
+#[derive(Debug, Clone, Copy)]
+struct Glance {
+    since: Timestamp,
+    /// A leaf, and there.
+    is_leaf: bool,
+    bounds: Bounds,
+}
+
+impl Glance {
+    fn of(since: Timestamp, shape: Option<&Shape>) -> Glance {
+        let is_leaf = shape.is_some_and(|shape| shape.kind == NodeKind::Leaf);
+        let bounds = shape.map(|shape| Bounds::of(&shape.fence)).unwrap_or_default();
+        Glance { since, is_leaf, bounds }
+    }
+
+    /// Whether a snapshot surely finds a leaf here to which keys of this prefix
+    /// belong.
+    fn holds(&self, snapshot: Timestamp, prefix: u64) -> bool {
+        self.is_leaf && self.since <= snapshot && self.bounds.hold(prefix)
+    }
+}
+
+/// A node of one server. What a read needs comes first.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
+    /// The newest shape, in short.
+    glance: Glance,
+    /// By key, each key once.
+    cells: Cells,
+    prepared: Vec<Prepared>,
+    /// The log's length when it was last changed.
+    pub(crate) changed_at_lsn: u64,
+    /// How often it is asked for.
+    pub(crate) load: Load,
     pub(crate) id: NodeId,
     /// The oldest first; `None`: not there.
     shapes: Vec<(Timestamp, Option<Arc<Shape>>)>,
-    /// By key, each key once.
-    cells: Vec<Cell>,
     /// The oldest first: whoever began a moment ago looks at the last few.
     marks: VecDeque<Mark>,
-    prepared: Vec<Prepared>,
     /// Bytes of the cells.
     memory: usize,
     /// What a split goes by: cells that are not deleted, and the bytes of
     /// their keys and newest values.
     live: Live,
-    /// The log's length when it was last changed.
-    pub(crate) changed_at_lsn: u64,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
     /// Whether it was told that it is too large.
@@ -177,8 +206,6 @@ pub(crate) struct Node {
     /// Where its cells have gone, the last first: a help for those who come
     /// by an old map, and no more than that.
     moves: VecDeque<(KeyRange, NodeId)>,
-    /// How often it is asked for.
-    pub(crate) load: Load,
     /// Whether it was told that it is empty.
     pub(crate) told_empty: bool,
 }
@@ -190,9 +217,10 @@ impl Node {
     pub(crate) fn new(id: NodeId, at: Timestamp, new: &NewNode) -> Node {
         let shape = Shape { kind: new.kind, fence: new.fence.clone(), attributes: Vec::new() };
         Node {
+            glance: Glance::of(at, Some(&shape)),
             id,
             shapes: vec![(at, Some(Arc::new(shape)))],
-            cells: Vec::new(),
+            cells: Cells::default(),
             marks: VecDeque::new(),
             prepared: Vec::new(),
             memory: 0,
@@ -256,23 +284,10 @@ impl Node {
     pub(crate) fn grows(&self, write: &WriteOperation<'_>) -> bool {
         match write {
             WriteOperation::Put { key, .. } | WriteOperation::Link { key, .. } => {
-                !self.find(key).is_ok_and(|position| self.cells[position].newest().is_some())
+                !self.cells.find(key).is_ok_and(|position| self.cells[position].newest().is_some())
             }
             _ => false,
         }
-    }
-
-    fn find(&self, key: &[u8]) -> Result<usize, usize> {
-        let prefix = prefix_of(key);
-        self.cells.binary_search_by(|cell| cell.compare(prefix, key))
-    }
-
-    /// The cells with keys in a range.
-    fn covered(&self, range: &KeyRange) -> std::ops::Range<usize> {
-        let position = |key: &[u8]| self.find(key).unwrap_or_else(|position| position);
-        let low = position(&range.low);
-        let high = range.high.as_deref().map_or(self.cells.len(), position);
-        low..high.max(low)
     }
 
     /// What a snapshot sees under a key; `None` in `Ok` where the key is not
@@ -282,20 +297,22 @@ impl Node {
         snapshot: Timestamp,
         key: &[u8],
     ) -> Result<Option<Option<Value<'_>>>, Undecided> {
-        let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
-        // An inner node has no values: the tree has grown.
-        if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
-            return Ok(None);
+        if !self.glance.holds(snapshot, prefix_of(key)) {
+            let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
+            // An inner node has no values: the tree has grown.
+            if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
+                return Ok(None);
+            }
         }
         self.wait_for(snapshot, |target| target.changes_key(key))?;
-        Ok(Some(self.find(key).ok().and_then(|position| self.cells[position].seen_at(snapshot))))
+        Ok(Some(self.cells.find(key).ok().and_then(|position| self.cells[position].seen_at(snapshot))))
     }
 
     /// The cells in a range that a snapshot may see; each is still to be asked
     /// what the snapshot sees of it.
     pub(crate) fn scan(&self, snapshot: Timestamp, range: &KeyRange) -> Result<&[Cell], Undecided> {
         self.wait_for(snapshot, |target| target.changes(range))?;
-        Ok(&self.cells[self.covered(range)])
+        Ok(&self.cells[self.cells.covered(range)])
     }
 
     /// The attribute that a snapshot sees; `None` in `Ok` where there is no
@@ -372,7 +389,7 @@ impl Node {
 
     /// What stands in the way of writing a key; whether it is there.
     fn check_key(&self, snapshot: Timestamp, key: &[u8]) -> Result<bool, Refusal> {
-        let cell = self.find(key).ok().map(|position| &self.cells[position]);
+        let cell = self.cells.find(key).ok().map(|position| &self.cells[position]);
         if cell.is_some_and(|cell| cell.at() > snapshot) {
             return Err(Conflict::Cell { node: self.id }.into());
         }
@@ -381,7 +398,7 @@ impl Node {
     }
 
     fn check_cells(&self, snapshot: Timestamp, range: &KeyRange) -> Result<(), Refusal> {
-        let newer = self.cells[self.covered(range)].iter().any(|cell| cell.at() > snapshot);
+        let newer = self.cells[self.cells.covered(range)].iter().any(|cell| cell.at() > snapshot);
         if newer { Err(Conflict::Cell { node: self.id }.into()) } else { Ok(()) }
     }
 
@@ -417,7 +434,7 @@ impl Node {
 
     /// Writes a cell. Returns whether there is now something to collect.
     pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<Value<'_>>) -> bool {
-        match self.find(key) {
+        match self.cells.find(key) {
             Ok(position) => {
                 self.write(position, at, value);
                 true
@@ -426,10 +443,6 @@ impl Node {
                 let cell = Cell::new(key, at, value);
                 self.memory += cell.memory();
                 self.live.add(&cell);
-                // Not by doubling: a node has few cells, and there are many nodes.
-                if self.cells.len() == self.cells.capacity() {
-                    self.cells.reserve_exact((self.cells.len() / 8).max(4));
-                }
                 self.cells.insert(position, cell);
                 value.is_none()
             }
@@ -437,25 +450,30 @@ impl Node {
     }
 
     fn write(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
-        let cell = &mut self.cells[position];
-        self.live.take(cell);
-        let growth = cell.write(at, value);
-        self.live.add(cell);
+        let live = &mut self.live;
+        let growth = self.cells.change(position, |cell| {
+            live.take(cell);
+            let growth = cell.write(at, value);
+            live.add(cell);
+            growth
+        });
         self.memory = self.memory.wrapping_add_signed(growth);
     }
 
     /// Ends a cell that moves away; what was written later is the other node's.
     fn end(&mut self, position: usize, at: Timestamp) {
-        let cell = &mut self.cells[position];
-        self.live.take(cell);
-        let growth = cell.end(at);
+        let live = &mut self.live;
+        let growth = self.cells.change(position, |cell| {
+            live.take(cell);
+            cell.end(at)
+        });
         self.memory = self.memory.wrapping_add_signed(growth);
     }
 
     /// Ends a cell at the time at which it moved away, if it was written below
     /// that after it had moved.
     pub(crate) fn end_at(&mut self, at: Timestamp, key: &[u8]) {
-        if let Ok(position) = self.find(key)
+        if let Ok(position) = self.cells.find(key)
             && self.cells[position].at() < at
         {
             self.put(at, key, None);
@@ -463,7 +481,7 @@ impl Node {
     }
 
     pub(crate) fn delete_range(&mut self, at: Timestamp, range: &KeyRange) {
-        for position in self.covered(range) {
+        for position in self.cells.covered(range) {
             if self.cells[position].seen_at(at).is_some() {
                 self.write(position, at, None);
             }
@@ -506,6 +524,9 @@ impl Node {
             Some((known, old)) if *known >= at => *old = shape,
             _ => self.shapes.push((at, shape)),
         }
+        if let Some((since, shape)) = self.shapes.last() {
+            self.glance = Glance::of(*since, shape.as_deref());
+        }
     }
 
     /// Hands what stands in a range to another node, and keeps it for
@@ -515,16 +536,17 @@ impl Node {
         self.moves.push_front((range.clone(), to.id));
         // What comes back has not gone.
         to.moves.retain(|(gone, _)| !gone.meets(range));
-        let covered = self.covered(range);
+        let covered = self.cells.covered(range);
+        to.cells.reserve(covered.len());
         for position in covered {
             let moved = self.cells[position].clone();
             to.memory += moved.memory();
             to.live.add(&moved);
-            match to.find(moved.key()) {
+            match to.cells.find(moved.key()) {
                 Err(position) => to.cells.insert(position, moved),
                 // Written by the same transaction, or left from before the cells moved away.
                 Ok(position) => {
-                    let old = std::mem::replace(&mut to.cells[position], moved);
+                    let old = to.cells.replace(position, moved);
                     to.memory -= old.memory();
                     to.live.take(&old);
                 }
@@ -567,7 +589,7 @@ impl Node {
         if self.live != live {
             return wrong("its size is not that of its cells");
         }
-        if !self.cells.is_sorted_by(|a, b| a.key() < b.key()) {
+        if !self.cells.is_in_order() {
             return wrong("its cells are out of order");
         }
         if !self.marks.iter().is_sorted_by_key(|mark| mark.at) {
@@ -583,7 +605,7 @@ impl Node {
             return wrong("it has a mark that nobody needs");
         }
         let fence = self.shape().map(|shape| &shape.fence);
-        for cell in &self.cells {
+        for cell in self.cells.iter() {
             if cell.versions().filter(|(at, _)| *at <= low).count() > 1 {
                 return wrong("a cell has versions that nobody sees");
             }
@@ -604,7 +626,7 @@ impl Node {
         self.shapes.drain(..seen);
         let mut memory = 0;
         let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
-        self.cells.retain_mut(|cell| {
+        self.cells.retain(|cell| {
             // A copy of one that has moved goes without its value.
             let is_own = shape.is_some_and(|shape| shape.fence.contains(cell.key()));
             let left = cell.collect(low, |bytes| {

@@ -8,6 +8,39 @@ pub type Key = Box<[u8]>;
 /// What begins with some bytes.
 pub type Prefix<'a> = &'a [u8];
 
+/// The first eight bytes of a key, as a number in the order of keys: it decides
+/// most comparisons, and many of them stand side by side in memory.
+pub fn prefix_of(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    }
+}
+
+/// The prefixes of a range's ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    low: u64,
+    high: u64,
+}
+
+impl Bounds {
+    /// Those of a range.
+    pub fn of(range: &KeyRange) -> Bounds {
+        Bounds { low: prefix_of(&range.low), high: range.high.as_deref().map_or(u64::MAX, prefix_of) }
+    }
+
+    /// Whether a key of this prefix is surely in the range; if not, the keys
+    /// themselves must be compared.
+    pub fn hold(self, prefix: u64) -> bool {
+        self.low < prefix && prefix < self.high
+    }
+}
+
 /// The keys from `low`, itself among them, up to `high`, which is not;
 /// without `high` all from `low` on.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
@@ -188,6 +221,26 @@ mod tests {
             prop_assert_eq!(of(&KeyRange::prefix(&prefix)), begins);
             let only: Vec<bool> = keys.iter().map(|key| *key == prefix).collect();
             prop_assert_eq!(of(&KeyRange::only(&prefix)), only);
+        }
+    }
+
+    proptest! {
+        /// With bytes of all values, and ends that share their prefix.
+        #[test]
+        fn prefixes_are_in_the_order_of_keys(
+            a in prop::collection::vec(0..2u8, 6..11),
+            b in prop::collection::vec(0..2u8, 6..11),
+            c: Vec<u8>,
+            has_end: bool,
+        ) {
+            for (a, b) in [(&a, &b), (&a, &c)] {
+                let prefixes = prefix_of(a).cmp(&prefix_of(b));
+                prop_assert!(prefixes.is_eq() || prefixes == a.cmp(b));
+            }
+            let range = KeyRange { low: a.into(), high: has_end.then(|| c.into()) };
+            if Bounds::of(&range).hold(prefix_of(&b)) {
+                prop_assert!(range.contains(&b));
+            }
         }
     }
 

@@ -12,4 +12,4 @@ pub mod limits;
 pub use clock::{Clock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
-pub use key::{Key, KeyRange, Prefix};
+pub use key::{Bounds, Key, KeyRange, Prefix, prefix_of};

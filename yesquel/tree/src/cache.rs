@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
+use yesquel_model::{Bounds, Key, KeyRange, NodeId, Timestamp, TreeId, prefix_of};
 use yesquel_wire::MovedTo;
 
 /// What a search is for.
@@ -32,19 +32,51 @@ impl Goal<'_> {
 #[derive(Debug, Clone)]
 pub(crate) struct Inner {
     pub(crate) fence: KeyRange,
+    bounds: Bounds,
     /// Each child with the least key that is its.
     pub(crate) children: Vec<(Key, NodeId)>,
+    /// The prefixes of those keys, in which a search finds its way without a
+    /// look at keys that are elsewhere in memory.
+    prefixes: Vec<u64>,
     /// As of when.
     pub(crate) at: Timestamp,
 }
 
 impl Inner {
+    pub(crate) fn new(fence: KeyRange, children: Vec<(Key, NodeId)>, at: Timestamp) -> Inner {
+        let prefixes = children.iter().map(|(low, _)| prefix_of(low)).collect();
+        Inner { bounds: Bounds::of(&fence), fence, children, prefixes, at }
+    }
+
+    fn insert(&mut self, place: usize, child: (Key, NodeId)) {
+        self.prefixes.insert(place, prefix_of(&child.0));
+        self.children.insert(place, child);
+    }
+
+    /// How many children have a least key that is below a key, or the key
+    /// itself where that counts too.
+    fn before(&self, key: &[u8], own: bool) -> usize {
+        let prefix = prefix_of(key);
+        let below = self.prefixes.partition_point(|low| *low < prefix);
+        let same = self.prefixes[below..].partition_point(|low| *low == prefix);
+        let is_before = |(low, _): &(Key, NodeId)| if own { **low <= *key } else { **low < *key };
+        below + self.children[below..below + same].partition_point(is_before)
+    }
+
+    /// The child that leads to a key.
+    fn child_at(&self, key: &[u8]) -> Option<NodeId> {
+        if !self.bounds.hold(prefix_of(key)) && !self.fence.contains(key) {
+            return None;
+        }
+        Some(self.children.get(self.before(key, true).checked_sub(1)?)?.1)
+    }
+
     /// The child that leads to the goal, and the keys that are its as far as
     /// this node knows.
     pub(crate) fn child(&self, goal: Goal<'_>) -> Option<(NodeId, KeyRange)> {
         let after = match goal {
-            Goal::At(key) => self.children.partition_point(|(low, _)| **low <= *key),
-            Goal::Below(Some(key)) => self.children.partition_point(|(low, _)| **low < *key),
+            Goal::At(key) => self.before(key, true),
+            Goal::Below(Some(key)) => self.before(key, false),
             Goal::Below(None) => self.children.len(),
         };
         let (low, child) = self.children.get(after.checked_sub(1)?)?;
@@ -79,17 +111,35 @@ pub(crate) struct Guess {
 }
 
 impl Cache {
-    /// Follows the cache from a root as far as it goes.
-    pub(crate) fn guess(&mut self, root: NodeId, goal: Goal<'_>) -> Guess {
+    /// What should be the leaf of a key; `None` where the cache leads in a
+    /// circle.
+    pub(crate) fn leaf(&self, root: NodeId, key: &[u8]) -> Option<NodeId> {
+        let mut leaf = root;
+        for _ in 0..STEPS_MAX {
+            match self.nodes.get(&leaf).and_then(|inner| inner.child_at(key)) {
+                Some(child) => leaf = child,
+                None => return Some(leaf),
+            }
+        }
+        None
+    }
+
+    /// Follows the cache from a root as far as it goes; `None` where it leads
+    /// in a circle.
+    pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Option<Guess> {
         let mut guess = Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() };
         for _ in 0..STEPS_MAX {
             let known = self.nodes.get(&guess.leaf).filter(|inner| goal.is_in(&inner.fence));
-            let Some((child, fence)) = known.and_then(|inner| inner.child(goal)) else { return guess };
+            let Some((child, fence)) = known.and_then(|inner| inner.child(goal)) else { return Some(guess) };
             guess.path.push(guess.leaf);
             (guess.leaf, guess.fence) = (child, fence);
         }
-        self.nodes.retain(|node, _| node.tree != root.tree);
-        Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() }
+        None
+    }
+
+    /// Forgets a tree, whose nodes lead in a circle.
+    pub(crate) fn forget(&mut self, tree: TreeId) {
+        self.nodes.retain(|node, _| node.tree != tree);
     }
 
     /// A node has said that keys have gone from it to another: its parent is
@@ -118,15 +168,15 @@ impl Cache {
         // What is above the range stays with whose it was.
         let rest = high.clone().filter(|high| next != Some(high)).map(|high| (high, from));
         // Seldom shared: in place, for there may be many children.
-        let children = &mut Arc::make_mut(inner).children;
-        if children[position].0 == *low {
-            children[position].1 = *to;
+        let inner = Arc::make_mut(inner);
+        if inner.children[position].0 == *low {
+            inner.children[position].1 = *to;
         } else {
-            children.insert(after, (low.clone(), *to));
+            inner.insert(after, (low.clone(), *to));
         }
         if let Some(rest) = rest {
-            let place = children.partition_point(|(own, _)| *own < rest.0);
-            children.insert(place, rest);
+            let place = inner.children.partition_point(|(own, _)| *own < rest.0);
+            inner.insert(place, rest);
         }
     }
 
@@ -135,6 +185,47 @@ impl Cache {
         let known = self.nodes.entry(node).or_insert_with(|| Arc::clone(inner));
         if known.at < inner.at {
             *known = Arc::clone(inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use yesquel_model::{LocalId, ServerId};
+
+    fn node(local: usize) -> NodeId {
+        let root = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
+        NodeId { local: LocalId(local as u64), ..root }
+    }
+
+    /// Keys that share their first bytes, or all of them but the length.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0..3u8, 0..12)
+    }
+
+    proptest! {
+        /// A search by prefixes against a look at each key.
+        #[test]
+        fn a_child_leads_to_what_is_from_its_key_on(
+            lows in prop::collection::btree_set(key(), 1..40),
+            goals in prop::collection::vec(key(), 1..20),
+        ) {
+            let lows: Vec<Vec<u8>> = lows.into_iter().collect();
+            let children = lows.iter().enumerate().map(|(at, low)| (low.clone().into(), node(at))).collect();
+            let inner = Inner::new(KeyRange::from(lows[0].clone()), children, Timestamp(1));
+            for goal in goals {
+                let (at, below) = (Goal::At(&goal), Goal::Below(Some(&goal)));
+                let last = |is_before: &dyn Fn(&Vec<u8>) -> bool| lows.iter().rposition(is_before).map(node);
+                let (up_to, before) = (last(&|low| *low <= goal), last(&|low| *low < goal));
+                prop_assert_eq!(inner.child(at).map(|(child, _)| child), up_to);
+                prop_assert_eq!(inner.child(below).map(|(child, _)| child), before);
+                prop_assert_eq!(inner.child_at(&goal), up_to);
+                if let Some((_, fence)) = inner.child(at) {
+                    prop_assert!(fence.contains(&goal));
+                }
+            }
         }
     }
 }

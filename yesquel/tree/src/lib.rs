@@ -18,7 +18,7 @@ pub use split::Splitter;
 pub use transaction::{Savepoint, Transaction};
 
 use cache::Cache;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
 use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
@@ -95,7 +95,7 @@ const ISSUER_NUMBERS: LocalId = LocalId(2);
 #[derive(Debug)]
 pub struct Trees<T> {
     client: Client<T>,
-    cache: Mutex<Cache>,
+    cache: RwLock<Cache>,
     counters: Counters,
     /// For the nodes of long values.
     issuer: Mutex<Option<Issuer>>,
@@ -104,7 +104,7 @@ pub struct Trees<T> {
 impl<T: Transport> Trees<T> {
     /// Trees by way of a client.
     pub fn new(client: Client<T>) -> Trees<T> {
-        Trees { client, cache: Mutex::default(), counters: Counters::default(), issuer: Mutex::default() }
+        Trees { client, cache: RwLock::default(), counters: Counters::default(), issuer: Mutex::default() }
     }
 
     /// The client.

@@ -4,9 +4,9 @@
 
 use crate::{
     TreeError, Trees,
-    cache::{Goal, Guess, Inner},
+    cache::{Cache, Goal, Guess, Inner},
 };
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
@@ -68,9 +68,34 @@ const FETCHES_MAX: usize = 100;
 pub(crate) const FORWARD_STEPS_MAX: usize = 4;
 
 impl<T: Transport> Trees<T> {
+    fn cache(&self) -> RwLockReadGuard<'_, Cache> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cache_mut(&self) -> RwLockWriteGuard<'_, Cache> {
+        self.cache.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the cache thinks the leaf of a key. Nothing is allocated for it.
+    pub(crate) fn leaf(&self, root: NodeId, key: &[u8]) -> NodeId {
+        self.counters.searched();
+        let leaf = self.cache().leaf(root, key);
+        leaf.unwrap_or_else(|| self.guess_again(root, Goal::At(key)).leaf)
+    }
+
+    /// The same with the way to it.
     pub(crate) fn guess(&self, root: NodeId, goal: Goal<'_>) -> Guess {
         self.counters.searched();
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).guess(root, goal)
+        self.guess_again(root, goal)
+    }
+
+    /// The same for a search that is counted already.
+    pub(crate) fn guess_again(&self, root: NodeId, goal: Goal<'_>) -> Guess {
+        let guess = self.cache().guess(root, goal);
+        guess.unwrap_or_else(|| {
+            self.cache_mut().forget(root.tree);
+            Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() }
+        })
     }
 
     /// Fetches a whole node, however long it is: for one who is in the server's
@@ -161,9 +186,9 @@ impl<T: Transport> Trees<T> {
             cells.iter().map(|(key, value)| Some((Key::from(key), child(value)?))).collect();
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
-        let inner = Arc::new(Inner { fence: cells.fence, children, at: snapshot.unwrap_or_default() });
+        let inner = Arc::new(Inner::new(cells.fence, children, snapshot.unwrap_or_default()));
         if !cells.more {
-            self.cache.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &inner);
+            self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))
     }
@@ -231,7 +256,7 @@ impl<T: Transport> Trees<T> {
     pub(crate) fn moved(&self, path: &[NodeId], from: NodeId, to: &MovedTo) {
         self.counters.followed();
         if let Some(parent) = path.last() {
-            self.cache.lock().unwrap_or_else(PoisonError::into_inner).moved(*parent, from, to);
+            self.cache_mut().moved(*parent, from, to);
         }
     }
 }

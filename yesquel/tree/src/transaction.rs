@@ -107,12 +107,16 @@ impl<'a, T: Transport> Transaction<'a, T> {
             return Ok(None);
         }
         let goal = Goal::At(key);
-        let guess = self.trees.guess(tree.root, goal);
-        if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
+        let leaf = self.trees.leaf(tree.root, key);
+        if let Some(page) = self.pages.get(&leaf).filter(|page| goal.is_in(&page.fence)) {
             let page = Rc::clone(page);
             return self.on_page(tree, &page, key).await;
         }
-        let (mut node, mut steps) = (guess.leaf, 0);
+        let (mut node, mut steps) = (leaf, 0);
+        // The way to the leaf, if that turns out to be wrong.
+        let mut path = None;
+        let trees = self.trees;
+        let way = || trees.guess_again(tree.root, goal).path;
         loop {
             let question = Question::Lookup { node, key };
             let reading = self.read(node.server, &[question]).await?;
@@ -124,7 +128,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 // nobody would ever learn what the tree looks like.
                 Some(Answer::Moved(Some(to))) if steps < FORWARD_STEPS_MAX && node != tree.root => {
                     steps += 1;
-                    self.trees.moved(&guess.path, node, &to);
+                    self.trees.moved(path.get_or_insert_with(way), node, &to);
                     node = to.to;
                 }
                 Some(Answer::Moved(_)) => break,
@@ -132,7 +136,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
             }
         }
         // It may be no leaf; else back, and down from there.
-        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, node).await?;
+        let path = path.unwrap_or_else(way);
+        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, path, node).await?;
         let page = self.keep(page);
         self.on_page(tree, &page, key).await
     }

@@ -179,6 +179,24 @@ impl Writer<'_> {
         self.byte(number as u8)
     }
 
+    /// What is written meanwhile, behind its length.
+    pub fn within(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
+        let start = self.0.len();
+        // Mostly it is short, and its length one byte.
+        self.0.push(0);
+        write(&mut Writer(self.0));
+        let length = self.0.len() - start - 1;
+        match u8::try_from(length) {
+            Ok(length @ 0..=0x7f) => self.0[start] = length,
+            _ => {
+                let mut number = Vec::new();
+                Writer(&mut number).number(length as u64);
+                self.0.splice(start..=start, number);
+            }
+        }
+        self
+    }
+
     /// Bytes behind their length.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
@@ -221,6 +239,16 @@ impl Writer<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_length_is_found_by_writing() {
+        for length in [0, 1, 127, 128, 300, 20_000] {
+            let (bytes, mut plain, mut within) = (vec![7; length], vec![1], vec![1]);
+            Writer(&mut plain).bytes(&bytes).byte(2);
+            Writer(&mut within).within(|writer| writer.0.extend_from_slice(&bytes)).byte(2);
+            assert_eq!(within, plain);
+        }
+    }
 
     proptest! {
         #[test]

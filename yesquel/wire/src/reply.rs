@@ -149,6 +149,17 @@ impl<'a> Answers<'a> {
         Ok(Answers { bytes })
     }
 
+    /// Bytes that were looked through before. Of others the answers end before
+    /// the first that is none.
+    pub fn again(bytes: &'a [u8]) -> Answers<'a> {
+        Answers { bytes }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Them, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
         let mut reader = Reader::new(self.bytes);

@@ -1,6 +1,6 @@
 //! What is asked of a server.
 
-use crate::{Malformed, Operations, Questions, Reader, Writer};
+use crate::{Malformed, Operations, Question, Questions, Reader, Writer};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
 
 /// How a transaction ended.
@@ -296,6 +296,17 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Appends a [`Read`](Request::Read) of some questions to a message.
+    pub fn write_read(
+        writer: &mut Writer<'_>,
+        snapshot: Option<Timestamp>,
+        seen: Timestamp,
+        questions: &[Question<'_>],
+    ) {
+        writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
+        writer.within(|writer| questions.iter().for_each(|question| question.write(writer)));
+    }
+
     /// Whether a message asks what the server tells of itself; it may be none
     /// for all that.
     pub fn inspects(bytes: &[u8]) -> bool {
@@ -363,7 +374,7 @@ impl<'a> Request<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, Question, Scan};
+    use crate::{Direction, Scan};
     use yesquel_model::{KeyRange, TreeId};
 
     #[test]
@@ -391,6 +402,9 @@ mod tests {
         let participants = Participants::decode(&participants).unwrap();
         assert_eq!(participants.iter().collect::<Vec<_>>(), [ServerId(1), ServerId(700)]);
         let (seen, operations) = (Timestamp(5), Operations::NONE);
+        let mut written = Vec::new();
+        Request::write_read(&mut Writer(&mut written), Some(seen), seen, &all);
+        assert_eq!(Request::decode(&written), Ok(Request::Read { snapshot: Some(seen), seen, questions }));
         for request in [
             Request::Read { snapshot: None, seen, questions },
             Request::Read { snapshot: Some(seen), seen, questions },
