@@ -321,6 +321,11 @@ impl Engine {
         let reply = match request {
             Request::Read { snapshot, seen, questions } => {
                 self.witness(now, seen)?;
+                // A snapshot that it may give would not have what the client
+                // has seen elsewhere.
+                if snapshot.is_none() && self.frozen.is_some_and(|last| seen > last) {
+                    return Err(Refusal::DiskFailed.into());
+                }
                 return self.read(now, snapshot, questions, effects);
             }
             Request::Commit { txn, snapshot, seen, staged, operations } => {
@@ -421,6 +426,11 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
         let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
+        // Who may yet have made a node at or below the snapshot.
+        let maker = |node: NodeId| {
+            let txn = self.creating.get(&node)?;
+            self.voted.get(txn).filter(|voted| voted.at <= snapshot).map(|_| *txn)
+        };
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
         self.counts.reads += 1;
         self.counts.questions += questions.len() as u64;
@@ -430,6 +440,10 @@ impl Engine {
                 let node = match store.seen(question.node(), snapshot) {
                     Ok(Some(node)) => node,
                     Ok(None) => {
+                        undecided = maker(question.node());
+                        if undecided.is_some() {
+                            return;
+                        }
                         // Whatever took it away.
                         needs_lsn = lsn;
                         writer.moved(None);

@@ -3,8 +3,8 @@
 use crate::{Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Decision, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants, Question, Questions,
-    Reply, Request, WriteOperation, Writer,
+    Answer, Decision, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    Questions, Reply, Request, WriteOperation, Writer,
 };
 
 /// An engine, and all that it has logged.
@@ -14,6 +14,8 @@ struct Server {
     now: Now,
     log: Vec<Vec<u8>>,
     requests: u64,
+    /// What whoever reads has seen.
+    seen: Timestamp,
 }
 
 const SETTINGS: fn() -> Settings = || Settings { grace_ms: 100, ..Settings::default() };
@@ -62,6 +64,7 @@ impl Server {
             now: Now { wall_ms: 1_000, uptime_ms: 0 },
             log: Vec::new(),
             requests: 0,
+            seen: Timestamp::ZERO,
         };
         server.committed(1, &[create(0)]);
         server
@@ -134,10 +137,14 @@ impl Server {
     }
 
     fn lookup(&mut self, local: u64, key: &[u8]) -> u64 {
+        self.lookup_at(None, local, key)
+    }
+
+    fn lookup_at(&mut self, snapshot: Option<Timestamp>, local: u64, key: &[u8]) -> u64 {
         let mut bytes = Vec::new();
         Question::Lookup { node: node(local), key }.write(&mut Writer(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
-        self.send(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions })
+        self.send(&Request::Read { snapshot, seen: self.seen, questions })
     }
 
     /// Everything so far is below the mark, and collected.
@@ -303,6 +310,45 @@ fn a_split_may_be_decided_late() {
     server.decide(4, Decision::Commit(split));
     server.time_passes();
     server.comes_back();
+}
+
+/// Whoever comes to a node that is about to be made waits, as for a cell.
+#[test]
+fn a_node_that_is_about_to_be_made_is_waited_for() {
+    let mut server = Server::new();
+    let vote = server.prepared(2, &[create(9), put(9, b"a")]);
+    let read = server.lookup(9, b"a");
+    let wrote = server.commit(3, &[put(9, b"b")]);
+    assert_eq!(server.answers(), []);
+    let answers = server.decide(2, Decision::Commit(vote));
+    let reply = |to: u64| {
+        let (_, bytes) = answers.iter().find(|(request, _)| *request == to).unwrap();
+        Reply::decode(bytes).unwrap()
+    };
+    let Reply::Answers { answers, .. } = reply(read) else { panic!() };
+    assert_eq!(answers.iter().next(), Some(Answer::Value(b"value")));
+    assert!(matches!(reply(wrote), Reply::Committed(_)));
+    // Who reads below the vote does not wait: it is not there for him.
+    server.prepared(4, &[create(10)]);
+    let before = Timestamp(vote.0 - 1);
+    server.lookup_at(Some(before), 10, b"a");
+    assert_eq!(server.answers().len(), 1);
+}
+
+/// A server whose disk has failed gives no snapshot that lacks what the client
+/// has seen at another one.
+#[test]
+fn a_frozen_server_does_not_go_back_behind_its_client() {
+    let mut server = Server::new();
+    server.engine.freeze(0, &mut Effects::default());
+    server.lookup(0, b"a");
+    let answers = server.answers();
+    let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&answers[0].1) else { panic!() };
+    server.seen = Timestamp(snapshot.0 + 1);
+    server.lookup(0, b"a");
+    let answers = server.answers();
+    let refused = Reply::Refused { operation: None, refusal: Refusal::DiskFailed };
+    assert_eq!(Reply::decode(&answers[0].1), Ok(refused));
 }
 
 /// A long value in one piece, and the cell that names it.
