@@ -5,10 +5,9 @@
 //! in the same node. Moving is the engine's own operation, which takes along
 //! versions and prepared operations, so that no other transaction notices.
 
-use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
-use std::sync::Mutex;
+use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
-use yesquel_model::{Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
+use yesquel_model::{Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 
@@ -17,7 +16,7 @@ use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 #[derive(Debug)]
 pub struct Splitter {
     server: ServerId,
-    issuer: Mutex<Option<Issuer>>,
+    issuers: Issuers,
 }
 
 /// Times that a split is tried before it is left for later.
@@ -26,12 +25,12 @@ const ATTEMPTS_MAX: usize = 8;
 impl Splitter {
     /// For the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
-        Splitter { server, issuer: Mutex::new(None) }
+        Splitter { server, issuers: Issuers::default() }
     }
 
     /// A name for a new node of a tree.
     async fn issue<T: Transport>(&self, trees: &Trees<T>, tree: TreeId) -> Result<NodeId, TreeError> {
-        let local = trees.issue(&self.issuer, self.server, 1).await?;
+        let local = trees.issue(&self.issuers, self.server, 1).await?;
         Ok(NodeId { tree, server: self.server, local })
     }
 

@@ -374,6 +374,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     found.retain(|(root, fence, _)| *root != goal.root || !fence.meets(&page.fence));
                     found.push((goal.root, page.fence, page.node));
                 }
+                // The nodes of long values go with their tree, and only with it.
+                (Refusal::Moved(node), None) if operation.is_some() => {
+                    return Err(TreeError::NoTree(node.tree));
+                }
                 (Refusal::Exists(_), _) => return Err(TreeError::Exists),
                 (refusal, operation) => {
                     return Err(CommitError::Refused { server, operation, refusal }.into());
