@@ -128,7 +128,8 @@ impl<T: Transport> Client<T> {
 
     /// Commits what was read at a snapshot, was staged, and is written after
     /// that. After a refusal what was staged is still there, unless it is
-    /// [spent](Staging::is_spent): what is written was too long for a message.
+    /// [spent](Staging::is_spent): what is written was too long for a message,
+    /// or a server had voted for it before another one refused.
     pub async fn commit_staged(
         &self,
         snapshot: Option<Timestamp>,
@@ -214,7 +215,7 @@ impl<T: Transport> Client<T> {
         &self,
         snapshot: Option<Timestamp>,
         writes: &Writes,
-        staging: &Staging,
+        staging: &mut Staging,
     ) -> Result<Timestamp, CommitError> {
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
@@ -223,7 +224,7 @@ impl<T: Transport> Client<T> {
         let failed = |error: Error| CommitError::Failed(error);
         let participants =
             Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
-        let (mut at, mut no) = (Timestamp::ZERO, None);
+        let (mut at, mut no, mut took_staged) = (Timestamp::ZERO, None, false);
         for (server, parts) in &writes.servers {
             let operations = Operations::decode(&parts.last).map_err(|malformed| failed(malformed.into()))?;
             let (seen, staged) = (self.seen(), staging.at(*server));
@@ -238,6 +239,7 @@ impl<T: Transport> Client<T> {
                 Ok(Ballot::Yes(vote)) => {
                     self.saw(vote);
                     at = at.max(vote);
+                    took_staged |= staged.is_some();
                 }
                 // Recovery was faster.
                 Ok(Ballot::Decided(Decision::Commit(at))) => return Ok(at),
@@ -253,12 +255,17 @@ impl<T: Transport> Client<T> {
                 }
             }
         }
+        // Whoever voted has taken what was staged there, and lets go of it.
+        staging.is_spent |= took_staged;
         let decision = if no.is_none() { Decision::Commit(at) } else { Decision::Abort };
         // From here on the votes alone say how it ended; whoever does not hear
         // it now finds it out by them.
         let mut all_know = true;
         for server in &servers {
-            all_know &= self.call(*server, &Request::Decide { txn, decision }).await.is_ok();
+            let told = self.call(*server, &Request::Decide { txn, decision }).await;
+            // One that cannot write it down, as its disk has failed, says so, and
+            // will ask the others when it is back.
+            all_know &= told.is_ok_and(|bytes| Reply::decode(&bytes) == Ok(Reply::Done));
         }
         if all_know {
             for server in &servers {

@@ -18,13 +18,14 @@ pub struct Staging {
     name: Option<TxnId>,
     /// Parts at each server.
     parts: BTreeMap<ServerId, u64>,
-    /// Whether a commit has added to it, so that it is good for that one only.
+    /// Whether a commit has added to it or taken from it, so that it is good
+    /// for that one only.
     pub(crate) is_spent: bool,
 }
 
 impl Staging {
-    /// Whether it holds more than was [staged](Client::stage) by its maker, so
-    /// that another try needs another one.
+    /// Whether it does not hold what was [staged](Client::stage) by its maker,
+    /// no more and no less, so that another try needs another one.
     pub fn is_spent(&self) -> bool {
         self.is_spent
     }

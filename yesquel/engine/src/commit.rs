@@ -75,7 +75,11 @@ impl Engine {
                 made.insert(id, Some(new.clone()));
                 continue;
             }
-            let Some((kind, fence)) = shape else { return Err(refuse(Refusal::Moved(id))) };
+            let Some((kind, fence)) = shape else {
+                // Somebody may be about to make it.
+                let maker = self.creating.get(&id).filter(|_| own.is_none());
+                return Err(maker.map_or_else(|| refuse(Refusal::Moved(id)), |by| Stop::Wait(*by)));
+            };
             let is_root = id.local == LocalId::ROOT;
             let gone = |node: NodeId, is_met: &dyn Fn(&KeyRange) -> bool| {
                 moved.iter().any(|(from, range)| *from == node && is_met(range))

@@ -157,6 +157,15 @@ impl Effects {
     }
 }
 
+/// What can be read when the log takes no more.
+#[derive(Debug, Clone, Copy)]
+struct Frozen {
+    /// A restart gives no timestamp up to this one.
+    ceiling: Timestamp,
+    /// All up to here is on disk.
+    whole: Timestamp,
+}
+
 /// A request that waits for a transaction's end.
 #[derive(Debug)]
 struct Waiting {
@@ -191,7 +200,7 @@ pub struct Engine {
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
     /// The log takes no more records; no snapshot above this one is given.
-    frozen: Option<Timestamp>,
+    frozen: Option<Frozen>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
     /// Nodes that are not there yet, and the undecided who make them.
@@ -336,6 +345,10 @@ impl Engine {
         let reply = match request {
             Request::Read { snapshot, seen, questions } => {
                 self.witness(now, seen)?;
+                let snapshot = match self.frozen {
+                    Some(frozen) if snapshot.is_none() => Some(self.frozen_snapshot(now, frozen, seen)?),
+                    _ => snapshot,
+                };
                 return self.read(now, snapshot, questions, effects);
             }
             Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
@@ -414,7 +427,7 @@ impl Engine {
     /// log; returns the record that must be on disk before.
     pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
         if let Some(last) = self.frozen {
-            return if given > last { u64::MAX } else { 0 };
+            return if given > last.ceiling { u64::MAX } else { 0 };
         }
         if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             self.ceiling_before = self.ceiling;
@@ -428,17 +441,27 @@ impl Engine {
     /// The snapshot of a request: its own, which must not be too old, or now.
     pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
         let Some(snapshot) = snapshot else {
-            let present = self.clock.now(now.wall_ms);
-            return match self.frozen {
-                // What it would see is collected.
-                Some(last) if last < self.snapshots.low() => Err(Refusal::DiskFailed),
-                last => Ok(last.map_or(present, |last| last.min(present))),
-            };
+            return Ok(self.clock.now(now.wall_ms));
         };
         // A later commit must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
         let oldest = self.snapshots.low();
         if snapshot < oldest { Err(Refusal::SnapshotTooOld { snapshot, oldest }) } else { Ok(snapshot) }
+    }
+
+    /// A snapshot of a server whose disk has failed: not behind what the client
+    /// has seen, maybe elsewhere.
+    fn frozen_snapshot(&mut self, now: Now, frozen: Frozen, seen: Timestamp) -> Result<Timestamp, Refusal> {
+        let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
+        let whole = present.min(frozen.whole);
+        if seen <= whole && whole >= self.snapshots.low() {
+            Ok(whole)
+        } else if seen <= present && present >= self.snapshots.low() {
+            // What is lost in nodes that it asks for is not told.
+            Ok(present)
+        } else {
+            Err(Refusal::DiskFailed)
+        }
     }
 
     fn read(
@@ -450,8 +473,13 @@ impl Engine {
     ) -> Result<u64, Stop> {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
-        let frozen = needs_lsn;
+        let is_whole = self.frozen.is_some_and(|frozen| snapshot <= frozen.whole);
         let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
+        // Who may yet have made a node at or below the snapshot.
+        let maker = |node: NodeId| {
+            let txn = self.creating.get(&node)?;
+            self.voted.get(txn).filter(|voted| voted.at <= snapshot).map(|_| *txn)
+        };
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
         self.counts.reads += 1;
         self.counts.questions += questions.len() as u64;
@@ -461,6 +489,10 @@ impl Engine {
                 let node = match store.seen(question.node(), snapshot) {
                     Ok(Some(node)) => node,
                     Ok(None) => {
+                        undecided = maker(question.node());
+                        if undecided.is_some() {
+                            return;
+                        }
                         // Whatever took it away.
                         needs_lsn = lsn;
                         writer.moved(None);
@@ -483,8 +515,8 @@ impl Engine {
         });
         match undecided {
             Some(txn) => Err(Stop::Wait(txn)),
-            // Its snapshot sees nothing that is not on disk, or it is refused.
-            None if self.frozen.is_some() => Ok(frozen),
+            // What is lost in a node came later.
+            None if is_whole => Ok(0),
             None => Ok(needs_lsn),
         }
     }
@@ -496,7 +528,7 @@ impl Engine {
     pub fn freeze(&mut self, synced: u64, lost: Option<Timestamp>, effects: &mut Effects) {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
-        self.frozen = Some(last.min(before));
+        self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         let waiting = std::mem::take(&mut self.waiting);
         for Waiting { asker, .. } in waiting.into_values().flatten() {
             self.refuse_for_disk(asker, effects);

@@ -627,8 +627,10 @@ impl Node {
         let mut memory = 0;
         let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
         self.cells.retain(|cell| {
-            // A copy of one that has moved goes without its value.
-            let is_own = shape.is_some_and(|shape| shape.fence.contains(cell.key()));
+            // A copy of one that has moved goes without its value: it is beyond
+            // the fence, or the node is a root that has grown.
+            let is_own =
+                shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(cell.key()));
             let left = cell.collect(low, |bytes| {
                 if is_own {
                     gone(bytes);

@@ -80,6 +80,14 @@ const STAGE: u8 = 8;
 const UNSTAGE: u8 = 9;
 
 impl<'a> Record<'a> {
+    /// From when on somebody may read what the first of some records did, of
+    /// which each ends where it says.
+    pub fn first_seen(log: &[u8], ends: &[usize]) -> Option<Timestamp> {
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let records = starts.zip(ends).filter_map(|(start, end)| log.get(start..*end));
+        records.filter_map(|record| Record::decode(record).ok()?.seen_from()).min()
+    }
+
     /// From when on somebody may read what it did, if it did anything.
     pub fn seen_from(&self) -> Option<Timestamp> {
         match self {

@@ -52,6 +52,7 @@ impl Engine {
     /// log.
     pub fn restored(&mut self, lsn: u64) {
         self.lsn = lsn;
+        self.store.remove_unnamed();
         self.store.on_disk();
     }
 

@@ -1,9 +1,9 @@
 //! All nodes of a server, the memory that they take, and the queue of those
 //! that have something to collect.
 
-use crate::cell::Value;
+use crate::cell::{Cell, Value};
 use crate::node::{Node, Undecided};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Large, NodeKind, WriteOperation};
@@ -361,6 +361,29 @@ impl Store {
             }) == Some(true)
         });
         full
+    }
+
+    /// Takes away pieces of long values that no cell names: a checkpoint has
+    /// the newest version of each cell only, and the pieces of older ones.
+    pub(crate) fn remove_unnamed(&mut self) {
+        let of_kind = |node: &Node, kind: NodeKind| node.shape().is_some_and(|shape| shape.kind == kind);
+        let mut pieces: Vec<NodeId> =
+            self.iter().filter(|node| of_kind(node, NodeKind::Value)).map(|node| node.id).collect();
+        if pieces.is_empty() {
+            return;
+        }
+        let leaves = self.iter().filter(|node| of_kind(node, NodeKind::Leaf));
+        let named: FxHashSet<NodeId> = leaves
+            .flat_map(|node| {
+                let values = node.cells().iter().filter_map(Cell::newest);
+                let larges = values.filter(|value| value.is_large);
+                larges
+                    .filter_map(|value| Large::decode(value.bytes).ok())
+                    .flat_map(|large| large.ids(node.id.tree))
+            })
+            .collect();
+        pieces.retain(|id| !named.contains(id));
+        pieces.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Notes the leaves in which nothing is left and nothing was: those of a

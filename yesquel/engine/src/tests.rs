@@ -3,8 +3,8 @@
 use crate::{Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Decision, Expect, NewNode, NodeKind, Operation, Operations, Participants, Question, Questions, Reply,
-    Request, WriteOperation, Writer,
+    Answer, Decision, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    Questions, Reply, Request, WriteOperation, Writer,
 };
 
 /// An engine, and all that it has logged.
@@ -14,6 +14,8 @@ struct Server {
     now: Now,
     log: Vec<Vec<u8>>,
     requests: u64,
+    /// What whoever reads has seen.
+    seen: Timestamp,
 }
 
 const SETTINGS: fn() -> Settings = || Settings { grace_ms: 100, ..Settings::default() };
@@ -62,6 +64,7 @@ impl Server {
             now: Now { wall_ms: 1_000, uptime_ms: 0 },
             log: Vec::new(),
             requests: 0,
+            seen: Timestamp::ZERO,
         };
         server.committed(1, &[create(0)]);
         server
@@ -149,10 +152,14 @@ impl Server {
     }
 
     fn lookup(&mut self, local: u64, key: &[u8]) -> u64 {
+        self.lookup_at(None, local, key)
+    }
+
+    fn lookup_at(&mut self, snapshot: Option<Timestamp>, local: u64, key: &[u8]) -> u64 {
         let mut bytes = Vec::new();
         Question::Lookup { node: node(local), key }.write(&mut Writer(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
-        self.send(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions })
+        self.send(&Request::Read { snapshot, seen: self.seen, questions })
     }
 
     /// Everything so far is below the mark, and collected.
@@ -348,6 +355,108 @@ fn a_split_may_be_decided_late() {
     server.decide(4, Decision::Commit(split));
     server.time_passes();
     server.comes_back();
+}
+
+/// Whoever comes to a node that is about to be made waits, as for a cell.
+#[test]
+fn a_node_that_is_about_to_be_made_is_waited_for() {
+    let mut server = Server::new();
+    let vote = server.prepared(2, &[create(9), put(9, b"a")]);
+    let read = server.lookup(9, b"a");
+    let wrote = server.commit(3, &[put(9, b"b")]);
+    assert_eq!(server.answers(), []);
+    let answers = server.decide(2, Decision::Commit(vote));
+    let reply = |to: u64| {
+        let (_, bytes) = answers.iter().find(|(request, _)| *request == to).unwrap();
+        Reply::decode(bytes).unwrap()
+    };
+    let Reply::Answers { answers, .. } = reply(read) else { panic!() };
+    assert_eq!(answers.iter().next(), Some(Answer::Value(b"value")));
+    assert!(matches!(reply(wrote), Reply::Committed(_)));
+    // Who reads below the vote does not wait: it is not there for him.
+    server.prepared(4, &[create(10)]);
+    let before = Timestamp(vote.0 - 1);
+    server.lookup_at(Some(before), 10, b"a");
+    assert_eq!(server.answers().len(), 1);
+}
+
+/// A server whose disk has failed gives no snapshot that lacks what the client
+/// has seen at another one.
+#[test]
+fn a_frozen_server_does_not_go_back_behind_its_client() {
+    let mut server = Server::new();
+    server.engine.freeze(0, None, &mut Effects::default());
+    server.lookup(0, b"a");
+    let answers = server.answers();
+    let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&answers[0].1) else { panic!() };
+    server.seen = Timestamp(snapshot.0 + 1);
+    server.lookup(0, b"a");
+    let answers = server.answers();
+    let refused = Reply::Refused { operation: None, refusal: Refusal::DiskFailed };
+    assert_eq!(Reply::decode(&answers[0].1), Ok(refused));
+}
+
+/// A long value in one piece, and the cell that names it.
+fn long_value(local: u64, piece: u64, key: &'static [u8], cell: &[u8]) -> [Operation<'static>; 3] {
+    let value: &'static [u8] = cell.to_vec().leak();
+    let expect = Expect::Any;
+    let new = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
+    let stored = WriteOperation::Put { key: &[0; 4], value: b"piece", expect, is_large: false };
+    let names = WriteOperation::Put { key, value, expect, is_large: true };
+    [of(piece, WriteOperation::Create(new)), of(piece, stored), of(local, names)]
+}
+
+fn large(piece: u64) -> Vec<u8> {
+    Large { length: 40_000, server: ServerId(0), first: LocalId(piece) }.encode()
+}
+
+/// A root keeps its name and all keys when it grows: what it has of moved
+/// cells are copies all the same.
+#[test]
+fn the_long_values_of_a_root_stay_when_it_grows() {
+    let mut server = Server::new();
+    server.committed(2, &long_value(0, 100, b"a", &large(100)));
+    let grow = |kind: NodeKind, fence: KeyRange| NewNode { kind, fence };
+    let (low, high) = (KeyRange { low: [].into(), high: Some((*b"k").into()) }, KeyRange::from(*b"k"));
+    server.committed(
+        3,
+        &[
+            of(5, WriteOperation::Create(grow(NodeKind::Leaf, low.clone()))),
+            of(6, WriteOperation::Create(grow(NodeKind::Leaf, high.clone()))),
+            of(0, WriteOperation::Move { range: low, to: node(5) }),
+            of(0, WriteOperation::Move { range: high, to: node(6) }),
+            of(0, WriteOperation::Reshape(grow(NodeKind::Inner, KeyRange::all()))),
+            of(0, WriteOperation::Link { key: b"", child: node(5) }),
+            of(0, WriteOperation::Link { key: b"k", child: node(6) }),
+        ],
+    );
+    server.time_passes();
+    assert!(server.engine.store.get(node(100)).is_some());
+    // It goes with the cell.
+    server.committed(4, &[of(5, WriteOperation::Delete { key: b"a", expect: Expect::Any })]);
+    server.time_passes();
+    assert!(server.engine.store.get(node(100)).is_none());
+}
+
+/// A checkpoint has the pieces of long values that older versions name, and
+/// not those versions.
+#[test]
+fn pieces_that_nothing_names_go_after_a_checkpoint() {
+    let mut server = Server::new();
+    server.committed(2, &long_value(0, 100, b"a", &large(100)));
+    server.committed(3, &long_value(0, 101, b"a", &large(101)));
+    let checkpoint = server.engine.checkpoint();
+    server.engine = Engine::new(SETTINGS());
+    let written: Result<(), ()> = checkpoint.write(|record| {
+        server.engine.replay(&Record::decode(record).unwrap());
+        Ok(())
+    });
+    written.unwrap();
+    server.engine.restored(checkpoint.lsn());
+    server.engine.replayed();
+    server.engine.audit().unwrap();
+    let pieces = [100, 101].map(|piece| server.engine.store.get(node(piece)).is_some());
+    assert_eq!(pieces, [false, true]);
 }
 
 /// Others may have been told by now what there was before the vote.

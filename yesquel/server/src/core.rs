@@ -66,9 +66,7 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// From when on somebody may read the first of it.
     fn first(&self) -> Option<Timestamp> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let records = starts.zip(&self.ends).filter_map(|(start, end)| self.log.get(start..*end));
-        records.filter_map(|record| Record::decode(record).ok()?.seen_from()).min()
+        Record::first_seen(&self.log, &self.ends)
     }
 }
 

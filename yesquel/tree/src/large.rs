@@ -21,7 +21,7 @@ impl<T: Transport> Trees<T> {
     /// Names the nodes of a long value.
     pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<Large, TreeError> {
         let (length, server) = (length as u64, tree.root.server);
-        let first: LocalId = self.issue(&self.issuer, server, Large::nodes_for(length)).await?;
+        let first: LocalId = self.issue(&self.issuers, server, Large::nodes_for(length)).await?;
         Ok(Large { length, server, first })
     }
 

@@ -18,6 +18,7 @@ pub use split::Splitter;
 pub use transaction::{Savepoint, Transaction};
 
 use cache::Cache;
+use rustc_hash::FxHashMap;
 use std::sync::{Mutex, PoisonError, RwLock};
 use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
@@ -98,13 +99,16 @@ pub struct Trees<T> {
     cache: RwLock<Cache>,
     counters: Counters,
     /// For the nodes of long values.
-    issuer: Mutex<Option<Issuer>>,
+    issuers: Issuers,
 }
+
+/// Whoever names new nodes, for each server, which count theirs by themselves.
+pub(crate) type Issuers = Mutex<FxHashMap<ServerId, Issuer>>;
 
 impl<T: Transport> Trees<T> {
     /// Trees by way of a client.
     pub fn new(client: Client<T>) -> Trees<T> {
-        Trees { client, cache: RwLock::default(), counters: Counters::default(), issuer: Mutex::default() }
+        Trees { client, cache: RwLock::default(), counters: Counters::default(), issuers: Issuers::default() }
     }
 
     /// The client.
@@ -124,16 +128,11 @@ impl<T: Transport> Trees<T> {
 
     /// The first of so many names for new nodes of a server, which follow each
     /// other.
-    async fn issue(
-        &self,
-        issuer: &Mutex<Option<Issuer>>,
-        server: ServerId,
-        count: u64,
-    ) -> Result<LocalId, TreeError> {
+    async fn issue(&self, issuers: &Issuers, server: ServerId, count: u64) -> Result<LocalId, TreeError> {
         loop {
             let issued = {
-                let mut issuer = issuer.lock().unwrap_or_else(PoisonError::into_inner);
-                issuer.as_mut().and_then(|issuer| issuer.issue(count))
+                let mut issuers = issuers.lock().unwrap_or_else(PoisonError::into_inner);
+                issuers.get_mut(&server).and_then(|issuer| issuer.issue(count))
             };
             if let Some(first) = issued {
                 return Ok(first);
@@ -142,7 +141,7 @@ impl<T: Transport> Trees<T> {
             let number = self.client.take(numbers, 1, 0).await?;
             let spent = TreeError::Damaged(TreeId::default(), "there are no names for nodes left");
             let fresh = Issuer::new(number).ok_or(spent)?;
-            *issuer.lock().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
+            issuers.lock().unwrap_or_else(PoisonError::into_inner).insert(server, fresh);
         }
     }
 

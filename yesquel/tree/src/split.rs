@@ -5,10 +5,9 @@
 //! in the same node. Moving is the engine's own operation, which takes along
 //! versions and prepared operations, so that no other transaction notices.
 
-use crate::{Tree, TreeError, Trees, cache::Goal, search::Fetched};
-use std::sync::Mutex;
+use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
-use yesquel_model::{Conflict, Issuer, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp};
+use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp};
 use yesquel_transport::Transport;
 use yesquel_wire::{
     Answer, CellValue, Cells, Direction, NewNode, NodeKind, Operation, Question, Scan, WriteOperation,
@@ -19,7 +18,7 @@ use yesquel_wire::{
 #[derive(Debug)]
 pub struct Splitter {
     server: ServerId,
-    issuer: Mutex<Option<Issuer>>,
+    issuers: Issuers,
     /// Whether the upper half of a node goes, for research.
     is_left: bool,
 }
@@ -61,7 +60,7 @@ const ATTEMPTS_MAX: usize = 8;
 impl Splitter {
     /// For the nodes of a server.
     pub fn new(server: ServerId) -> Splitter {
-        Splitter { server, issuer: Mutex::new(None), is_left: false }
+        Splitter { server, issuers: Issuers::default(), is_left: false }
     }
 
     /// One that moves the upper half of a node away: research only, for the
@@ -108,7 +107,7 @@ impl Splitter {
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let names = (self.server, &self.issuer);
+        let names = (self.server, &self.issuers);
         let way = Way { at, names, is_left: self.is_left };
         let Some(split) = trees.plan_split(&mut snapshot, node, way).await? else { return Ok(false) };
         trees.client.commit(snapshot, &split.writes()).await?;
@@ -164,7 +163,7 @@ struct Way<'a> {
     /// Where; `None`: in the middle of its cells.
     at: Option<&'a [u8]>,
     /// Where the new nodes will be, and who names them.
-    names: (ServerId, &'a Mutex<Option<Issuer>>),
+    names: (ServerId, &'a Issuers),
     /// Whether the upper half goes.
     is_left: bool,
 }
@@ -299,7 +298,7 @@ impl<T: Transport> Trees<T> {
         snapshot: &mut Option<Timestamp>,
         full: NodeId,
     ) -> Result<Split, TreeError> {
-        let way = Way { at: None, names: (full.server, &self.issuer), is_left: false };
+        let way = Way { at: None, names: (full.server, &self.issuers), is_left: false };
         let again = CommitError::Refused {
             server: full.server,
             operation: None,

@@ -396,6 +396,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 (Refusal::Full(leaf), _) => {
                     splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
                 }
+                // The nodes of long values go with their tree, and only with it.
+                (Refusal::Moved(node), None) if operation.is_some() => {
+                    return Err(TreeError::NoTree(node.tree));
+                }
                 (Refusal::Exists(_), _) => return Err(TreeError::Exists),
                 (refusal, operation) => {
                     return Err(CommitError::Refused { server, operation, refusal }.into());

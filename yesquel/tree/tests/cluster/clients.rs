@@ -1,0 +1,342 @@
+//! What the tasks of clients do: transactions on trees, one after the other.
+
+use crate::{
+    network::Network,
+    reference::{Effect, End, Seen},
+    steps::{Act, SLOTS, Value},
+    world::{Shared, pause},
+};
+use std::rc::Rc;
+use yesquel_client::CommitError;
+use yesquel_model::{Key, KeyRange, ServerId, Timestamp};
+use yesquel_tree::{Savepoint, Transaction, Tree, TreeError, Trees};
+
+/// A key by its number.
+pub(crate) fn key(number: u64) -> Key {
+    // Of several lengths, some of them beginnings of others.
+    let mut key = vec![b'a' + (number % 5) as u8; 1 + (number % 3) as usize];
+    key.push((number * 37 % 251) as u8);
+    key.into()
+}
+
+fn range(from: u64, to: u64) -> KeyRange {
+    let (from, to) = (key(from), key(to));
+    let (low, high) = if from <= to { (from, to) } else { (to, from) };
+    if high.last() == Some(&0) { KeyRange::from(low) } else { KeyRange::new(low, high) }
+}
+
+/// What value some bytes are.
+fn value(bytes: &[u8]) -> Value {
+    let number = bytes.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let value = Value { number, length: bytes.len() };
+    assert!(value.bytes() == bytes, "{value:?} has other bytes");
+    value
+}
+
+/// A transaction that is open, and what it was before a savepoint.
+struct Open<'a> {
+    txn: Transaction<'a, Network>,
+    attempt: usize,
+    savepoint: Option<(Savepoint, usize, usize)>,
+    /// A place whose tree it has replaced.
+    replaced: Option<(usize, Tree)>,
+}
+
+/// One task of a client.
+pub(crate) struct Worker<'a> {
+    shared: &'a Shared,
+    trees: &'a Trees<Network>,
+    task: usize,
+    open: Option<Open<'a>>,
+}
+
+/// Does what a task has to do, until there is no more.
+pub(crate) async fn work(shared: Shared, trees: Rc<Trees<Network>>, task: usize) {
+    let mut worker = Worker { shared: &shared, trees: &trees, task, open: None };
+    loop {
+        let next = shared.borrow_mut().next_act(task);
+        let Some((pause_us, act)) = next else { return };
+        pause(&shared, pause_us).await;
+        worker.act(&act).await;
+    }
+}
+
+/// Reads all trees, both ways, as somebody who knows nothing.
+pub(crate) async fn observe(shared: Shared, trees: Rc<Trees<Network>>, task: usize) {
+    let mut worker = Worker { shared: &shared, trees: &trees, task, open: None };
+    for down in [false, true] {
+        for slot in 0..SLOTS {
+            let done = worker.walk(slot, None, usize::MAX, down).await;
+            if let Err(error) = done
+                && !matches!(error, TreeError::NoTree(_))
+            {
+                panic!("all is well, and a reader is told: {error}");
+            }
+        }
+    }
+    worker.close(End::Read);
+}
+
+impl<'a> Worker<'a> {
+    fn open(&mut self) -> &mut Open<'a> {
+        let (shared, trees, task) = (self.shared, self.trees, self.task);
+        self.open.get_or_insert_with(|| {
+            let mut world = shared.borrow_mut();
+            let after = world.process(task).map_or(Timestamp::ZERO, |process| process.committed);
+            let attempt = world.book.begin(task, after);
+            Open { txn: trees.begin(), attempt, savepoint: None, replaced: None }
+        })
+    }
+
+    fn close(&mut self, end: End) {
+        if let Some(open) = self.open.take() {
+            self.shared.borrow_mut().book.end(open.attempt, end);
+        }
+    }
+
+    /// The tree of a place, if the transaction has not replaced it.
+    fn tree(&mut self, slot: usize) -> Option<Tree> {
+        let replaced = self.open().replaced;
+        let tree = self.shared.borrow().slots[slot];
+        if replaced.is_some_and(|(of, _)| of == slot) { None } else { Some(tree) }
+    }
+
+    /// Notes what was read, or that there is no tree.
+    fn saw(&mut self, tree: Tree, seen: Result<Seen, TreeError>) -> Result<(), TreeError> {
+        let open = self.open();
+        let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
+        let book = &mut self.shared.borrow_mut().book;
+        match seen {
+            Ok(seen) => {
+                book.sees(attempt, snapshot, seen);
+                Ok(())
+            }
+            Err(error) => {
+                if matches!(error, TreeError::NoTree(_)) {
+                    book.sees(attempt, snapshot, Seen::NoTree(tree));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn walk(
+        &mut self,
+        slot: usize,
+        start: Option<u64>,
+        most: usize,
+        down: bool,
+    ) -> Result<(), TreeError> {
+        let Some(tree) = self.tree(slot) else { return Ok(()) };
+        let start = start.map(key);
+        let txn = &mut self.open().txn;
+        let mut cursor = txn.cursor(tree);
+        let mut found: Vec<(Key, Value)> = Vec::new();
+        let walked = async {
+            let mut next = match (&start, down) {
+                (None, false) => cursor.first(txn).await?,
+                (None, true) => cursor.last(txn).await?,
+                (Some(key), false) => cursor.seek(txn, key).await?,
+                (Some(key), true) => cursor.seek_back(txn, key).await?,
+            };
+            while let Some((key, bytes)) = next {
+                assert_eq!(cursor.key(), Some(&*key));
+                found.push((key, value(&bytes)));
+                if found.len() >= most {
+                    break;
+                }
+                next = if down { cursor.previous(txn).await? } else { cursor.next(txn).await? };
+            }
+            Ok(())
+        };
+        let walked: Result<(), TreeError> = walked.await;
+        self.saw(tree, walked.map(|()| Seen::Walk { tree, start, down, most, found }))
+    }
+
+    async fn act(&mut self, act: &Act) {
+        let done = match act {
+            Act::Get { slot, key: number } => self.get(*slot, *number).await,
+            Act::Walk { slot, key, steps, down } => self.walk(*slot, *key, *steps as usize + 1, *down).await,
+            Act::Audit => {
+                let mut done = Ok(());
+                for slot in 0..SLOTS {
+                    if done.is_ok() {
+                        done = self.walk((slot + self.task) % SLOTS, None, usize::MAX, false).await;
+                    }
+                }
+                done
+            }
+            Act::Put { slot, key: number, value } => self.write(*slot, *number, Some(*value), false),
+            Act::Insert { slot, key: number, value } => self.write(*slot, *number, Some(*value), true),
+            Act::Delete { slot, key: number } => self.write(*slot, *number, None, false),
+            Act::DeleteRange { slot, from, to } => {
+                self.in_range(*slot, *from, *to, Transaction::delete_range, Effect::Clear)
+            }
+            Act::Guard { slot, from, to } => {
+                self.in_range(*slot, *from, *to, Transaction::guard, Effect::Guard)
+            }
+            Act::Replace { slot, server, key: number, value } => {
+                self.replace(*slot, *server, *number, *value).await
+            }
+            Act::Savepoint | Act::RollbackTo => {
+                self.savepoint(matches!(act, Act::Savepoint));
+                Ok(())
+            }
+            Act::Rollback => {
+                self.close(End::Open);
+                Ok(())
+            }
+            Act::Commit => {
+                self.commit().await;
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.close(End::Failed(error));
+        }
+    }
+
+    async fn get(&mut self, slot: usize, number: u64) -> Result<(), TreeError> {
+        let Some(tree) = self.tree(slot) else { return Ok(()) };
+        let key = key(number);
+        let found = self.open().txn.get(tree, &key).await;
+        self.saw(tree, found.map(|found| Seen::Get(tree, key, found.map(|bytes| value(&bytes)))))
+    }
+
+    fn effects<T>(&mut self, change: impl FnOnce(&mut Vec<Effect>, &mut Vec<(Tree, Key)>) -> T) -> T {
+        let attempt = self.open().attempt;
+        let attempt = &mut self.shared.borrow_mut().book.attempts[attempt];
+        change(&mut attempt.effects, &mut attempt.absent)
+    }
+
+    fn write(
+        &mut self,
+        slot: usize,
+        number: u64,
+        value: Option<Value>,
+        is_new: bool,
+    ) -> Result<(), TreeError> {
+        let Some(tree) = self.tree(slot) else { return Ok(()) };
+        let key = key(number);
+        let bytes = value.map(Value::bytes);
+        let txn = &mut self.open().txn;
+        let done = match (&bytes, is_new) {
+            (Some(bytes), true) => txn.insert(tree, &key, bytes),
+            (Some(bytes), false) => txn.put(tree, &key, bytes),
+            (None, _) => txn.delete(tree, &key),
+        };
+        self.effects(|effects, absent| {
+            // What the transaction itself has done to the key before.
+            let own = effects.iter().rev().find_map(|effect| match effect {
+                Effect::Write(of, written, value) if *of == tree && *written == key => Some(value.is_some()),
+                Effect::Clear(of, range) if *of == tree && range.contains(&key) => Some(false),
+                _ => None,
+            });
+            if is_new && own == Some(true) {
+                assert_eq!(done, Err(TreeError::Exists));
+                return;
+            }
+            assert_eq!(done, Ok(()));
+            if is_new && own.is_none() {
+                absent.push((tree, key.clone()));
+            }
+            effects.push(Effect::Write(tree, key, value));
+        });
+        Ok(())
+    }
+
+    fn in_range(
+        &mut self,
+        slot: usize,
+        from: u64,
+        to: u64,
+        act: fn(&mut Transaction<'a, Network>, Tree, &KeyRange),
+        effect: fn(Tree, KeyRange) -> Effect,
+    ) -> Result<(), TreeError> {
+        let Some(tree) = self.tree(slot) else { return Ok(()) };
+        let range = range(from, to);
+        act(&mut self.open().txn, tree, &range);
+        if !range.is_empty() {
+            self.effects(|effects, _| effects.push(effect(tree, range)));
+        }
+        Ok(())
+    }
+
+    async fn replace(
+        &mut self,
+        slot: usize,
+        server: usize,
+        number: u64,
+        value: Value,
+    ) -> Result<(), TreeError> {
+        if self.open().replaced.is_some() {
+            return Ok(());
+        }
+        let Some(old) = self.tree(slot) else { return Ok(()) };
+        let new = self.trees.fresh(ServerId(server as u16)).await?;
+        let key = key(number);
+        let open = self.open();
+        // What is taken back later would be taken back with it.
+        open.savepoint = None;
+        open.replaced = Some((slot, new));
+        open.txn.drop_tree(old);
+        open.txn.create_tree(new);
+        open.txn.put(new, &key, &value.bytes())?;
+        self.effects(|effects, _| {
+            effects.extend([Effect::Drop(old), Effect::Create(new), Effect::Write(new, key, Some(value))]);
+        });
+        Ok(())
+    }
+
+    fn savepoint(&mut self, sets: bool) {
+        let (effects, absent) = self.effects(|effects, absent| (effects.len(), absent.len()));
+        let open = self.open();
+        if sets {
+            open.savepoint = Some((open.txn.savepoint(), effects, absent));
+        } else if open.replaced.is_none()
+            && let Some((savepoint, effects, absent)) = open.savepoint
+        {
+            open.txn.rollback_to(savepoint);
+            self.effects(|own, own_absent| {
+                own.truncate(effects);
+                own_absent.truncate(absent);
+            });
+        }
+    }
+
+    async fn commit(&mut self) {
+        let Some(Open { txn, attempt, replaced, .. }) = self.open.take() else { return };
+        let writes = {
+            let attempt = &mut self.shared.borrow_mut().book.attempts[attempt];
+            attempt.end = End::Committing;
+            !attempt.effects.is_empty()
+        };
+        let outcome = txn.commit().await;
+        let mut world = self.shared.borrow_mut();
+        let end = match outcome {
+            Ok(_) if !writes => End::Read,
+            Ok(at) => {
+                if let Some(process) = world.process(self.task) {
+                    process.committed = process.committed.max(at);
+                }
+                if let Some((slot, new)) = replaced {
+                    world.slots[slot] = new;
+                    world.counts.drops += 1;
+                }
+                world.counts.committed += 1;
+                let effects = &world.book.attempts[attempt].effects;
+                let several = effects
+                    .iter()
+                    .any(|effect| effect.tree().root().server != effects[0].tree().root().server);
+                world.counts.of_several += u64::from(several);
+                End::Committed(at)
+            }
+            Err(TreeError::Commit(CommitError::Unknown(_))) => {
+                world.counts.unknown += 1;
+                End::Unknown
+            }
+            Err(error) => End::Failed(error),
+        };
+        world.book.end(attempt, end);
+    }
+}

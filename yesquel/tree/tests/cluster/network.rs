@@ -1,0 +1,371 @@
+//! The network: connections on which messages keep their order and take their
+//! time, that are cut, and that wait. Those of two connections overtake each
+//! other.
+
+use crate::{
+    steps::{PEERS, PROCESSES, SERVERS},
+    world::{Event, OBSERVER, Parted, Shared, World},
+};
+use std::{
+    future::{Future, poll_fn},
+    rc::Rc,
+    sync::Arc,
+    task::{Poll, Waker},
+};
+use yesquel_engine::{Ask, Asker};
+use yesquel_model::ServerId;
+use yesquel_transport::{Holdings, Lost, Transport};
+use yesquel_wire::{News, Request, Writer};
+
+/// The connection of a server's own calls.
+pub(crate) const OWN: u64 = u64::MAX;
+
+/// What comes to a server.
+pub(crate) enum Body {
+    Request { call: u64, bytes: Vec<u8> },
+    News { client: u64, news: News },
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+struct Lane {
+    sent: u64,
+    arrived: u64,
+    last_us: u64,
+    /// Those after this one are lost.
+    limit: u64,
+}
+
+impl Lane {
+    fn new() -> Lane {
+        Lane { sent: 0, arrived: 0, last_us: 0, limit: u64::MAX }
+    }
+
+    /// Leaves so many quarters of what is under way.
+    fn cut(&mut self, quarters: u64) {
+        self.limit = self.limit.min(self.arrived + (self.sent - self.arrived) * quarters / 4);
+    }
+}
+
+/// A connection.
+pub(crate) struct Link {
+    peer: usize,
+    server: usize,
+    /// The server's life.
+    epoch: u64,
+    /// Whether whoever made it still has it.
+    is_open: bool,
+    requests: Lane,
+    replies: Lane,
+    /// Calls that are not answered.
+    calls: Vec<u64>,
+    news: Option<News>,
+}
+
+/// A request of somebody.
+#[derive(Default)]
+pub(crate) struct Call {
+    reply: Option<Result<Vec<u8>, ()>>,
+    waker: Option<Waker>,
+    /// Of a server that asks another for its vote, in which life.
+    ask: Option<(usize, u64, Ask)>,
+}
+
+impl World {
+    /// Until when nothing goes between two, if so, and whether connections
+    /// break.
+    fn parted(&self, peer: usize, server: usize) -> Option<(u64, bool)> {
+        let now = self.parted.iter().filter(|parted| parted.until_us > self.now_us);
+        let between = |parted: &&Parted| {
+            let meant = |one: usize, other: usize| {
+                one == PROCESSES + parted.server && other < PEERS && parted.peers >> other & 1 == 1
+            };
+            meant(PROCESSES + server, peer) || meant(peer, PROCESSES + server)
+        };
+        now.filter(between).map(|parted| (parted.until_us, parted.breaks)).max()
+    }
+
+    fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
+        if let Some(link) = self.open.get(&(peer, server)) {
+            return Some(*link);
+        }
+        if self.servers[server].running.is_none() || matches!(self.parted(peer, server), Some((_, true))) {
+            return None;
+        }
+        self.links.push(Link {
+            peer,
+            server,
+            epoch: self.servers[server].epoch,
+            is_open: true,
+            requests: Lane::new(),
+            replies: Lane::new(),
+            calls: Vec::new(),
+            news: None,
+        });
+        let link = self.links.len() - 1;
+        self.open.insert((peer, server), link);
+        Some(link)
+    }
+
+    /// Sends a request; returns the number of the call.
+    pub(crate) fn call(
+        &mut self,
+        peer: usize,
+        server: usize,
+        bytes: Vec<u8>,
+        ask: Option<(usize, u64, Ask)>,
+    ) -> u64 {
+        let number = self.new_call(ask);
+        if ask.is_none() && !self.lives(peer) {
+            return number;
+        }
+        if let (Some(task), Ok(request)) = (self.current, Request::decode(&bytes)) {
+            self.book.sends(task, ServerId(server as u16), &request);
+        }
+        match self.link(peer, server) {
+            Some(link) => {
+                self.links[link].calls.push(number);
+                self.send(link, Body::Request { call: number, bytes });
+            }
+            None => {
+                let us = self.takes([1, peer as u64, server as u64, number]);
+                self.after(us, Event::Lost { call: number });
+            }
+        }
+        number
+    }
+
+    pub(crate) fn new_call(&mut self, ask: Option<(usize, u64, Ask)>) -> u64 {
+        self.last_call += 1;
+        self.calls.insert(self.last_call, Call { ask, ..Call::default() });
+        self.last_call
+    }
+
+    /// Counts a client's call; whether it is sent.
+    fn lives(&mut self, peer: usize) -> bool {
+        let process = &mut self.processes[peer];
+        process.calls += 1;
+        let calls = process.calls;
+        match process.deaths.iter().find(|(call, _)| *call == calls) {
+            Some((_, sent)) => {
+                self.dying.push(peer);
+                *sent
+            }
+            None => true,
+        }
+    }
+
+    fn send(&mut self, link: usize, body: Body) {
+        let Link { peer, server, ref requests, .. } = self.links[link];
+        let us = self.takes([2 << 32 | link as u64, peer as u64, server as u64, requests.sent]);
+        let now_us = self.now_us;
+        let lane = &mut self.links[link].requests;
+        lane.sent += 1;
+        lane.last_us = lane.last_us.max(now_us + us);
+        let (index, us) = (lane.sent, lane.last_us - now_us);
+        self.after(us, Event::Message { link, index, body });
+    }
+
+    /// A message comes to its server, if it does.
+    pub(crate) fn arrive(&mut self, link: usize, index: u64, body: Body) {
+        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+        if index > requests.limit || !self.is_up(server, epoch) {
+            return;
+        }
+        if let Some((until_us, _)) = self.parted(peer, server) {
+            return self.after(until_us - self.now_us, Event::Message { link, index, body });
+        }
+        if index > requests.arrived + 1 {
+            // Those before it wait.
+            return self.after(1, Event::Message { link, index, body });
+        }
+        self.links[link].requests.arrived = index;
+        let connection = link as u64;
+        match body {
+            Body::Request { call, bytes } => self.handle(server, Asker { connection, request: call }, &bytes),
+            Body::News { client, news } => self.hear(server, connection, client, news),
+        }
+    }
+
+    /// A server's reply goes out.
+    pub(crate) fn reply(&mut self, asker: Asker, bytes: Vec<u8>) {
+        if asker.connection == OWN {
+            return self.complete(asker.request, Ok(bytes));
+        }
+        let link = asker.connection as usize;
+        let Link { peer, server, ref replies, .. } = self.links[link];
+        let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
+        let now_us = self.now_us;
+        let lane = &mut self.links[link].replies;
+        lane.sent += 1;
+        lane.last_us = lane.last_us.max(now_us + us);
+        let (index, us) = (lane.sent, lane.last_us - now_us);
+        self.after(us, Event::Reply { link, index, call: asker.request, bytes });
+    }
+
+    /// A reply comes to whoever has asked, if it does.
+    pub(crate) fn replied(&mut self, link: usize, index: u64, call: u64, bytes: Vec<u8>) {
+        let Link { peer, server, is_open, ref replies, .. } = self.links[link];
+        if index > replies.limit || !is_open {
+            return;
+        }
+        if let Some((until_us, _)) = self.parted(peer, server) {
+            return self.after(until_us - self.now_us, Event::Reply { link, index, call, bytes });
+        }
+        if index > replies.arrived + 1 {
+            return self.after(1, Event::Reply { link, index, call, bytes });
+        }
+        self.links[link].replies.arrived = index;
+        self.links[link].calls.retain(|waiting| *waiting != call);
+        self.complete(call, Ok(bytes));
+    }
+
+    /// A call has its end.
+    pub(crate) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
+        let Some(known) = self.calls.get_mut(&call) else { return };
+        if let Some((server, epoch, ask)) = known.ask {
+            self.calls.remove(&call);
+            if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
+                self.learn(server, ask, &vote);
+            }
+            return;
+        }
+        known.reply.get_or_insert(reply);
+        known.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// A connection ends. Whoever made it knows at once; its server hears of it
+    /// behind the last request that still comes.
+    pub(crate) fn cut(&mut self, link: usize, requests: u64, replies: u64) {
+        self.counts.cuts += 1;
+        self.links[link].requests.cut(requests);
+        self.links[link].replies.cut(replies);
+        let of_link = |event: &Event| matches!(event, Event::Reply { link: of, .. } if *of == link);
+        for event in self.take_events(of_link) {
+            if let Event::Reply { index, call, bytes, .. } = event
+                && index <= self.links[link].replies.limit
+            {
+                self.links[link].calls.retain(|waiting| *waiting != call);
+                self.complete(call, Ok(bytes));
+            }
+        }
+        let Link { peer, server, ref requests, .. } = self.links[link];
+        let after = requests.last_us.saturating_sub(self.now_us) + 1;
+        self.links[link].is_open = false;
+        self.open.remove(&(peer, server));
+        for call in std::mem::take(&mut self.links[link].calls) {
+            self.complete(call, Err(()));
+        }
+        self.after(after, Event::Disconnected { link });
+    }
+
+    /// All connections of a server that has fallen, or of a process.
+    pub(crate) fn cut_all(&mut self, is_meant: impl Fn(usize, usize) -> bool, requests: u64, replies: u64) {
+        let open = self.open.iter().filter(|((peer, server), _)| is_meant(*peer, *server));
+        let open: Vec<usize> = open.map(|(_, link)| *link).collect();
+        open.into_iter().for_each(|link| self.cut(link, requests, replies));
+    }
+
+    pub(crate) fn disconnected(&mut self, link: usize) {
+        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+        if !self.is_up(server, epoch) {
+            return;
+        }
+        // What comes before it may have had to wait.
+        if let Some((until_us, _)) = self.parted(peer, server) {
+            return self.after(until_us - self.now_us + 1, Event::Disconnected { link });
+        }
+        if requests.arrived < requests.limit.min(requests.sent) {
+            return self.after(1, Event::Disconnected { link });
+        }
+        if let Some(running) = &mut self.servers[server].running {
+            running.engine.disconnected(link as u64);
+        }
+    }
+
+    /// Clients say on each of their connections what has changed.
+    pub(crate) fn tell_news(&mut self) {
+        for peer in (0..PROCESSES).chain([OBSERVER]) {
+            let holdings = self.processes[peer].holdings.as_ref().and_then(std::sync::Weak::upgrade);
+            let Some(holdings) = holdings else { continue };
+            let (client, news) = (holdings.client(), holdings.news());
+            // Also those that it has not spoken to yet keep what it reads.
+            for server in 0..SERVERS {
+                let Some(link) = self.link(peer, server) else { continue };
+                if self.links[link].news != Some(news) {
+                    self.links[link].news = Some(news);
+                    self.send(link, Body::News { client, news });
+                }
+            }
+        }
+    }
+
+    /// A server asks another one how it has voted.
+    pub(crate) fn ask(&mut self, server: usize, ask: Ask) {
+        let mut bytes = Vec::new();
+        Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
+        let epoch = self.servers[server].epoch;
+        self.call(PROCESSES + server, usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
+    }
+}
+
+/// A process's way to all servers.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) shared: Shared,
+    pub(crate) peer: usize,
+}
+
+/// A server's own way to itself.
+#[derive(Clone)]
+pub(crate) struct Inside {
+    pub(crate) shared: Shared,
+    pub(crate) server: usize,
+}
+
+async fn wait(shared: Shared, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
+    poll_fn(move |context| {
+        let mut world = shared.borrow_mut();
+        let Some(call) = world.calls.get_mut(&number) else { panic!("call {number} is gone") };
+        match call.reply.take() {
+            Some(reply) => {
+                world.calls.remove(&number);
+                Poll::Ready(reply.map_err(|()| Lost { server, why: "simulated".to_owned() }))
+            }
+            None => {
+                call.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+impl Transport for Network {
+    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        let number = self.shared.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
+        wait(Rc::clone(&self.shared), server, number)
+    }
+
+    fn attend(&self, holdings: Arc<dyn Holdings>) {
+        self.shared.borrow_mut().processes[self.peer].holdings = Some(Arc::downgrade(&holdings));
+    }
+}
+
+impl Transport for Inside {
+    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        assert_eq!(usize::from(server.0), self.server, "a server's nodes are its own");
+        let mut world = self.shared.borrow_mut();
+        let number = world.new_call(None);
+        world.handle(self.server, Asker { connection: OWN, request: number }, request);
+        wait(Rc::clone(&self.shared), server, number)
+    }
+
+    fn attend(&self, holdings: Arc<dyn Holdings>) {
+        if let Some(running) = &mut self.shared.borrow_mut().servers[self.server].running {
+            running.holdings = Some(Arc::downgrade(&holdings));
+        }
+    }
+}
+
+const _: () = assert!(PEERS == PROCESSES + SERVERS);
