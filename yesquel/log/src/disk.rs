@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
+    io::{self, Read, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -19,6 +19,12 @@ pub trait Disk {
 
     /// All of a file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// All of a file, bit by bit. One that is larger than memory likes is read
+    /// so.
+    fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(io::Cursor::new(self.read(name)?)))
+    }
 
     /// Makes a file, which must not be there, and sees to it that its name is
     /// durable.
@@ -72,6 +78,10 @@ impl Disk for Folder {
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.0.join(name))
+    }
+
+    fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(self.0.join(name))?))
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
