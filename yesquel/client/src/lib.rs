@@ -23,7 +23,7 @@ use std::sync::{
 use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{Holdings, Lost, Transport};
-use yesquel_wire::{Answers, Malformed, Question, Reply, Request, Writer};
+use yesquel_wire::{Answer, Answers, Malformed, Question, Reply, Request, Writer};
 
 /// Why a server was asked in vain.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -119,6 +119,32 @@ impl<T: Transport> Client<T> {
             }
             Reply::Refused { refusal, .. } => Err(refusal.into()),
             _ => Err(Error::Unfit),
+        }
+    }
+
+    /// What a node holds under a key, at the snapshot given or the server's
+    /// present, which `snapshot` then is; `see` is given the answer.
+    pub async fn lookup<Seen>(
+        &self,
+        snapshot: &mut Option<Timestamp>,
+        node: NodeId,
+        key: &[u8],
+        see: impl FnOnce(Answer<'_>) -> Option<Seen>,
+    ) -> Result<Seen, Error> {
+        let mut request = Vec::with_capacity(128);
+        let question = Question::Lookup { node, key };
+        Request::write_read(&mut Writer(&mut request), *snapshot, self.seen(), &[question]);
+        let bytes = self.send(node.server, &request).await?;
+        match Reply::lookup(&bytes) {
+            Some((at, answer)) => {
+                self.saw(at);
+                *snapshot = Some(at);
+                see(answer).ok_or(Error::Unfit)
+            }
+            None => match Reply::decode(&bytes)? {
+                Reply::Refused { refusal, .. } => Err(refusal.into()),
+                _ => Err(Error::Unfit),
+            },
         }
     }
 

@@ -3,7 +3,12 @@
 use crate::{
     LogError,
     disk::{Disk, DiskFile},
-    format::{Batch, SEGMENT_HEAD, head_of, number_of, put_batch},
+    format::{BATCH_HEAD, Batch, SEGMENT_HEAD, head_of, number_of, put_batch},
+};
+use std::{
+    io::{self, Read},
+    sync::mpsc::{self, Receiver},
+    thread,
 };
 
 const MAGIC: &[u8; 8] = b"YQLCKP01";
@@ -92,32 +97,113 @@ pub fn write<D: Disk>(
     Ok(())
 }
 
-/// Reads the records of a checkpoint.
+/// Batches that are read ahead of the records that are worked off.
+const AHEAD: usize = 4;
+
+/// A batch, checked, and where it begins.
+struct Piece {
+    at: u64,
+    bytes: Vec<u8>,
+    /// Nothing comes after it.
+    is_last: bool,
+}
+
+/// What is wrong with a checkpoint, and where.
+enum Fault {
+    Io(io::Error),
+    Damaged(u64, &'static str),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::Io(error)
+    }
+}
+
+/// Appends as many bytes as there are, up to a limit; memory is asked for as
+/// they come, whatever a damaged file says.
+fn fill(file: &mut dyn Read, bytes: &mut Vec<u8>, limit: usize) -> io::Result<usize> {
+    if limit <= 2 * BATCH_BYTES {
+        bytes.reserve(limit);
+    }
+    file.take(limit as u64).read_to_end(bytes)
+}
+
+/// Reads a file batch by batch, checks each, and gives it away. `spent` are
+/// buffers that nobody needs any more.
+fn read_batches(
+    file: &mut dyn Read,
+    lsn: u64,
+    spent: &Receiver<Vec<u8>>,
+    give: &mut dyn FnMut(Piece) -> bool,
+) -> Result<(), Fault> {
+    let (mut bytes, mut at) = (Vec::new(), SEGMENT_HEAD as u64);
+    fill(file, &mut bytes, SEGMENT_HEAD)?;
+    if bytes != head_of(MAGIC, lsn) {
+        return Err(Fault::Damaged(0, "its beginning is not whole"));
+    }
+    bytes.clear();
+    fill(file, &mut bytes, BATCH_HEAD)?;
+    let mut next = 1;
+    while !bytes.is_empty() {
+        let damaged = Err(Fault::Damaged(at, "no whole batch begins there"));
+        let Some(length) = Batch::length_told(&bytes) else { return damaged };
+        fill(file, &mut bytes, length - BATCH_HEAD)?;
+        let Some(batch) = Batch::read(&bytes).filter(|batch| batch.first == next) else { return damaged };
+        next += u64::from(batch.count);
+        let mut following = spent.try_recv().unwrap_or_default();
+        following.clear();
+        fill(file, &mut following, BATCH_HEAD)?;
+        let length = length as u64;
+        if !give(Piece { at, bytes, is_last: following.is_empty() }) {
+            return Ok(());
+        }
+        (bytes, at) = (following, at + length);
+    }
+    Ok(())
+}
+
+/// Reads the records of a checkpoint. A thread of its own reads and checks
+/// what comes, some batches ahead of the records that are worked off.
 pub fn read<D: Disk>(
     disk: &D,
     lsn: u64,
     mut each: impl FnMut(&[u8]) -> Result<(), LogError>,
 ) -> Result<(), LogError> {
     let path = disk.path().join(name(lsn));
-    let bytes = disk.read(&name(lsn)).map_err(LogError::io(&path, "it cannot be read"))?;
-    let damaged =
-        |offset: usize, what| LogError::Damaged { path: path.clone(), offset: offset as u64, lsn, what };
-    if bytes.get(..SEGMENT_HEAD) != Some(&head_of(MAGIC, lsn)[..]) {
-        return Err(damaged(0, "its beginning is not whole"));
-    }
-    let (mut at, mut next, mut ended) = (SEGMENT_HEAD, 1, false);
-    while at < bytes.len() {
-        let batch = Batch::read(&bytes[at..]).filter(|batch| batch.first == next && !ended);
-        let batch = batch.ok_or_else(|| damaged(at, "no whole batch begins there"))?;
-        at += batch.length();
-        next += u64::from(batch.count);
-        let is_last = at == bytes.len();
-        for record in batch.records() {
-            ended = is_last && batch.count == 1 && record == END;
-            if !ended {
-                each(record)?;
+    let failed = || LogError::io(&path, "it cannot be read");
+    let mut file = disk.reader(&name(lsn)).map_err(failed())?;
+    let damaged = |offset: u64, what| LogError::Damaged { path: path.clone(), offset, lsn, what };
+    let (give, pieces) = mpsc::sync_channel(AHEAD);
+    let (give_back, spent) = mpsc::channel();
+    thread::scope(|scope| {
+        let reading = move || {
+            let mut give = |piece| give.send(piece).is_ok();
+            read_batches(&mut *file, lsn, &spent, &mut give)
+        };
+        let reader = thread::Builder::new().name("yesquel-reader".to_owned()).spawn_scoped(scope, reading);
+        let reader = reader.map_err(failed())?;
+        let (mut ended, mut end) = (false, SEGMENT_HEAD as u64);
+        for Piece { at, bytes, is_last } in pieces {
+            // It was read there, and is whole.
+            let batch =
+                Batch::of_checked(&bytes).ok_or_else(|| damaged(at, "no whole batch begins there"))?;
+            for record in batch.records() {
+                ended = is_last && batch.count == 1 && record == END;
+                if !ended {
+                    each(record)?;
+                }
             }
+            end = at + batch.length() as u64;
+            // It may have gone, with all it wanted.
+            let _ = give_back.send(bytes);
         }
-    }
-    if ended { Ok(()) } else { Err(damaged(at, "its end is missing")) }
+        match reader.join() {
+            Ok(Ok(())) if ended => Ok(()),
+            Ok(Ok(())) => Err(damaged(end, "its end is missing")),
+            Ok(Err(Fault::Damaged(offset, what))) => Err(damaged(offset, what)),
+            Ok(Err(Fault::Io(error))) => Err(failed()(error)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io,
+    io::{self, Read},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
@@ -20,6 +20,12 @@ pub trait Disk {
 
     /// All of a file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// All of a file, bit by bit. One that is larger than memory likes is read
+    /// so.
+    fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(io::Cursor::new(self.read(name)?)))
+    }
 
     /// Makes a file, which must not be there, and sees to it that its name is
     /// durable.
@@ -76,6 +82,10 @@ impl Disk for Folder {
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.0.join(name))
+    }
+
+    fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(File::open(self.0.join(name))?))
     }
 
     fn create(&self, name: &str) -> io::Result<File> {

@@ -105,16 +105,26 @@ impl<'a> Batch<'a> {
             return None;
         }
         let crc_told = u32::from_le_bytes(number(bytes, 4)?);
-        let length = u32::from_le_bytes(number(bytes, 8)?) as usize;
-        let whole = bytes.get(..BATCH_HEAD.checked_add(length)?)?;
+        let whole = bytes.get(..Batch::length_told(bytes)?)?;
         if crc(&[&whole[8..]]) != crc_told {
             return None;
         }
+        Batch::of_checked(whole)
+    }
+
+    /// How long it says that it is, its beginning included.
+    pub(crate) fn length_told(bytes: &[u8]) -> Option<usize> {
+        let length = u32::from_le_bytes(number(bytes, 8)?) as usize;
+        BATCH_HEAD.checked_add(length).filter(|_| bytes.len() >= BATCH_HEAD)
+    }
+
+    /// The batch that bytes are which were read before.
+    pub(crate) fn of_checked(bytes: &'a [u8]) -> Option<Batch<'a>> {
         Some(Batch {
             count: u32::from_le_bytes(number(bytes, 12)?),
             first: u64::from_le_bytes(number(bytes, 16)?),
             synced: u64::from_le_bytes(number(bytes, 24)?),
-            records: &whole[BATCH_HEAD..],
+            records: bytes.get(BATCH_HEAD..)?,
         })
     }
 

@@ -10,7 +10,7 @@ use std::{
     fmt,
     ops::RangeInclusive,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -112,6 +112,10 @@ const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
 /// few syncs wait for a file that grows, few enough that such a one is not felt.
 const AHEAD_BYTES: u64 = 512 << 10;
 
+/// Looks at a lock that another thread has before it is waited for: a few
+/// microseconds.
+const LOOKS: usize = 200;
+
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
 
@@ -129,6 +133,15 @@ impl fmt::Debug for Core {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Mostly a read has it, for less time than falling asleep takes: one
+        // who sleeps makes each who lets go of it wake somebody, and all slow.
+        for _ in 0..LOOKS {
+            match self.inner.try_lock() {
+                Ok(inner) => return inner,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -441,8 +454,7 @@ impl Shared {
             let bytes = refused.as_deref().unwrap_or(bytes);
             match &mut own {
                 Some((asker, place)) if *asker == reply.asker => {
-                    place.clear();
-                    place.extend_from_slice(bytes);
+                    **place = bytes.to_vec();
                     settled.own = true;
                 }
                 _ => {

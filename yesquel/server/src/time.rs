@@ -13,17 +13,27 @@ pub trait Time: Send {
 #[derive(Debug, Clone, Copy)]
 pub struct WallTime {
     start: Instant,
+    /// What was said last.
+    last: Option<Now>,
 }
 
 impl Default for WallTime {
     fn default() -> Self {
-        WallTime { start: Instant::now() }
+        WallTime { start: Instant::now(), last: None }
     }
 }
 
 impl Time for WallTime {
     fn now(&mut self) -> Now {
+        let uptime_ms = self.start.elapsed().as_millis() as u64;
+        // One of the clocks is enough to know that the other has not moved by
+        // a millisecond: every request asks.
+        if let Some(last) = self.last.filter(|last| last.uptime_ms == uptime_ms) {
+            return last;
+        }
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { wall_ms: wall.as_millis() as u64, uptime_ms: self.start.elapsed().as_millis() as u64 }
+        let now = Now { wall_ms: wall.as_millis() as u64, uptime_ms };
+        self.last = Some(now);
+        now
     }
 }

@@ -3,7 +3,7 @@
 //! that is fetched anew, and down from there.
 
 use crate::{
-    TreeError, Trees,
+    Transaction, Tree, TreeError, Trees,
     cache::{Cache, Goal, Guess, Inner},
 };
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -16,6 +16,27 @@ use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Quest
 pub(crate) enum Stored {
     Whole(Box<[u8]>),
     Large(Large),
+}
+
+/// What a leaf says of a key.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    Absent,
+    Stored(Stored),
+    /// The key is not its, and where it is, if it knows.
+    Moved(Option<MovedTo>),
+}
+
+impl Looked {
+    pub(crate) fn of(answer: Answer<'_>) -> Option<Looked> {
+        match answer {
+            Answer::Absent => Some(Looked::Absent),
+            Answer::Value(value) => Some(Looked::Stored(Stored::Whole(value.into()))),
+            Answer::Large(large) => Some(Looked::Stored(Stored::Large(large))),
+            Answer::Moved(to) => Some(Looked::Moved(to)),
+            Answer::Cells(_) => None,
+        }
+    }
 }
 
 /// A leaf as a snapshot sees it, or a part of one that is very long.
@@ -96,6 +117,18 @@ impl<T: Transport> Trees<T> {
             self.cache_mut().forget(root.tree);
             Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() }
         })
+    }
+
+    /// The value under a key now, in a transaction of its own.
+    pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        let node = self.leaf(tree.root(), key);
+        let mut snapshot = None;
+        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
+            Looked::Absent => Ok(None),
+            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
+            // There is more to be read, of the same moment.
+            looked => Transaction::at(self, snapshot).found(tree, key, node, looked).await,
+        }
     }
 
     /// Fetches a whole node, however long it is: for one who is in the server's

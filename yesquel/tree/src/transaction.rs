@@ -5,7 +5,7 @@ use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
     large::Larges,
-    search::{FORWARD_STEPS_MAX, Page},
+    search::{FORWARD_STEPS_MAX, Looked, Page, Stored},
     split::Split,
 };
 use std::{
@@ -15,9 +15,7 @@ use std::{
 use yesquel_client::{CommitError, Held, Lease, Reading, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{
-    Answer, Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation,
-};
+use yesquel_wire::{Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation};
 
 /// A write that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,10 +67,15 @@ const MOVES_MAX: usize = 1000;
 
 impl<'a, T: Transport> Transaction<'a, T> {
     pub(crate) fn new(trees: &'a Trees<T>) -> Self {
+        Transaction::at(trees, None)
+    }
+
+    /// One that has read at a snapshot.
+    pub(crate) fn at(trees: &'a Trees<T>, snapshot: Option<Timestamp>) -> Self {
         Transaction {
             trees,
-            snapshot: None,
-            held: None,
+            snapshot,
+            held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
             writes: BTreeMap::new(),
             ranges: Vec::new(),
             guards: Vec::new(),
@@ -112,27 +115,45 @@ impl<'a, T: Transport> Transaction<'a, T> {
             let page = Rc::clone(page);
             return self.on_page(tree, &page, key).await;
         }
-        let (mut node, mut steps) = (leaf, 0);
+        let looked = self.look(leaf, key).await?;
+        self.found(tree, key, leaf, looked).await
+    }
+
+    /// Asks a node for a key.
+    async fn look(&mut self, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
+        let looked = self.trees.client.lookup(&mut self.snapshot, node, key, Looked::of).await?;
+        self.hold();
+        Ok(looked)
+    }
+
+    /// The value under a key, of which a node that should be its leaf has said
+    /// something.
+    pub(crate) async fn found(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mut node: NodeId,
+        mut looked: Looked,
+    ) -> Result<Option<Box<[u8]>>, TreeError> {
+        let goal = Goal::At(key);
         // The way to the leaf, if that turns out to be wrong.
-        let mut path = None;
+        let (mut path, mut steps) = (None, 0);
         let trees = self.trees;
-        let way = || trees.guess_again(tree.root, goal).path;
+        let way = || trees.guess_again(tree.root(), goal).path;
         loop {
-            let question = Question::Lookup { node, key };
-            let reading = self.read(node.server, &[question]).await?;
-            match reading.answers().and_then(|answers| answers.iter().next()) {
-                Some(Answer::Absent) => return Ok(None),
-                Some(Answer::Value(value)) => return Ok(Some(value.into())),
-                Some(Answer::Large(large)) => return self.large(tree, large).await.map(Some),
+            match looked {
+                Looked::Absent => return Ok(None),
+                Looked::Stored(Stored::Whole(value)) => return Ok(Some(value)),
+                Looked::Stored(Stored::Large(large)) => return self.large(tree, large).await.map(Some),
                 // From a root that is no leaf any more one does not go on, for
                 // nobody would ever learn what the tree looks like.
-                Some(Answer::Moved(Some(to))) if steps < FORWARD_STEPS_MAX && node != tree.root => {
+                Looked::Moved(Some(to)) if steps < FORWARD_STEPS_MAX && node != tree.root => {
                     steps += 1;
-                    self.trees.moved(path.get_or_insert_with(way), node, &to);
+                    trees.moved(path.get_or_insert_with(way), node, &to);
                     node = to.to;
+                    looked = self.look(node, key).await?;
                 }
-                Some(Answer::Moved(_)) => break,
-                _ => return Err(yesquel_client::Error::Unfit.into()),
+                Looked::Moved(_) => break,
             }
         }
         // It may be no leaf; else back, and down from there.

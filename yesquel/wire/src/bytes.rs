@@ -22,46 +22,65 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A message.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes, length: bytes.len() }
     }
 
     /// What has not been read.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Whether all has been read.
+    #[inline]
     pub fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// A fault at this place.
+    #[inline]
     pub fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { what, offset: self.length - self.rest.len() }
     }
 
     /// That all has been read.
+    #[inline]
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("more than was expected")) }
     }
 
     /// One byte.
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, Malformed> {
-        let (first, rest) = self.rest.split_first().ok_or(self.malformed("the end"))?;
+        let (first, rest) = self.rest.split_first().ok_or_else(|| self.malformed("the end"))?;
         self.rest = rest;
         Ok(*first)
     }
 
     /// Eight bytes, little-endian.
+    #[inline]
     pub fn fixed(&mut self) -> Result<u64, Malformed> {
-        let (number, rest) = self.rest.split_first_chunk().ok_or(self.malformed("the end"))?;
+        let (number, rest) = self.rest.split_first_chunk().ok_or_else(|| self.malformed("the end"))?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*number))
     }
 
     /// A varint, in its shortest form.
+    #[inline]
     pub fn number(&mut self) -> Result<u64, Malformed> {
+        match self.rest {
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    /// One of several bytes, or of none.
+    fn long_number(&mut self) -> Result<u64, Malformed> {
         let before = *self;
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
@@ -83,6 +102,7 @@ impl<'a> Reader<'a> {
 
     /// A number of things of which each has a byte at least, so that there
     /// are no more than the message has bytes.
+    #[inline]
     pub fn count(&mut self) -> Result<usize, Malformed> {
         let before = *self;
         let count = self.number()?;
@@ -93,6 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes behind their length.
+    #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.count()?;
         let (bytes, rest) = self.rest.split_at(length);
@@ -101,6 +122,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A key.
+    #[inline]
     pub fn key(&mut self) -> Result<&'a [u8], Malformed> {
         let before = *self;
         let key = self.bytes()?;
@@ -112,13 +134,15 @@ impl<'a> Reader<'a> {
     }
 
     /// A node's id.
+    #[inline]
     pub fn node(&mut self) -> Result<NodeId, Malformed> {
-        let (bits, rest) = self.rest.split_first_chunk().ok_or(self.malformed("the end"))?;
+        let (bits, rest) = self.rest.split_first_chunk().ok_or_else(|| self.malformed("the end"))?;
         self.rest = rest;
         Ok(NodeId::from_bits(u128::from_le_bytes(*bits)))
     }
 
     /// A timestamp.
+    #[inline]
     pub fn timestamp(&mut self) -> Result<Timestamp, Malformed> {
         Ok(Timestamp(self.fixed()?))
     }
@@ -136,6 +160,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A flag.
+    #[inline]
     pub fn flag(&mut self) -> Result<bool, Malformed> {
         let before = *self;
         match self.byte()? {
@@ -159,18 +184,21 @@ pub struct Writer<'a>(pub &'a mut Vec<u8>);
 
 impl Writer<'_> {
     /// One byte.
+    #[inline]
     pub fn byte(&mut self, byte: u8) -> &mut Self {
         self.0.push(byte);
         self
     }
 
     /// Eight bytes, little-endian.
+    #[inline]
     pub fn fixed(&mut self, number: u64) -> &mut Self {
         self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
     /// A varint.
+    #[inline]
     pub fn number(&mut self, mut number: u64) -> &mut Self {
         while number > 0x7f {
             self.0.push(number as u8 | 0x80);
@@ -180,6 +208,7 @@ impl Writer<'_> {
     }
 
     /// What is written meanwhile, behind its length.
+    #[inline]
     pub fn within(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
         let start = self.0.len();
         // Mostly it is short, and its length one byte.
@@ -188,16 +217,19 @@ impl Writer<'_> {
         let length = self.0.len() - start - 1;
         match u8::try_from(length) {
             Ok(length @ 0..=0x7f) => self.0[start] = length,
-            _ => {
-                let mut number = Vec::new();
-                Writer(&mut number).number(length as u64);
-                self.0.splice(start..=start, number);
-            }
+            _ => self.put_length(start, length),
         }
         self
     }
 
+    fn put_length(&mut self, at: usize, length: usize) {
+        let mut number = Vec::new();
+        Writer(&mut number).number(length as u64);
+        self.0.splice(at..=at, number);
+    }
+
     /// Bytes behind their length.
+    #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -205,12 +237,14 @@ impl Writer<'_> {
     }
 
     /// A node's id.
+    #[inline]
     pub fn node(&mut self, node: NodeId) -> &mut Self {
         self.0.extend_from_slice(&node.to_bits().to_le_bytes());
         self
     }
 
     /// A timestamp.
+    #[inline]
     pub fn timestamp(&mut self, timestamp: Timestamp) -> &mut Self {
         self.fixed(timestamp.0)
     }
@@ -221,6 +255,7 @@ impl Writer<'_> {
     }
 
     /// A flag.
+    #[inline]
     pub fn flag(&mut self, flag: bool) -> &mut Self {
         self.byte(flag.into())
     }

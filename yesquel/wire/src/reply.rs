@@ -270,6 +270,18 @@ impl<'a> Reply<'a> {
         answer(AnswerWriter(Writer(buffer)));
     }
 
+    /// The answer to one lookup, if that is what a message is: it is found out
+    /// by reading it once, as everybody does who gets one.
+    pub fn lookup(bytes: &'a [u8]) -> Option<(Timestamp, Answer<'a>)> {
+        let mut reader = Reader::new(bytes);
+        if reader.byte() != Ok(ANSWERS) {
+            return None;
+        }
+        let (snapshot, answer) = (reader.timestamp().ok()?, answer(&mut reader).ok()?);
+        let fits = reader.is_done() && !matches!(answer, Answer::Cells(_));
+        fits.then_some((snapshot, answer))
+    }
+
     /// Appends it to a message.
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = Writer(buffer);

@@ -131,7 +131,7 @@ impl Database {
 
     /// The value under a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        self.begin().get(map, key)
+        Ok(block_on(self.trees().get(map.tree, key))?)
     }
 
     /// Writes a value under a key, in a transaction of its own. Returns when
