@@ -122,6 +122,21 @@ const BENCHMARKS: &[Benchmark] = &[
         measures: "Yesquel's ordered maps against Redis: reads, updates, inserts, in memory and on disk",
         run: yesquel::yesquel,
     },
+    Benchmark {
+        name: "yesquel-embedded",
+        measures: "Yesquel in the process beside redb and fjall: point reads, durable inserts",
+        run: yesquel::embedded::embedded,
+    },
+    Benchmark {
+        name: "yesquel-memory",
+        measures: "memory that a stored key takes, beside Redis",
+        run: yesquel::memory::memory_per_key,
+    },
+    Benchmark {
+        name: "yesquel-restart",
+        measures: "start with 1 GB of data, beside Redis with its append-only file",
+        run: yesquel::restart::restart,
+    },
 ];
 
 /// What a benchmark is given.

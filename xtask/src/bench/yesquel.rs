@@ -20,8 +20,11 @@ use crate::Result;
 use crate::children::Running;
 use crate::setup;
 
+pub(super) mod embedded;
 pub(super) mod inserts;
 pub(super) mod loads;
+pub(super) mod memory;
+pub(super) mod restart;
 pub(super) mod roots;
 pub(super) mod snapshots;
 pub(super) mod transactions;

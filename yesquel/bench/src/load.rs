@@ -2,7 +2,7 @@
 
 use crate::{
     Workload,
-    worker::{LAST, Result, Shared, Worker},
+    worker::{Client, LAST, Result, Shared, Worker, key},
 };
 use hdrhistogram::Histogram;
 use std::{
@@ -42,6 +42,27 @@ pub(crate) struct Plan {
 
 /// The golden ratio's bits, as everybody takes them to shuffle.
 pub(crate) const SHUFFLE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// How long a server that was started may take to know what it had stored.
+const READY_MAX: Duration = Duration::from_secs(300);
+
+/// Waits for a server that reads what it had stored.
+pub(crate) fn wait(plan: &Plan) -> Result<serde_json::Value> {
+    let begun = Instant::now();
+    loop {
+        let asked = Shared::connect(&plan.target).and_then(|shared| match shared.client()? {
+            Client::Yesquel(database, map) => Ok(database.get(map, &key(0))?.is_some()),
+            Client::Redis(mut redis) => Ok(redis.get(&key(0))?),
+        });
+        match asked {
+            Ok(true) => return Ok(serde_json::json!({ "seconds": begun.elapsed().as_secs_f64() })),
+            Ok(false) => return Err("it has forgotten what it had stored".into()),
+            // Not there yet, or loading.
+            Err(error) if begun.elapsed() > READY_MAX => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
 
 struct Seen {
     operations: u64,

@@ -38,6 +38,8 @@ enum Workload {
     /// Counts how often clients with caches of their own fetch a root; they
     /// and the server are in this process, and nobody is asked.
     Roots,
+    /// Asks for the first key until there is an answer.
+    Ready,
     /// Makes a folder of a store in this process, with all keys.
     EmbeddedLoad,
     /// Opens such a folder, reads and inserts.
@@ -136,7 +138,7 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
         }
         _ => {}
     }
-    load::run(&load::Plan {
+    let plan = load::Plan {
         workload: arguments.workload,
         target: arguments.target.clone(),
         threads: arguments.threads.max(1),
@@ -152,7 +154,8 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
         scan: arguments.scan.max(1),
         apart: arguments.apart,
         shuffled: arguments.shuffled,
-    })
+    };
+    if arguments.workload == Workload::Ready { load::wait(&plan) } else { load::run(&plan) }
 }
 
 fn main() -> ExitCode {

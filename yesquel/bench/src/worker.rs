@@ -82,9 +82,11 @@ impl Worker<'_> {
             Workload::InsertMonoRead => self.insert(LAST.fetch_add(1, Relaxed)),
             Workload::ScanUpdate => self.scan_update(),
             Workload::Scan => self.scan(),
-            Workload::Survey | Workload::Roots | Workload::Embedded | Workload::EmbeddedLoad => {
-                Err("no thread does that".into())
-            }
+            Workload::Survey
+            | Workload::Roots
+            | Workload::Ready
+            | Workload::Embedded
+            | Workload::EmbeddedLoad => Err("no thread does that".into()),
         }
     }
 

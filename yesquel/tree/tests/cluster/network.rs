@@ -4,7 +4,7 @@
 
 use crate::{
     steps::{PEERS, PROCESSES, SERVERS},
-    world::{Event, OBSERVER, Parted, Shared, World},
+    world::{Event, OBSERVER, Parted, Process, Shared, World},
 };
 use std::{
     future::{Future, poll_fn},
@@ -43,7 +43,7 @@ impl Lane {
 
     /// Leaves so many quarters of what is under way.
     fn cut(&mut self, quarters: u64) {
-        self.limit = self.limit.min(self.arrived + (self.sent - self.arrived) * quarters / 4);
+        self.limit = self.limit.min(self.arrived + ((self.sent - self.arrived) * quarters).div_ceil(4));
     }
 }
 
@@ -126,6 +126,11 @@ impl World {
             Some(link) => {
                 self.links[link].calls.push(number);
                 self.send(link, Body::Request { call: number, bytes });
+                let Process { calls, ref cuts, .. } = self.processes[peer];
+                let cut = cuts.iter().find(|(call, ..)| ask.is_none() && *call == calls);
+                if let Some((_, after_us, cut)) = cut.copied() {
+                    self.after(after_us, Event::Cut { link, cut });
+                }
             }
             None => {
                 let us = self.takes([1, peer as u64, server as u64, number]);
@@ -232,6 +237,21 @@ impl World {
         }
         known.reply.get_or_insert(reply);
         known.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_open(&self, link: usize) -> bool {
+        self.links[link].is_open
+    }
+
+    /// What is under way to the server takes so much longer.
+    pub(crate) fn hold_back(&mut self, link: usize, us: u64) {
+        let of_link = |event: &Event| matches!(event, Event::Message { link: of, .. } if *of == link);
+        for event in self.take_events(of_link) {
+            self.after(us, event);
+        }
+        let until_us = self.now_us + us;
+        let lane = &mut self.links[link].requests;
+        lane.last_us = lane.last_us.max(until_us);
     }
 
     /// A connection ends. Whoever made it knows at once; its server hears of it

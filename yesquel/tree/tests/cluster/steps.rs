@@ -113,12 +113,22 @@ pub(crate) enum Step {
     },
     /// The connections between a client, or another server, and a server are
     /// cut. So many quarters of what is under way each way still arrive, the
-    /// requests perhaps behind those of the next connection.
+    /// requests so much later, perhaps behind those of the next connection.
     Cut {
         at_us: u64,
         peer: usize,
         server: usize,
         requests: u64,
+        late_us: u64,
+        replies: u64,
+    },
+    /// The same, so long after a call of a client is sent, on its connection.
+    CutCall {
+        process: usize,
+        call: u64,
+        after_us: u64,
+        requests: u64,
+        late_us: u64,
         replies: u64,
     },
     /// Nothing goes between a server and some of the others and of the clients:
@@ -130,12 +140,14 @@ pub(crate) enum Step {
         peers: u32,
         breaks: bool,
     },
-    /// A server's process ends; with the power what is not synced goes.
+    /// A server's process ends; with the power what is not synced goes. Its
+    /// clock may be another one then.
     Fall {
         at_us: u64,
         server: usize,
         power: Option<u64>,
         down_us: u64,
+        ahead_ms: Option<i64>,
     },
     /// The power of a server goes in the operation of its disk after so many.
     PowerGoes {
@@ -228,7 +240,14 @@ fn faults(random: &mut Random, steps: &mut Vec<Step>) {
     for _ in 0..some(random, 12) {
         let (at_us, peer) = (random.next(FAULTS_US), random.next(PEERS as u64) as usize);
         let (requests, replies) = (random.next(5), random.next(5));
-        steps.push(Step::Cut { at_us, peer, server: server(random), requests, replies });
+        let late_us = if random.next(2) == 0 { 0 } else { random.next(100_000) };
+        steps.push(Step::Cut { at_us, peer, server: server(random), requests, late_us, replies });
+    }
+    for _ in 0..some(random, 20) {
+        let (process, call) = (random.next(PROCESSES as u64) as usize, random.next(500));
+        let after_us = if random.next(2) == 0 { 0 } else { random.next(5_000) };
+        let (requests, late_us, replies) = (random.next(5), random.next(100_000), random.next(5));
+        steps.push(Step::CutCall { process, call, after_us, requests, late_us, replies });
     }
     for _ in 0..some(random, 3) {
         let (at_us, us) = (random.next(FAULTS_US), random.next(1_500_000));
@@ -238,8 +257,10 @@ fn faults(random: &mut Random, steps: &mut Vec<Step>) {
         steps.push(Step::Part { at_us, us, server: server(random), peers: peers as u32, breaks });
     }
     for _ in 0..some(random, 4) {
-        let (at_us, down_us) = (random.next(FAULTS_US), random.next(700_000));
-        steps.push(Step::Fall { at_us, server: server(random), power: power(random), down_us });
+        let (at_us, slow) = (random.next(FAULTS_US), random.next(3) == 0);
+        let down_us = random.next(if slow { 700_000 } else { 20_000 });
+        let ahead_ms = (random.next(2) == 0).then(|| 300 - random.next(600) as i64);
+        steps.push(Step::Fall { at_us, server: server(random), power: power(random), down_us, ahead_ms });
     }
     for _ in 0..some(random, 5) {
         let (at_us, down_us) = (random.next(FAULTS_US), random.next(700_000));

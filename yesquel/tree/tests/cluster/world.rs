@@ -75,6 +75,10 @@ pub(crate) enum Event {
         server: usize,
     },
     Fault(Step),
+    Cut {
+        link: usize,
+        cut: Cut,
+    },
     Wake(Waker),
 }
 
@@ -129,6 +133,15 @@ impl Counts {
     }
 }
 
+/// How a connection is cut: quarters of what is under way that still come, and
+/// how much later the requests among it do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    requests: u64,
+    late_us: u64,
+    replies: u64,
+}
+
 /// A client's process, life after life.
 #[derive(Default)]
 pub(crate) struct Process {
@@ -136,6 +149,8 @@ pub(crate) struct Process {
     pub(crate) calls: u64,
     /// The calls with which it dies, and whether they are sent.
     pub(crate) deaths: Vec<(u64, bool)>,
+    /// The calls whose connections are cut, and how long after that and how.
+    pub(crate) cuts: Vec<(u64, u64, Cut)>,
     pub(crate) holdings: Option<Weak<dyn Holdings>>,
     /// The latest commit that it was told of.
     pub(crate) committed: Timestamp,
@@ -219,6 +234,10 @@ impl World {
                     }
                 }
                 Step::Act { task, pause_us, act } => world.programs[task].push_back((pause_us, act)),
+                Step::CutCall { process, call, after_us, requests, late_us, replies } => {
+                    let cut = Cut { requests, late_us, replies };
+                    world.processes[process].cuts.push((call, after_us, cut));
+                }
                 Step::Die { process, call, sent } => world.processes[process].deaths.push((call, sent)),
                 _ => {}
             }
@@ -303,6 +322,12 @@ impl World {
             Event::Tick { server, epoch } => self.tick(server, epoch),
             Event::Rise { server } => self.rise(server),
             Event::Fault(step) => self.fault(&step),
+            Event::Cut { link, cut: Cut { requests, late_us, replies } } => {
+                if self.is_open(link) {
+                    self.hold_back(link, late_us);
+                    self.cut(link, requests, replies);
+                }
+            }
             Event::Wake(waker) => waker.wake(),
         }
     }
@@ -312,9 +337,9 @@ impl World {
             return;
         }
         match *step {
-            Step::Cut { peer, server, requests, replies, .. } => {
+            Step::Cut { peer, server, requests, late_us, replies, .. } => {
                 if let Some(link) = self.open.get(&(peer, server)).copied() {
-                    self.cut(link, requests, replies);
+                    self.happen(Event::Cut { link, cut: Cut { requests, late_us, replies } });
                 }
             }
             Step::Part { us, server, peers, breaks, .. } => {
@@ -325,7 +350,12 @@ impl World {
                     self.cut_all(|peer, of| peer == PROCESSES + server && is_meant(PROCESSES + of), 2, 2);
                 }
             }
-            Step::Fall { server, power, down_us, .. } => self.fall(server, power, down_us),
+            Step::Fall { server, power, down_us, ahead_ms, .. } => {
+                if let Some(ahead_ms) = ahead_ms {
+                    self.servers[server].ahead_ms = ahead_ms;
+                }
+                self.fall(server, power, down_us);
+            }
             Step::PowerGoes { server, operations, seed, down_us, .. } => {
                 let of = &mut self.servers[server];
                 of.outage = (seed, down_us);
@@ -334,15 +364,17 @@ impl World {
             Step::SyncFails { server, power, until_us, at_us } => {
                 self.servers[server].disk.fail_syncs();
                 let (at_us, down_us) = (until_us - at_us, 1_000);
-                self.after(at_us, Event::Fault(Step::Fall { at_us, server, power, down_us }));
+                self.after(at_us, Event::Fault(Step::Fall { at_us, server, power, down_us, ahead_ms: None }));
             }
             Step::Full { server, room, until_us, at_us } => {
                 self.servers[server].disk.fill(room);
                 let (at_us, down_us) = (until_us - at_us, 1_000);
-                self.after(at_us, Event::Fault(Step::Fall { at_us, server, power: None, down_us }));
+                let fall = Step::Fall { at_us, server, power: None, down_us, ahead_ms: None };
+                self.after(at_us, Event::Fault(fall));
             }
             Step::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
-            Step::Weather { .. } | Step::Log { .. } | Step::Act { .. } | Step::Die { .. } => {}
+            Step::Weather { .. } | Step::Log { .. } | Step::Act { .. } => {}
+            Step::Die { .. } | Step::CutCall { .. } => {}
         }
     }
 
@@ -352,6 +384,7 @@ impl World {
         self.parted.clear();
         for process in &mut self.processes {
             process.deaths.clear();
+            process.cuts.clear();
         }
         for server in 0..SERVERS {
             let of = &mut self.servers[server];
