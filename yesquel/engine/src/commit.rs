@@ -122,6 +122,11 @@ impl Engine {
                     moved.push((id, range));
                 }
                 WriteOperation::Reshape(new) => {
+                    // A piece that nothing names may go at any time, and does so
+                    // at another one after a restart.
+                    if [kind, new.kind].contains(&NodeKind::Value) {
+                        return Err(refuse(Refusal::Unfit(id)));
+                    }
                     // Whatever is not the node's any more must be another's.
                     let stays = Some(&new.fence).filter(|_| new.kind == kind);
                     let goes = moved.iter().filter(|(from, _)| *from == id).map(|(_, range)| range);

@@ -249,6 +249,17 @@ fn a_node_of_which_something_is_lost_is_read_as_it_was() {
     }
 }
 
+/// A piece of a long value may go at any time: it is no other kind of node
+/// later on.
+#[test]
+fn a_piece_stays_one() {
+    let mut server = Server::new();
+    let piece = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
+    server.committed(2, &[of(5, WriteOperation::Create(piece))]);
+    let refused = server.refused(3, &[of(5, WriteOperation::Reshape(new(KeyRange::all())))]);
+    assert_eq!(refused, Refusal::Unfit(node(5)));
+}
+
 #[test]
 fn a_node_is_made_once() {
     let mut server = Server::new();
