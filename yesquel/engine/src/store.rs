@@ -333,10 +333,19 @@ impl Store {
                 // Who names another kind of node has made it up.
                 let kind = self.get(node).and_then(Node::shape).map(|shape| shape.kind);
                 if kind == Some(NodeKind::Value) {
-                    self.remove(node);
+                    self.remove_piece(node);
                 }
             }
         }
+    }
+
+    /// Takes a piece of a long value away, which may have something to collect.
+    fn remove_piece(&mut self, id: NodeId) {
+        // Its name may come again, and is then not in the queue.
+        if self.get(id).is_some_and(|node| node.queued) {
+            self.garbage.retain(|(_, queued)| *queued != id);
+        }
+        self.remove(id);
     }
 
     /// Whether a node is too large.
@@ -383,7 +392,7 @@ impl Store {
             })
             .collect();
         pieces.retain(|id| !named.contains(id));
-        pieces.into_iter().for_each(|id| self.remove(id));
+        pieces.into_iter().for_each(|id| self.remove_piece(id));
     }
 
     /// Notes the leaves in which nothing is left and nothing was: those of a
