@@ -51,11 +51,11 @@ fn write_cells(
     // Beyond its fence a node may have cells that have moved.
     let range = scan.range.intersection(&shape.fence);
     let all = node.scan(snapshot, &range)?;
-    let mut next: Box<dyn Iterator<Item = &Cell>> = match scan.direction {
-        Direction::Up => Box::new(all.iter()),
-        Direction::Down => Box::new(all.iter().rev()),
+    let mut next: Box<dyn Iterator<Item = Cell<'_>>> = match scan.direction {
+        Direction::Up => Box::new(all),
+        Direction::Down => Box::new(all.rev()),
     };
-    let seen = next.by_ref().filter_map(|cell| Some((cell.key(), cell.seen_at(snapshot)?)));
+    let seen = next.by_ref().filter_map(|cell| Some((cell.key, cell.seen_at(snapshot)?)));
     let (mut count, mut bytes) = (0, 0);
     for (key, value) in seen {
         if count >= scan.cells_max || bytes >= scan.bytes_max {

@@ -91,10 +91,10 @@ fn node_records<E>(
     for (id, value) in shape.attributes() {
         batch.push(node.id, WriteOperation::Set(Attribute { id, value: Some(value) }))?;
     }
-    for cell in node.cells() {
+    for cell in node.cells().iter() {
         // Beyond the fence there is only what has moved.
-        let Some(value) = cell.newest().filter(|_| shape.fence.contains(cell.key())) else { continue };
-        let (key, is_large) = (cell.key(), value.is_large);
+        let Some(value) = cell.newest.filter(|_| shape.fence.contains(cell.key)) else { continue };
+        let (key, is_large) = (cell.key, value.is_large);
         let value = value.bytes;
         let write = match (shape.kind, value.try_into()) {
             (NodeKind::Inner, Ok(bits)) => {

@@ -2,7 +2,7 @@
 //! transaction, and how operations change it.
 
 use crate::cell::{Cell, Value};
-use crate::cells::Cells;
+use crate::cells::{Cells, Live};
 use crate::load::Load;
 use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
@@ -130,29 +130,6 @@ impl Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undecided(pub(crate) TxnId);
 
-/// A size: cells, and bytes of keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Live {
-    cells: usize,
-    bytes: usize,
-}
-
-impl Live {
-    fn add(&mut self, cell: &Cell) {
-        if let Some(value) = cell.newest() {
-            self.cells += 1;
-            self.bytes += cell.key().len() + value.bytes.len();
-        }
-    }
-
-    fn take(&mut self, cell: &Cell) {
-        if let Some(value) = cell.newest() {
-            self.cells -= 1;
-            self.bytes -= cell.key().len() + value.bytes.len();
-        }
-    }
-}
-
 /// What a node is now, as far as a look at it decides most reads: shapes and
 /// their fences are elsewhere in memory.
 #[derive(Debug, Clone, Copy)]
@@ -194,11 +171,6 @@ pub(crate) struct Node {
     shapes: Vec<(Timestamp, Option<Arc<Shape>>)>,
     /// The oldest first: whoever began a moment ago looks at the last few.
     marks: VecDeque<Mark>,
-    /// Bytes of the cells.
-    memory: usize,
-    /// What a split goes by: cells that are not deleted, and the bytes of
-    /// their keys and newest values.
-    live: Live,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
     /// Whether it was told that it is too large.
@@ -223,8 +195,6 @@ impl Node {
             cells: Cells::default(),
             marks: VecDeque::new(),
             prepared: Vec::new(),
-            memory: 0,
-            live: Live::default(),
             changed_at_lsn: 0,
             queued: false,
             told_full: false,
@@ -245,13 +215,13 @@ impl Node {
         seen.and_then(|(_, shape)| shape.as_ref())
     }
 
-    pub(crate) fn cells(&self) -> &[Cell] {
+    pub(crate) fn cells(&self) -> &Cells {
         &self.cells
     }
 
     /// Bytes of its cells.
     pub(crate) fn memory(&self) -> usize {
-        self.memory
+        self.cells.memory()
     }
 
     /// Where a key has gone, if that is remembered.
@@ -268,13 +238,14 @@ impl Node {
 
     /// Cells that are not deleted, and the bytes of their keys and values.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.live.cells, self.live.bytes)
+        let Live { cells, bytes } = self.cells.live();
+        (cells, bytes)
     }
 
     /// Whether it is to be split: it has too many cells, or several that are
     /// too large together.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
-        let Live { cells, bytes } = self.live;
+        let Live { cells, bytes } = self.cells.live();
         // Pieces of a value stay together.
         let is_value = self.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
         !is_value && (cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1))
@@ -284,7 +255,7 @@ impl Node {
     pub(crate) fn grows(&self, write: &WriteOperation<'_>) -> bool {
         match write {
             WriteOperation::Put { key, .. } | WriteOperation::Link { key, .. } => {
-                !self.cells.find(key).is_ok_and(|position| self.cells[position].newest().is_some())
+                !self.cells.find(key).is_ok_and(|position| self.cells.cell(position).newest.is_some())
             }
             _ => false,
         }
@@ -305,14 +276,18 @@ impl Node {
             }
         }
         self.wait_for(snapshot, |target| target.changes_key(key))?;
-        Ok(Some(self.cells.find(key).ok().and_then(|position| self.cells[position].seen_at(snapshot))))
+        Ok(Some(self.cells.get(key).and_then(|cell| cell.seen_at(snapshot))))
     }
 
     /// The cells in a range that a snapshot may see; each is still to be asked
     /// what the snapshot sees of it.
-    pub(crate) fn scan(&self, snapshot: Timestamp, range: &KeyRange) -> Result<&[Cell], Undecided> {
+    pub(crate) fn scan(
+        &self,
+        snapshot: Timestamp,
+        range: &KeyRange,
+    ) -> Result<impl DoubleEndedIterator<Item = Cell<'_>> + use<'_>, Undecided> {
         self.wait_for(snapshot, |target| target.changes(range))?;
-        Ok(&self.cells[self.cells.covered(range)])
+        Ok(self.cells.range(self.cells.covered(range)))
     }
 
     /// The attribute that a snapshot sees; `None` in `Ok` where there is no
@@ -389,16 +364,16 @@ impl Node {
 
     /// What stands in the way of writing a key; whether it is there.
     fn check_key(&self, snapshot: Timestamp, key: &[u8]) -> Result<bool, Refusal> {
-        let cell = self.cells.find(key).ok().map(|position| &self.cells[position]);
-        if cell.is_some_and(|cell| cell.at() > snapshot) {
+        let cell = self.cells.get(key);
+        if cell.is_some_and(|cell| cell.at > snapshot) {
             return Err(Conflict::Cell { node: self.id }.into());
         }
         self.check_marks(snapshot, |mark| mark.range.contains(key))?;
-        Ok(cell.is_some_and(|cell| cell.newest().is_some()))
+        Ok(cell.is_some_and(|cell| cell.newest.is_some()))
     }
 
     fn check_cells(&self, snapshot: Timestamp, range: &KeyRange) -> Result<(), Refusal> {
-        let newer = self.cells[self.cells.covered(range)].iter().any(|cell| cell.at() > snapshot);
+        let newer = self.cells.range(self.cells.covered(range)).any(|cell| cell.at > snapshot);
         if newer { Err(Conflict::Cell { node: self.id }.into()) } else { Ok(()) }
     }
 
@@ -436,45 +411,21 @@ impl Node {
     pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<Value<'_>>) -> bool {
         match self.cells.find(key) {
             Ok(position) => {
-                self.write(position, at, value);
+                self.cells.write(position, at, value);
                 true
             }
             Err(position) => {
-                let cell = Cell::new(key, at, value);
-                self.memory += cell.memory();
-                self.live.add(&cell);
-                self.cells.insert(position, cell);
+                self.cells.insert(position, key, at, value);
                 value.is_none()
             }
         }
-    }
-
-    fn write(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
-        let live = &mut self.live;
-        let growth = self.cells.change(position, |cell| {
-            live.take(cell);
-            let growth = cell.write(at, value);
-            live.add(cell);
-            growth
-        });
-        self.memory = self.memory.wrapping_add_signed(growth);
-    }
-
-    /// Ends a cell that moves away; what was written later is the other node's.
-    fn end(&mut self, position: usize, at: Timestamp) {
-        let live = &mut self.live;
-        let growth = self.cells.change(position, |cell| {
-            live.take(cell);
-            cell.end(at)
-        });
-        self.memory = self.memory.wrapping_add_signed(growth);
     }
 
     /// Ends a cell at the time at which it moved away, if it was written below
     /// that after it had moved.
     pub(crate) fn end_at(&mut self, at: Timestamp, key: &[u8]) {
         if let Ok(position) = self.cells.find(key)
-            && self.cells[position].at() < at
+            && self.cells.cell(position).at < at
         {
             self.put(at, key, None);
         }
@@ -482,8 +433,8 @@ impl Node {
 
     pub(crate) fn delete_range(&mut self, at: Timestamp, range: &KeyRange) {
         for position in self.cells.covered(range) {
-            if self.cells[position].seen_at(at).is_some() {
-                self.write(position, at, None);
+            if self.cells.cell(position).seen_at(at).is_some() {
+                self.cells.write(position, at, None);
             }
         }
         self.mark(Mark { claim: Claim::Deleted, range: range.clone(), at });
@@ -537,21 +488,12 @@ impl Node {
         // What comes back has not gone.
         to.moves.retain(|(gone, _)| !gone.meets(range));
         let covered = self.cells.covered(range);
-        to.cells.reserve(covered.len());
+        // In the place of those that were written by the same transaction, or
+        // are left from before the cells moved away.
+        to.cells.copy(&self.cells, covered.clone());
         for position in covered {
-            let moved = self.cells[position].clone();
-            to.memory += moved.memory();
-            to.live.add(&moved);
-            match to.cells.find(moved.key()) {
-                Err(position) => to.cells.insert(position, moved),
-                // Written by the same transaction, or left from before the cells moved away.
-                Ok(position) => {
-                    let old = to.cells.replace(position, moved);
-                    to.memory -= old.memory();
-                    to.live.take(&old);
-                }
-            }
-            self.end(position, at);
+            // What was written later is the other node's.
+            self.cells.end(position, at);
         }
         for mark in self.marks.iter().filter(|mark| mark.range.meets(range)) {
             to.mark(Mark { range: mark.range.intersection(range), ..mark.clone() });
@@ -571,26 +513,15 @@ impl Node {
 
     /// Whether some low-water mark lets go of something.
     pub(crate) fn has_garbage(&self) -> bool {
-        self.shapes.len() > 1
-            || self.shape().is_none()
-            || !self.marks.is_empty()
-            || self.cells.iter().any(Cell::has_garbage)
+        self.shapes.len() > 1 || self.shape().is_none() || !self.marks.is_empty() || self.cells.has_garbage()
     }
 
     /// Says what is wrong with it: what nobody sees may be there only if the
     /// node is in the queue.
     pub(crate) fn audit(&self, low: Timestamp) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("node {}: {what}", self.id));
-        if self.memory != self.cells.iter().map(Cell::memory).sum::<usize>() {
-            return wrong("its memory is not that of its cells");
-        }
-        let mut live = Live::default();
-        self.cells.iter().for_each(|cell| live.add(cell));
-        if self.live != live {
-            return wrong("its size is not that of its cells");
-        }
-        if !self.cells.is_in_order() {
-            return wrong("its cells are out of order");
+        if let Err(what) = self.cells.audit() {
+            return wrong(what);
         }
         if !self.marks.iter().is_sorted_by_key(|mark| mark.at) {
             return wrong("its marks are out of order");
@@ -609,8 +540,8 @@ impl Node {
             if cell.versions().filter(|(at, _)| *at <= low).count() > 1 {
                 return wrong("a cell has versions that nobody sees");
             }
-            let within = fence.is_some_and(|fence| fence.contains(cell.key()));
-            if cell.at() <= low && (!within || cell.newest().is_none()) {
+            let within = fence.is_some_and(|fence| fence.contains(cell.key));
+            if cell.at <= low && (!within || cell.newest.is_none()) {
                 return wrong("it has a cell that nobody sees");
             }
         }
@@ -624,22 +555,14 @@ impl Node {
         self.marks.drain(..passed);
         let seen = self.shapes.iter().rposition(|(at, _)| *at <= low).unwrap_or(0);
         self.shapes.drain(..seen);
-        let mut memory = 0;
         let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
-        self.cells.retain(|cell| {
+        self.cells.collect(low, |key, value| {
             // A copy of one that has moved goes without its value: it is beyond
             // the fence, or the node is a root that has grown.
-            let is_own =
-                shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(cell.key()));
-            let left = cell.collect(low, |bytes| {
-                if is_own {
-                    gone(bytes);
-                }
-            });
-            memory += if left { cell.memory() } else { 0 };
-            left
+            if shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(key)) {
+                gone(value);
+            }
         });
-        self.memory = memory;
         !matches!(self.shapes.as_slice(), [(at, None)] if *at <= low) || self.is_prepared()
     }
 }

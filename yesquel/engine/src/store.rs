@@ -1,7 +1,7 @@
 //! All nodes of a server, the memory that they take, and the queue of those
 //! that have something to collect.
 
-use crate::cell::{Cell, Value};
+use crate::cell::Value;
 use crate::node::{Node, Undecided};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{collections::VecDeque, sync::Arc};
@@ -25,6 +25,9 @@ pub(crate) struct Store {
     limits: NodeLimits,
     index: FxHashMap<NodeId, u32>,
     slots: Vec<Option<Arc<Node>>>,
+    /// Where the node stood that was changed last: what is written comes node
+    /// by node, that of checkpoints above all.
+    last: u32,
     free: Vec<u32>,
     memory: usize,
     /// Nodes with something to collect, each once, since when.
@@ -63,6 +66,7 @@ impl Store {
             limits,
             index: FxHashMap::default(),
             slots: Vec::new(),
+            last: 0,
             free: Vec::new(),
             memory: 0,
             garbage: VecDeque::new(),
@@ -150,7 +154,13 @@ impl Store {
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
-        self.slots[*self.index.get(&id)? as usize].as_mut().map(Arc::make_mut)
+        let is_last = |slots: &[Option<Arc<Node>>], last: u32| {
+            slots.get(last as usize).and_then(Option::as_ref).is_some_and(|node| node.id == id)
+        };
+        if !is_last(&self.slots, self.last) {
+            self.last = *self.index.get(&id)?;
+        }
+        self.slots[self.last as usize].as_mut().map(Arc::make_mut)
     }
 
     /// Nobody needs to wait for the log to see the nodes as they are.
@@ -384,7 +394,7 @@ impl Store {
         let leaves = self.iter().filter(|node| of_kind(node, NodeKind::Leaf));
         let named: FxHashSet<NodeId> = leaves
             .flat_map(|node| {
-                let values = node.cells().iter().filter_map(Cell::newest);
+                let values = node.cells().iter().filter_map(|cell| cell.newest);
                 let larges = values.filter(|value| value.is_large);
                 larges
                     .filter_map(|value| Large::decode(value.bytes).ok())

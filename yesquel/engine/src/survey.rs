@@ -153,8 +153,8 @@ fn node_status(node: &Node, second: u16) -> Option<NodeStatus> {
     let children = if leaf {
         Vec::new()
     } else {
-        let seen = node.cells().iter().filter(|cell| shape.fence.contains(cell.key()));
-        seen.filter_map(|cell| cell.newest().and_then(|value| child(value.bytes))).collect()
+        let seen = node.cells().iter().filter(|cell| shape.fence.contains(cell.key));
+        seen.filter_map(|cell| cell.newest.and_then(|value| child(value.bytes))).collect()
     };
     let high: Option<&Key> = shape.fence.high.as_ref();
     Some(NodeStatus {

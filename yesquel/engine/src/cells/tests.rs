@@ -1,0 +1,278 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Keys that share their first bytes, or all of them but the length, around the
+/// length that stands in a head.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(0..3u8, 0..12)
+}
+
+/// Values of all kinds, also empty ones, shorter and longer than those before.
+fn value() -> impl Strategy<Value = Option<(Vec<u8>, bool)>> {
+    prop::option::weighted(0.8, (prop::collection::vec(any::<u8>(), 0..40), any::<bool>()))
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Some time later.
+    Put(u64, Vec<u8>, Option<(Vec<u8>, bool)>),
+    /// So long before the last.
+    Late(u64, Vec<u8>, Option<(Vec<u8>, bool)>),
+    /// A range moves to the other node, as in a split.
+    Move(Vec<u8>, Vec<u8>),
+    /// So long before the last is the low-water mark.
+    Collect(u64),
+    /// A checkpoint has the node, which is copied.
+    Copy,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3u64, key(), value()).prop_map(|(later, key, value)| Step::Put(later, key, value)),
+        1 => (1..5u64, key(), value()).prop_map(|(before, key, value)| Step::Late(before, key, value)),
+        1 => (key(), key()).prop_map(|(low, high)| Step::Move(low, high)),
+        1 => (0..6u64).prop_map(Step::Collect),
+        1 => Just(Step::Copy),
+    ]
+}
+
+type Stored = Option<(Vec<u8>, bool)>;
+
+/// The same as a map of lists: each key's versions by time.
+#[derive(Debug, Default, Clone)]
+struct Model(BTreeMap<Vec<u8>, Vec<(u64, Stored)>>);
+
+impl Model {
+    fn write(&mut self, key: &[u8], at: u64, value: Stored) {
+        let versions = self.0.entry(key.to_vec()).or_default();
+        let is_newest = versions.last().is_none_or(|(last, _)| *last <= at);
+        if is_newest && versions.last().is_some_and(|(last, _)| *last == at) {
+            versions.pop();
+        }
+        let place =
+            if is_newest { versions.len() } else { versions.partition_point(|(known, _)| *known < at) };
+        versions.insert(place, (at, value));
+    }
+
+    fn end(&mut self, key: &[u8], at: u64) {
+        let versions = self.0.get_mut(key).unwrap();
+        versions.retain(|(known, _)| *known <= at);
+        if versions.last().is_none_or(|(_, value)| value.is_some()) {
+            self.write(key, at, None);
+        }
+    }
+
+    /// What goes: long values are told.
+    fn collect(&mut self, low: u64) -> Vec<Vec<u8>> {
+        let mut gone = Vec::new();
+        for versions in self.0.values_mut() {
+            let newest = versions.len() - 1;
+            let mut unseen = versions.partition_point(|(at, _)| *at <= low).saturating_sub(1);
+            // A deletion at the mark goes too, the newest version for now excepted.
+            let next = (unseen < newest && versions[unseen].0 <= low).then(|| &versions[unseen].1);
+            unseen += usize::from(next == Some(&None));
+            gone.extend(versions.drain(..unseen).filter_map(|(_, value)| value.filter(|(_, large)| *large)));
+        }
+        self.0.retain(|_, versions| !matches!(versions[..], [(at, None)] if at <= low));
+        gone.into_iter().map(|(bytes, _)| bytes).collect()
+    }
+
+    fn of(cells: &Cells) -> Model {
+        let stored = |value: Option<Value<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
+        let versions = |cell: Cell<'_>| {
+            let mut versions: Vec<_> = cell.versions().map(|(at, value)| (at.0, stored(value))).collect();
+            versions.reverse();
+            versions
+        };
+        Model(cells.iter().map(|cell| (cell.key.to_vec(), versions(cell))).collect())
+    }
+
+    fn seen(&self, key: &[u8], at: u64) -> Option<Vec<u8>> {
+        let versions = self.0.get(key)?;
+        versions.iter().rev().find(|(known, _)| *known <= at)?.1.as_ref().map(|(bytes, _)| bytes.clone())
+    }
+}
+
+fn put(cells: &mut Cells, key: &[u8], at: u64, value: &Stored) {
+    let value = value.as_ref().map(|(bytes, is_large)| Value { bytes, is_large: *is_large });
+    match cells.find(key) {
+        Ok(position) => cells.write(position, Timestamp(at), value),
+        Err(position) => cells.insert(position, key, Timestamp(at), value),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Two nodes against two maps of lists, through all that becomes of cells.
+    #[test]
+    fn cells_are_versions_by_key(steps in prop::collection::vec(step(), 1..60)) {
+        let (mut cells, mut other) = (Cells::default(), Cells::default());
+        let (mut model, mut other_model) = (Model::default(), Model::default());
+        // Times below the mark are not written any more.
+        let (mut now, mut low) = (10, 0);
+        for step in steps {
+            match step {
+                Step::Put(later, key, value) => {
+                    now += later;
+                    put(&mut cells, &key, now, &value);
+                    model.write(&key, now, value);
+                }
+                Step::Late(before, key, value) => {
+                    // Two versions of one time are of one transaction, which is not late.
+                    let at = (now - before).max(low + 1);
+                    let known = model.0.get(&key).is_some_and(|versions| versions.iter().any(|(known, _)| *known == at));
+                    if at <= now && !known {
+                        put(&mut cells, &key, at, &value);
+                        model.write(&key, at, value);
+                    }
+                }
+                Step::Move(from, to) => {
+                    now += 1;
+                    let range = KeyRange::new(from, to);
+                    let covered = cells.covered(&range);
+                    other.copy(&cells, covered.clone());
+                    covered.for_each(|position| cells.end(position, Timestamp(now)));
+                    let keys: Vec<_> = model.0.keys().filter(|key| range.contains(key)).cloned().collect();
+                    for key in keys {
+                        other_model.0.insert(key.clone(), model.0[&key].clone());
+                        model.end(&key, now);
+                    }
+                }
+                Step::Collect(before) => {
+                    low = low.max(now - before);
+                    let mut gone = Vec::new();
+                    cells.collect(Timestamp(low), |_, value| gone.push(value.to_vec()));
+                    prop_assert_eq!(gone, model.collect(low));
+                }
+                Step::Copy => {
+                    let memory = cells.memory();
+                    cells = cells.clone();
+                    prop_assert_eq!(cells.memory(), memory);
+                }
+            }
+            prop_assert_eq!((cells.audit(), other.audit()), (Ok(()), Ok(())));
+            prop_assert_eq!(&Model::of(&cells).0, &model.0);
+            prop_assert_eq!(&Model::of(&other).0, &other_model.0);
+            let garbage = model.0.values().any(|versions| versions.len() > 1 || versions[0].1.is_none());
+            prop_assert_eq!(cells.has_garbage(), garbage);
+        }
+        for key in model.0.keys() {
+            for at in 0..now + 2 {
+                let seen = cells.get(key).and_then(|cell| cell.seen_at(Timestamp(at)));
+                prop_assert_eq!(seen.map(|value| value.bytes.to_vec()), model.seen(key, at));
+            }
+        }
+    }
+
+    /// Numbers of any spread: even, in heaps, far apart.
+    #[test]
+    fn a_search_ends_where_the_key_is(
+        numbers in prop::collection::vec((any::<u64>(), 0..64u32), 1..200),
+        goals in prop::collection::vec((any::<u64>(), 0..64u32), 1..50),
+    ) {
+        let number = |(number, shift): (u64, u32)| number >> shift;
+        let mut sorted: Vec<u64> = numbers.into_iter().map(number).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut cells = Cells::default();
+        for number in &sorted {
+            cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), None);
+        }
+        for goal in goals.into_iter().map(number).chain(sorted.iter().copied()) {
+            prop_assert_eq!(cells.find(&goal.to_be_bytes()), sorted.binary_search(&goal));
+        }
+    }
+
+    #[test]
+    fn keys_are_found_by_themselves_and_in_ranges(
+        keys in prop::collection::btree_set(key(), 0..80),
+        goals in prop::collection::vec(key(), 1..20),
+        ends in (key(), key()),
+    ) {
+        let mut cells = Cells::default();
+        for key in &keys {
+            cells.insert(cells.len(), key, Timestamp(1), Some(Value::whole(b"v")));
+        }
+        for goal in goals {
+            let before = keys.range(..goal.clone()).count();
+            let expected = if keys.contains(&goal) { Ok(before) } else { Err(before) };
+            prop_assert_eq!(cells.find(&goal), expected);
+            prop_assert_eq!(cells.get(&goal).map(|cell| cell.key), keys.get(&goal).map(|key| &key[..]));
+        }
+        let range = KeyRange::new(ends.0, ends.1);
+        let covered: Vec<_> = cells.range(cells.covered(&range)).map(|cell| cell.key.to_vec()).collect();
+        let expected: Vec<_> = keys.iter().filter(|key| range.contains(key)).cloned().collect();
+        prop_assert_eq!(covered, expected);
+    }
+}
+
+fn whole(bytes: &[u8]) -> Option<Value<'_>> {
+    Some(Value::whole(bytes))
+}
+
+#[test]
+fn a_cell_takes_little_more_than_its_bytes() {
+    let mut cells = Cells::default();
+    let room = |cells: &Cells| {
+        cells.heads.capacity() * HEAD + cells.rows.capacity() * size_of::<Row>() + cells.bytes.capacity()
+    };
+    for number in 0..1_000u64 {
+        cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), whole(&[7; 100]));
+        let count = cells.len();
+        assert_eq!(cells.memory(), count * 124);
+        assert!(room(&cells) <= count * 124 * 9 / 8 + 4 * 124);
+    }
+    // Half of them goes elsewhere, and their room with them.
+    let mut other = Cells::default();
+    other.copy(&cells, 0..500);
+    assert_eq!(room(&other), other.memory());
+    (0..500).for_each(|position| cells.end(position, Timestamp(2)));
+    cells.collect(Timestamp(2), |_, _| {});
+    assert_eq!((cells.len(), cells.memory()), (500, 500 * 124));
+    assert!(room(&cells) <= 500 * 124 * 9 / 8 + 4 * 124);
+}
+
+#[test]
+fn bytes_that_nobody_names_are_left_out() {
+    let mut cells = Cells::default();
+    for number in 0..10u64 {
+        cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), whole(b""));
+    }
+    // Each write is longer than the one before, and none of them is seen later.
+    for length in 1..2_000 {
+        cells.write(length % 10, Timestamp(length as u64 + 1), whole(&vec![7; length]));
+        cells.collect(Timestamp(length as u64 + 1), |_, _| {});
+        assert_eq!(cells.audit(), Ok(()));
+        assert!(cells.dead * 4 <= cells.bytes.len());
+    }
+}
+
+#[test]
+fn a_version_may_come_late() {
+    let mut cells = Cells::default();
+    cells.insert(0, b"key", Timestamp(1), whole(b"a"));
+    cells.write(0, Timestamp(8), None);
+    cells.write(0, Timestamp(5), whole(b"b"));
+    let seen = [0, 1, 5, 8].map(|at| cells.cell(0).seen_at(Timestamp(at)));
+    assert_eq!(seen, [None, whole(b"a"), whole(b"b"), None]);
+}
+
+#[test]
+fn two_writes_of_one_transaction_are_one_version() {
+    let mut cells = Cells::default();
+    cells.insert(0, b"key", Timestamp(1), whole(b"a"));
+    cells.write(0, Timestamp(2), whole(b"b"));
+    cells.write(0, Timestamp(2), None);
+    let versions: Vec<_> = cells.cell(0).versions().collect();
+    assert_eq!(versions, [(Timestamp(2), None), (Timestamp(1), whole(b"a"))]);
+}
+
+#[test]
+fn what_ends_before_it_began_never_was() {
+    let mut cells = Cells::default();
+    cells.insert(0, b"key", Timestamp(8), whole(b"a"));
+    cells.end(0, Timestamp(6));
+    assert_eq!(cells.cell(0).versions().collect::<Vec<_>>(), [(Timestamp(6), None)]);
+}
