@@ -1,11 +1,11 @@
 //! What a client has sent: the tests of what round trips cost.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use yesquel_transport::Tally;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    requests: AtomicU64,
+    requests: Tally,
 }
 
 /// The counts of a moment.
@@ -17,11 +17,11 @@ pub struct Counts {
 
 impl Counters {
     pub(crate) fn sent(&self) {
-        self.requests.fetch_add(1, Relaxed);
+        self.requests.add();
     }
 
     /// What they are now.
     pub fn counts(&self) -> Counts {
-        Counts { requests: self.requests.load(Relaxed) }
+        Counts { requests: self.requests.count() }
     }
 }

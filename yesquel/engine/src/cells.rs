@@ -129,14 +129,28 @@ impl Cells {
         row.start()..row.start() + self.tail_bytes(position) + row.value_bytes()
     }
 
+    /// The key of a cell.
+    fn key(&self, position: usize) -> &[u8] {
+        let row = self.rows[position];
+        match row.key_bytes() {
+            LONG => &self.bytes[row.start() + LENGTH..row.start() + self.tail_bytes(position)],
+            short => &self.heads[position][..usize::from(short)],
+        }
+    }
+
     /// A cell.
     pub(crate) fn cell(&self, position: usize) -> Cell<'_> {
         let row = self.rows[position];
-        let bytes = &self.bytes[self.place(position)];
-        let (tail, value) = bytes.split_at(bytes.len() - row.value_bytes());
-        let key = match row.key_bytes() {
-            LONG => &tail[LENGTH..],
-            short => &self.heads[position][..usize::from(short)],
+        let (key, value) = match row.key_bytes() {
+            LONG => {
+                let bytes = &self.bytes[self.place(position)];
+                let (tail, value) = bytes.split_at(bytes.len() - row.value_bytes());
+                (&tail[LENGTH..], value)
+            }
+            short => {
+                let start = row.start();
+                (&self.heads[position][..usize::from(short)], &self.bytes[start..start + row.value_bytes()])
+            }
         };
         let older = self.older.get(position).map_or(&[][..], |older| older);
         Cell { key, at: row.at, newest: row.form().value(value), older, bytes: &self.bytes }
@@ -155,12 +169,21 @@ impl Cells {
     /// Where a key stands, or would.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = prefix_of(key);
-        let first = self.first_from(prefix);
-        let same = self.heads[first..].iter().take_while(|head| u64::from_be_bytes(**head) == prefix);
-        let (mut low, mut high) = (first, first + same.count());
+        self.find_from(self.guess(prefix), prefix, key)
+    }
+
+    /// The same, from where it may be.
+    fn find_from(&self, guess: usize, prefix: u64, key: &[u8]) -> Result<usize, usize> {
+        let first = self.first_from(guess, prefix);
+        // Mostly it is there, and the only one.
+        if self.heads.get(first).is_none_or(|head| u64::from_be_bytes(*head) != prefix) {
+            return Err(first);
+        }
+        let same = self.heads[first..].partition_point(|head| u64::from_be_bytes(*head) == prefix);
+        let (mut low, mut high) = (first, first + same);
         while low < high {
             let middle = low.midpoint(high);
-            match self.cell(middle).key.cmp(key) {
+            match self.key(middle).cmp(key) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Equal => return Ok(middle),
                 std::cmp::Ordering::Greater => high = middle,
@@ -172,10 +195,12 @@ impl Cells {
     /// The cell of a key. Its row is fetched from memory together with the heads
     /// around it, not after them.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Cell<'_>> {
-        if let Some(near) = self.rows.get(self.guess(prefix_of(key))) {
+        let prefix = prefix_of(key);
+        let guess = self.guess(prefix);
+        if let Some(near) = self.rows.get(guess) {
             std::hint::black_box(near.at);
         }
-        self.find(key).ok().map(|position| self.cell(position))
+        self.find_from(guess, prefix, key).ok().map(|position| self.cell(position))
     }
 
     /// Where a prefix would be if they were spread evenly.
@@ -185,8 +210,8 @@ impl Cells {
         (place * self.len().saturating_sub(1) as f64) as usize
     }
 
-    /// How many cells have a lower prefix.
-    fn first_from(&self, prefix: u64) -> usize {
+    /// How many cells have a lower prefix; about so many, one may guess.
+    fn first_from(&self, guess: usize, prefix: u64) -> usize {
         let (first, last) = self.ends;
         if self.is_empty() || prefix <= first {
             return 0;
@@ -197,7 +222,6 @@ impl Cells {
         }
         // Where it would be, and from there in steps that double to where it is:
         // what is below `low` is lower, what is from `high` on is not.
-        let guess = self.guess(prefix);
         let (mut high, mut step) = (self.len(), 2);
         let is_lower = |at: usize| self.heads.get(at).is_some_and(|head| u64::from_be_bytes(*head) < prefix);
         let low = if is_lower(guess) {

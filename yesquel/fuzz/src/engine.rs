@@ -435,7 +435,7 @@ impl Run {
                         value_bytes_max: input.one_of(&most),
                         near: if input.flag() { Some(input.one_of(&KEYS).into()) } else { None },
                     };
-                    Question::Scan { node, scan }
+                    Question::Scan { node, scan: scan.into() }
                 }
             };
             question.write(&mut Writer(&mut bytes));

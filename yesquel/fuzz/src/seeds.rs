@@ -120,7 +120,7 @@ fn requests() -> Vec<Vec<u8>> {
     };
     for question in [
         Question::Lookup { node: node(0), key: b"a" },
-        Question::Scan { node: node(1), scan },
+        Question::Scan { node: node(1), scan: scan.into() },
         Question::Attribute { node: node(0), id: 1 },
     ] {
         question.write(&mut Writer(&mut questions));

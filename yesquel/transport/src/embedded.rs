@@ -1,14 +1,11 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Holdings, Lost, Transport};
+use crate::{Holdings, Lost, Transport, tally::unique};
 use std::{
     collections::HashMap,
     fmt,
     future::{Future, poll_fn},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Poll, Waker},
 };
 use yesquel_engine::{Asker, Engine, Settings};
@@ -73,7 +70,6 @@ pub struct Embedded {
     server: ServerId,
     core: Arc<Core>,
     places: Places,
-    next: Arc<AtomicU64>,
     clients: Arc<Mutex<Vec<Attended>>>,
 }
 
@@ -93,7 +89,7 @@ impl fmt::Debug for Embedded {
 
 impl Embedded {
     fn around(server: ServerId, core: Core, places: Places) -> Embedded {
-        Embedded { server, core: Arc::new(core), places, next: Arc::default(), clients: Arc::default() }
+        Embedded { server, core: Arc::new(core), places, clients: Arc::default() }
     }
 
     /// In memory only.
@@ -200,7 +196,7 @@ impl Transport for Embedded {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
         if server == self.server {
-            let number = self.next.fetch_add(1, Relaxed);
+            let number = unique();
             let asker = Asker { connection: OWN, request: number };
             // Under the core's lock, so that the reply does not come before
             // there is a place for it.
@@ -225,7 +221,7 @@ impl Transport for Embedded {
     fn attend(&self, holdings: Arc<dyn Holdings>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // From the end on, where connections do not come.
-        let connection = u64::MAX - self.next.fetch_add(1, Relaxed);
+        let connection = u64::MAX - unique();
         let client = holdings.client();
         clients.push(Attended { connection, client, holdings: Arc::downgrade(&holdings) });
     }

@@ -58,6 +58,10 @@ impl Inner {
     fn before(&self, key: &[u8], own: bool) -> usize {
         let prefix = prefix_of(key);
         let below = self.prefixes.partition_point(|low| *low < prefix);
+        // Mostly none: then nothing of the keys themselves is looked at.
+        if self.prefixes.get(below) != Some(&prefix) {
+            return below;
+        }
         let same = self.prefixes[below..].partition_point(|low| *low == prefix);
         let is_before = |(low, _): &(Key, NodeId)| if own { **low <= *key } else { **low < *key };
         below + self.children[below..below + same].partition_point(is_before)

@@ -1,11 +1,12 @@
 //! What searches have cost: the tests of what caching is worth.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use yesquel_transport::Tally;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    searches: AtomicU64,
+    searches: Tally,
     root_fetches: AtomicU64,
     inner_fetches: AtomicU64,
     back_steps: AtomicU64,
@@ -29,7 +30,7 @@ pub struct Counts {
 
 impl Counters {
     pub(crate) fn searched(&self) {
-        self.searches.fetch_add(1, Relaxed);
+        self.searches.add();
     }
 
     pub(crate) fn fetched(&self, is_root: bool) {
@@ -49,7 +50,7 @@ impl Counters {
     pub fn counts(&self) -> Counts {
         let load = |count: &AtomicU64| count.load(Relaxed);
         Counts {
-            searches: load(&self.searches),
+            searches: self.searches.count(),
             root_fetches: load(&self.root_fetches),
             inner_fetches: load(&self.inner_fetches),
             back_steps: load(&self.back_steps),

@@ -85,7 +85,7 @@ impl<T: Transport> Transaction<'_, T> {
                 value_bytes_max: u64::MAX,
                 near: None,
             };
-            let question = |node: &NodeId| Question::Scan { node: *node, scan: scan.clone() };
+            let question = |node: &NodeId| Question::Scan { node: *node, scan: Box::new(scan.clone()) };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
             let reading = self.read(large.server, &questions).await?;
             for answer in reading.answers().ok_or(Error::Unfit)?.iter() {

@@ -18,8 +18,9 @@ pub use split::Splitter;
 pub use transaction::{Savepoint, Transaction};
 
 use cache::Cache;
+use crossbeam_utils::sync::ShardedLock;
 use rustc_hash::FxHashMap;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
 use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
@@ -96,7 +97,7 @@ const ISSUER_NUMBERS: LocalId = LocalId(2);
 #[derive(Debug)]
 pub struct Trees<T> {
     client: Client<T>,
-    cache: RwLock<Cache>,
+    cache: ShardedLock<Cache>,
     counters: Counters,
     /// For the nodes of long values.
     issuers: Issuers,
@@ -108,7 +109,12 @@ pub(crate) type Issuers = Mutex<FxHashMap<ServerId, Issuer>>;
 impl<T: Transport> Trees<T> {
     /// Trees by way of a client.
     pub fn new(client: Client<T>) -> Trees<T> {
-        Trees { client, cache: RwLock::default(), counters: Counters::default(), issuers: Issuers::default() }
+        Trees {
+            client,
+            cache: ShardedLock::default(),
+            counters: Counters::default(),
+            issuers: Issuers::default(),
+        }
     }
 
     /// The client.

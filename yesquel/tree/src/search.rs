@@ -6,7 +6,8 @@ use crate::{
     Transaction, Tree, TreeError, Trees,
     cache::{Cache, Goal, Guess, Inner},
 };
-use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
@@ -89,11 +90,11 @@ const FETCHES_MAX: usize = 100;
 pub(crate) const FORWARD_STEPS_MAX: usize = 4;
 
 impl<T: Transport> Trees<T> {
-    fn cache(&self) -> RwLockReadGuard<'_, Cache> {
+    fn cache(&self) -> ShardedLockReadGuard<'_, Cache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cache_mut(&self) -> RwLockWriteGuard<'_, Cache> {
+    fn cache_mut(&self) -> ShardedLockWriteGuard<'_, Cache> {
         self.cache.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +128,12 @@ impl<T: Transport> Trees<T> {
             Looked::Absent => Ok(None),
             Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
             // There is more to be read, of the same moment.
-            looked => Transaction::at(self, snapshot).found(tree, key, node, looked).await,
+            // Seldom, and the way there is long: in a box, so that not everybody
+            // who asks has to have room for it.
+            looked => {
+                let mut transaction = Transaction::at(self, snapshot);
+                Box::pin(transaction.found(tree, key, node, looked)).await
+            }
         }
     }
 
@@ -180,7 +186,8 @@ impl<T: Transport> Trees<T> {
         scan: Scan,
     ) -> Result<(Fetched, bool), TreeError> {
         let (range, direction) = (scan.range.clone(), scan.direction);
-        let reading = self.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
+        let reading =
+            self.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
         let cells = match answer {
             Some(Answer::Cells(cells)) => cells,
@@ -237,7 +244,10 @@ impl<T: Transport> Trees<T> {
     ) -> Result<(NodeId, KeyRange), TreeError> {
         for _ in 0..=FORWARD_STEPS_MAX {
             let scan = Scan { cells_max: 0, ..all_cells(Some(key)) };
-            let reading = self.client.read(&mut None, node.server, &[Question::Scan { node, scan }]).await?;
+            let reading = self
+                .client
+                .read(&mut None, node.server, &[Question::Scan { node, scan: scan.into() }])
+                .await?;
             match reading.answers().and_then(|answers| answers.iter().next()) {
                 Some(Answer::Cells(cells)) if cells.kind == NodeKind::Leaf => return Ok((node, cells.fence)),
                 Some(Answer::Moved(Some(to))) if node != root => {

@@ -46,7 +46,8 @@ async fn look<T: Transport, Seen>(
         value_bytes_max: CHILD_BYTES,
         near: None,
     };
-    let reading = trees.client.read(snapshot, node.server, &[Question::Scan { node, scan }]).await?;
+    let reading =
+        trees.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
     match reading.answers().and_then(|answers| answers.iter().next()) {
         Some(Answer::Cells(cells)) => Ok(Some(see(&cells))),
         Some(Answer::Moved(_)) => Ok(None),

@@ -112,11 +112,21 @@ impl<'a, T: Transport> Transaction<'a, T> {
         let goal = Goal::At(key);
         let leaf = self.trees.leaf(tree.root, key);
         if let Some(page) = self.pages.get(&leaf).filter(|page| goal.is_in(&page.fence)) {
-            let page = Rc::clone(page);
-            return self.on_page(tree, &page, key).await;
+            match page.position(key).map(|position| &page.cells[position].1) {
+                Err(_) => return Ok(None),
+                Ok(Stored::Whole(value)) => return Ok(Some(value.clone())),
+                Ok(Stored::Large(large)) => {
+                    let large = *large;
+                    return Box::pin(self.large(tree, large)).await.map(Some);
+                }
+            }
         }
-        let looked = self.look(leaf, key).await?;
-        self.found(tree, key, leaf, looked).await
+        match self.look(leaf, key).await? {
+            Looked::Absent => Ok(None),
+            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
+            // In a box, as in `Trees::get`.
+            looked => Box::pin(self.found(tree, key, leaf, looked)).await,
+        }
     }
 
     /// Asks a node for a key.

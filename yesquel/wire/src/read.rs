@@ -44,8 +44,8 @@ pub enum Question<'a> {
     Scan {
         /// The node.
         node: NodeId,
-        /// Which cells.
-        scan: Scan,
+        /// Which cells; elsewhere in memory, for most questions are lookups.
+        scan: Box<Scan>,
     },
     /// An attribute.
     Attribute {
@@ -73,8 +73,7 @@ impl<'a> Question<'a> {
     pub fn key(&self) -> &[u8] {
         match self {
             Question::Lookup { key, .. } => key,
-            Question::Scan { scan: Scan { near: Some(key), .. }, .. } => key,
-            Question::Scan { scan, .. } => &scan.range.low,
+            Question::Scan { scan, .. } => scan.near.as_ref().unwrap_or(&scan.range.low),
             Question::Attribute { .. } => &[],
         }
     }
@@ -115,7 +114,7 @@ impl<'a> Question<'a> {
                     value_bytes_max: reader.number()?,
                     near: if reader.flag()? { Some(reader.key()?.into()) } else { None },
                 };
-                Question::Scan { node, scan }
+                Question::Scan { node, scan: Box::new(scan) }
             }
             ATTRIBUTE => {
                 let id = u16::try_from(reader.number()?);

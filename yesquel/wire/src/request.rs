@@ -392,7 +392,7 @@ mod tests {
         let mut questions = Vec::new();
         let all = [
             Question::Lookup { node, key: b"k" },
-            Question::Scan { node, scan },
+            Question::Scan { node, scan: scan.into() },
             Question::Attribute { node, id: 9 },
         ];
         all.iter().for_each(|question| question.write(&mut Writer(&mut questions)));

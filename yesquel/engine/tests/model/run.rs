@@ -177,7 +177,7 @@ impl Run {
                     near: None,
                 };
                 let asked = Asked::Scan { snapshot, node, scan: scan.clone() };
-                self.question(snapshot, &Question::Scan { node, scan }, asked);
+                self.question(snapshot, &Question::Scan { node, scan: scan.into() }, asked);
             }
             Step::Commit { snapshot, writes, astray } => {
                 let snapshot = match snapshot {
