@@ -33,6 +33,8 @@ struct Test {
 
 const TESTS: &[Test] = &[
     Test { name: "engine", package: "yesquel-engine", test: "model" },
+    Test { name: "budget", package: "yesquel-engine", test: "budget" },
+    Test { name: "clocks", package: "yesquel-engine", test: "clocks" },
     Test { name: "leases", package: "yesquel-engine", test: "leases" },
     Test { name: "tree", package: "yesquel-tree", test: "model" },
     Test { name: "log", package: "yesquel-log", test: "crash" },

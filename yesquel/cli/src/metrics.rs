@@ -47,10 +47,20 @@ impl Collector for Metrics {
         if let Some(most) = status.memory.bytes_max {
             gauge("yesquel_memory_max_bytes", "Memory that nodes may take", most)?;
         }
+        gauge(
+            "yesquel_memory_checkpoint_bytes",
+            "Memory of nodes that only a checkpoint has",
+            status.memory.copies,
+        )?;
         gauge("yesquel_log_records", "Records of the log", status.log.lsn)?;
         gauge("yesquel_log_synced_records", "Records of the log that are on disk", status.log.synced_lsn)?;
         gauge("yesquel_log_failed", "1: the disk has failed", status.log.failed.is_some().into())?;
         gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
+        gauge(
+            "yesquel_connection_queued_most_bytes",
+            "The most bytes of replies that ever waited for a connection",
+            status.connections.queued_most,
+        )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
         gauge("yesquel_leases", "Leases that are held", transactions.leases)?;
@@ -77,12 +87,23 @@ impl Collector for Metrics {
             "Connections that were not served, or were closed for what they did",
             status.connections.refused,
         )?;
+        counter(
+            "yesquel_connections_paused",
+            "Times that a connection was read no further, for it had not taken its replies",
+            status.connections.paused,
+        )?;
         let requests = &status.requests;
         counter("yesquel_reads", "Requests that read", requests.reads)?;
         counter("yesquel_questions", "What they asked of nodes", requests.questions)?;
         counter("yesquel_commits", "Transactions of this server alone", requests.commits)?;
         counter("yesquel_prepares", "Votes for yes", requests.prepares)?;
         counter("yesquel_conflicts", "Refusals because another transaction was first", requests.conflicts)?;
+        counter("yesquel_memory_refusals", "Requests refused for want of memory", status.memory.refused)?;
+        counter(
+            "yesquel_snapshots_cancelled",
+            "Snapshots that were let go of for want of memory",
+            status.snapshots.cancelled,
+        )?;
         counter("yesquel_moved", "Refusals because a key had moved", requests.moved)?;
         counter("yesquel_waits", "Times that a request waited for a transaction's end", requests.waits)
     }
@@ -163,7 +184,7 @@ mod tests {
     #[test]
     fn a_status_becomes_text_that_prometheus_reads() {
         let status = Status {
-            memory: yesquel::status::MemoryStatus { bytes: 512, bytes_max: None },
+            memory: yesquel::status::MemoryStatus { bytes: 512, ..Default::default() },
             requests: yesquel::status::RequestStatus { commits: 7, ..Default::default() },
             ..Default::default()
         };

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use clap::Args;
 use std::{fs, path::PathBuf, time::Duration};
-use yesquel::{Address, SocketOptions, Store};
+use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
 
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
@@ -38,6 +38,13 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, Failure> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
         return Err(Failure::Usage(format!("{}: the credential, its first line, is empty", path.display())));
+    }
+    if line.len() > CREDENTIAL_BYTES_MAX {
+        return Err(Failure::Usage(format!(
+            "{}: the credential, its first line, has {} bytes, and the most is {CREDENTIAL_BYTES_MAX}",
+            path.display(),
+            line.len()
+        )));
     }
     Ok(line.into())
 }

@@ -183,6 +183,13 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     assert!(said.contains("needs a certificate with its key and a credential"), "{said}");
     let said = second(&["--in-memory", "--listen", "nowhere.invalid:1"]);
     assert!(said.contains("nowhere.invalid:1"), "{said}");
+    let long = place.path().join("long");
+    std::fs::write(&long, "x".repeat(1_025)).unwrap();
+    let said = second(&["--in-memory", "--credential-file", long.to_str().unwrap()]);
+    assert!(
+        said.contains("long: the credential, its first line, has 1025 bytes, and the most is 1024"),
+        "{said}"
+    );
     assert!(second(&[]).contains("--data"));
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&server.child),

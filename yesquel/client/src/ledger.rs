@@ -64,8 +64,13 @@ impl Least {
     }
 
     fn least(&self) -> Option<u64> {
-        let places = self.places.iter().map(|place| place.load(SeqCst)).filter(|number| *number != 0);
-        places.chain(self.more().iter().copied()).min()
+        self.least_from(1)
+    }
+
+    /// The least that is not below this.
+    fn least_from(&self, first: u64) -> Option<u64> {
+        let places = self.places.iter().map(|place| place.load(SeqCst));
+        places.chain(self.more().iter().copied()).filter(|number| *number >= first.max(1)).min()
     }
 }
 
@@ -85,6 +90,8 @@ pub(crate) struct Ledger {
     /// Of its commits.
     last: AtomicU64,
     snapshots: Least,
+    /// A server keeps no snapshot below this one.
+    gone: AtomicU64,
     commits: Least,
 }
 
@@ -105,11 +112,22 @@ pub(crate) struct Attempt<'a> {
 
 impl Ledger {
     pub(crate) fn new(client: u64) -> Ledger {
-        Ledger { client, last: AtomicU64::new(0), snapshots: Least::new(), commits: Least::new() }
+        Ledger {
+            client,
+            last: AtomicU64::new(0),
+            snapshots: Least::new(),
+            gone: AtomicU64::new(0),
+            commits: Least::new(),
+        }
     }
 
     pub(crate) fn hold(&self, snapshot: Timestamp) -> Held<'_> {
         Held { ledger: self, place: self.snapshots.keep(snapshot.0, near()) }
+    }
+
+    /// A server has said that it keeps no snapshot below this one.
+    pub(crate) fn gone_before(&self, oldest: Timestamp) {
+        self.gone.fetch_max(oldest.0, SeqCst);
     }
 
     pub(crate) fn attempt(&self) -> Attempt<'_> {
@@ -142,7 +160,7 @@ impl Holdings for Ledger {
         // The last number first: one that is given later is not below it.
         let last = self.last.load(SeqCst);
         let known = self.commits.least().map_or(last, |least| last.min(least - 1));
-        News { oldest: self.snapshots.least().map(Timestamp), known }
+        News { oldest: self.snapshots.least_from(self.gone.load(SeqCst)).map(Timestamp), known }
     }
 }
 
@@ -164,6 +182,19 @@ mod tests {
         others.clear();
         assert_eq!(ledger.news().oldest, Some(Timestamp(99 + 2 * PLACES as u64)));
         drop(last);
+        assert_eq!(ledger.news().oldest, None);
+    }
+
+    /// A forgotten one that its server has let go of must not stand for those
+    /// that are in use.
+    #[test]
+    fn a_snapshot_that_is_gone_hides_no_other() {
+        let ledger = Ledger::new(1);
+        let _forgotten = ledger.hold(Timestamp(70));
+        let used = ledger.hold(Timestamp(100));
+        ledger.gone_before(Timestamp(90));
+        assert_eq!(ledger.news().oldest, Some(Timestamp(100)));
+        drop(used);
         assert_eq!(ledger.news().oldest, None);
     }
 

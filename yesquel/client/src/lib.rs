@@ -82,6 +82,15 @@ impl<T: Transport> Client<T> {
         self.ledger.hold(snapshot)
     }
 
+    /// A refusal. What a server does not keep any more is not to be named as
+    /// held: it would hide from it what is.
+    fn refused(&self, refusal: Refusal) -> Error {
+        if let Refusal::SnapshotTooOld { oldest, .. } = refusal {
+            self.ledger.gone_before(oldest);
+        }
+        refusal.into()
+    }
+
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
         let written = match request {
@@ -117,7 +126,7 @@ impl<T: Transport> Client<T> {
                 let start = bytes.len() - answers.bytes().len();
                 Ok(Reading { bytes, start })
             }
-            Reply::Refused { refusal, .. } => Err(refusal.into()),
+            Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
             _ => Err(Error::Unfit),
         }
     }
@@ -142,7 +151,7 @@ impl<T: Transport> Client<T> {
                 see(answer).ok_or(Error::Unfit)
             }
             None => match Reply::decode(&bytes)? {
-                Reply::Refused { refusal, .. } => Err(refusal.into()),
+                Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
                 _ => Err(Error::Unfit),
             },
         }
@@ -151,7 +160,16 @@ impl<T: Transport> Client<T> {
     /// What a server tells of itself, or of one tree, as JSON of what is in
     /// [`yesquel_wire::status`].
     pub async fn inspect(&self, server: ServerId, tree: Option<TreeId>) -> Result<Vec<u8>, Error> {
-        let bytes = self.call(server, &Request::Inspect { tree }).await?;
+        self.report(server, &Request::Inspect { tree }).await
+    }
+
+    /// What a server tells of the nodes of a tree after this one, as JSON.
+    pub async fn inspect_after(&self, server: ServerId, node: NodeId) -> Result<Vec<u8>, Error> {
+        self.report(server, &Request::InspectAfter { node }).await
+    }
+
+    async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Error> {
+        let bytes = self.call(server, request).await?;
         match Reply::decode(&bytes)? {
             Reply::Report(json) => Ok(json.to_vec()),
             Reply::Refused { refusal, .. } => Err(refusal.into()),

@@ -269,6 +269,13 @@ impl Cells {
         }
     }
 
+    /// Leaves out what nobody names, however little it is.
+    pub(crate) fn tighten(&mut self) {
+        if self.dead > 0 {
+            self.leave_out_dead(0);
+        }
+    }
+
     /// Bytes without those that nobody names, and room for some more.
     fn leave_out_dead(&mut self, more: usize) {
         let left = self.bytes.len() - self.dead;

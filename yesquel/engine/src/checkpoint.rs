@@ -5,7 +5,7 @@
 //! comes after. Whoever reads a checkpoint replays its records like those of
 //! the log, and then those of the log that come after it.
 
-use crate::{engine::NOBODY, node::Node, record::Record};
+use crate::{copies::Copies, engine::NOBODY, node::Node, record::Record};
 use std::sync::Arc;
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::{Attribute, NewNode, NodeKind, Operation, Operations, WriteOperation};
@@ -20,9 +20,17 @@ pub struct Checkpoint {
     pub(crate) lsn: u64,
     pub(crate) at: Timestamp,
     pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) copies: Copies,
     /// Records of all but the nodes, each with its end.
     pub(crate) rest: Vec<u8>,
     pub(crate) rest_ends: Vec<usize>,
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        self.nodes.clear();
+        self.copies.settle();
+    }
 }
 
 impl Checkpoint {
@@ -36,11 +44,14 @@ impl Checkpoint {
         self.nodes.len()
     }
 
-    /// Gives the bytes of each of its records, in order.
-    pub fn write<E>(&self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// Gives the bytes of each of its records, in order, once: a node that was
+    /// written is let go of.
+    pub fn write<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut record = Vec::new();
-        for node in &self.nodes {
-            node_records(node, self.at, &mut record, &mut each)?;
+        for node in self.nodes.drain(..) {
+            let written = node_records(&node, self.at, &mut record, &mut each);
+            self.copies.end(node);
+            written?;
         }
         let mut from = 0;
         for end in &self.rest_ends {

@@ -39,9 +39,26 @@ pub(crate) struct Written<'a> {
 
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.
-    fn check(&self, now_ms: u64, holder: TxnId, snapshot: Timestamp, script: Script<'_>) -> Result<(), Stop> {
+    fn check(
+        &mut self,
+        now_ms: u64,
+        holder: TxnId,
+        snapshot: Timestamp,
+        script: Script<'_>,
+        prepares: bool,
+    ) -> Result<(), Stop> {
+        self.check_each(now_ms, holder, snapshot, script)?;
+        self.fits(script, prepares)
+    }
+
+    fn check_each(
+        &self,
+        now_ms: u64,
+        holder: TxnId,
+        snapshot: Timestamp,
+        script: Script<'_>,
+    ) -> Result<(), Stop> {
         let is_leased = self.leases.count() > 0;
-        let spent = self.memory() >= self.settings.memory_bytes_max;
         let techniques = self.settings.techniques;
         // Nodes that it is to split, where the server does not.
         let mut full: Vec<NodeId> = Vec::new();
@@ -90,9 +107,6 @@ impl Engine {
             }
             if is_leased {
                 self.leases.check(now_ms, holder, id.tree, kind, &write).map_err(refuse)?;
-            }
-            if spent && matches!(write, WriteOperation::Put { .. }) {
-                return Err(refuse(Refusal::OutOfMemory));
             }
             if let Some(node) = node {
                 if !techniques.commutative_operations {
@@ -171,7 +185,7 @@ impl Engine {
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
         let holder = TxnId { number: lease, ..txn };
-        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script) {
+        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, false) {
             self.staging.put_back(txn.client, staged, parts);
             return Err(stop);
         }
@@ -224,7 +238,7 @@ impl Engine {
         let parts = self.staging.take(txn.client, staged)?;
         let script = Script::new(parts.as_ref(), operations);
         let holder = TxnId { number: lease, ..txn };
-        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script) {
+        if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, true) {
             // Nobody who has votes elsewhere waits here, for the other might
             // wait there for him.
             let stop = match stop {
@@ -280,7 +294,9 @@ impl Engine {
             }
         }
         let participants = participants.iter().collect();
-        let voted = Voted { at, participants, planned, yes: Vec::new() };
+        let bytes = self.promise(script);
+        self.promised += bytes;
+        let voted = Voted { at, participants, planned, bytes, yes: Vec::new() };
         self.voted.insert(txn, voted);
     }
 
@@ -303,6 +319,7 @@ impl Engine {
 
     pub(crate) fn do_decide(&mut self, txn: TxnId, decision: Decision) {
         if let Some(voted) = self.voted.remove(&txn) {
+            self.promised -= voted.bytes;
             for planned in &voted.planned {
                 self.store.change(planned.node, |node| node.decided(txn));
                 if planned.drops_tree() {

@@ -14,13 +14,18 @@ use crate::{
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// How far the ceiling of timestamps is put above the clock, and how near the
-/// clock may come to it before it is put higher.
-const CEILING_MS: u64 = 4_000;
-const CEILING_NEAR_MS: u64 = 2_000;
+/// clock may come to it before it is put higher: two records a second, each of
+/// which has half a second to reach the disk before anybody waits for it.
+const CEILING_MS: u64 = 1_000;
+const CEILING_NEAR_MS: u64 = 500;
+
+/// How long a server that starts waits at most for a clock that is behind what
+/// it has promised. Crashes cost less; a clock that is further behind was set.
+const WAIT_MS_MAX: u64 = 5_000;
 
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
 const COLLECT_NODES_MAX: usize = 512;
@@ -48,7 +53,8 @@ pub struct Settings {
     /// How long it is known how a transaction ended whose client is not heard
     /// of, in milliseconds.
     pub ends_kept_ms: u64,
-    /// Bytes of memory that nodes may take.
+    /// Bytes of memory that nodes, checkpoints of them, and transactions under
+    /// way may take.
     pub memory_bytes_max: usize,
     /// Cells of a node beyond which it is to be split.
     pub node_cells_max: usize,
@@ -57,6 +63,9 @@ pub struct Settings {
     /// Accesses of a node in a second beyond which it is to be split; zero:
     /// never.
     pub node_load_max: u64,
+    /// Bytes of an answer about a tree's nodes, after which the rest comes in
+    /// another one.
+    pub report_bytes_max: usize,
     /// What is taken away for research.
     pub techniques: Techniques,
 }
@@ -79,6 +88,9 @@ impl Default for Settings {
             node_cells_max: 128,
             node_bytes_max: 64 << 10,
             node_load_max: 10_000,
+            // A message is 16 MiB at most, and one node with the longest keys a
+            // quarter of that.
+            report_bytes_max: 4 << 20,
             techniques: Techniques::default(),
         }
     }
@@ -203,6 +215,8 @@ pub struct Engine {
     frozen: Option<Frozen>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
+    /// Memory that they hold, and will take when they commit.
+    pub(crate) promised: usize,
     /// Nodes that are not there yet, and the undecided who make them.
     pub(crate) creating: FxHashMap<NodeId, TxnId>,
     pub(crate) ends: Ends,
@@ -230,6 +244,7 @@ pub(crate) struct Counts {
     pub(crate) conflicts: u64,
     pub(crate) moved: u64,
     pub(crate) waits: u64,
+    pub(crate) refused_memory: u64,
 }
 
 impl Engine {
@@ -248,6 +263,7 @@ impl Engine {
                 bytes_max: settings.node_bytes_max,
             }),
             voted: FxHashMap::default(),
+            promised: 0,
             creating: FxHashMap::default(),
             ends: Ends::default(),
             staging: Staging::default(),
@@ -265,11 +281,6 @@ impl Engine {
     /// Records that it has made or been given.
     pub fn lsn(&self) -> u64 {
         self.lsn
-    }
-
-    /// Bytes that nodes take, and parts of transactions that are staged.
-    pub fn memory(&self) -> usize {
-        self.store.memory() + self.staging.bytes()
     }
 
     /// The oldest snapshot that may be read.
@@ -406,7 +417,7 @@ impl Engine {
                 Reply::Done
             }
             // Whoever runs the engine knows more.
-            Request::Inspect { .. } => Reply::Report(b"{}"),
+            Request::Inspect { .. } | Request::InspectAfter { .. } => Reply::Report(b"{}"),
             Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)),
         };
         reply.write(&mut effects.bytes);
@@ -560,9 +571,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         if self.staging.expects(name, part)? {
-            if self.memory() >= self.settings.memory_bytes_max {
-                return Err(Refusal::OutOfMemory);
-            }
+            self.fits_part(operations.bytes().len())?;
             self.log(&Record::Stage { name, part, operations: *operations }, effects);
             self.staging.push(name, operations, now.uptime_ms);
         }
@@ -608,10 +617,8 @@ impl Engine {
             return;
         }
         let last = self.clock.now(now.wall_ms);
-        if self.memory() >= self.settings.memory_bytes_max {
-            self.snapshots.cancel_held();
-        }
         self.snapshots.tick(now.uptime_ms, last);
+        self.make_room();
         let second = (now.uptime_ms / 1_000) as u16;
         if second != self.samples.second {
             self.samples.second = second;
@@ -619,7 +626,7 @@ impl Engine {
             let fence = |node| store.get(node)?.shape().map(|shape| shape.fence.clone());
             self.hot.extend(self.samples.take(fence));
         }
-        self.store.collect(self.snapshots.low(), last, COLLECT_NODES_MAX);
+        self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.leases.expire(now.uptime_ms);
         self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
@@ -664,6 +671,31 @@ impl Engine {
     /// Whether there are any of these.
     pub fn has_work(&self) -> bool {
         self.store.has_full() || self.store.has_empty() || !self.hot.is_empty()
+    }
+
+    /// How long a server is to wait before it begins, lest others refuse its
+    /// times, which begin above what it may have given before it fell. Zero
+    /// also where it would take too long: times do not go back for all that.
+    pub fn wait_ms(&self, now: Now) -> u64 {
+        let ahead = self.clock.last().ms().saturating_sub(now.wall_ms);
+        let wait = ahead.saturating_sub(CLOCK_AHEAD_MS_MAX);
+        if wait > WAIT_MS_MAX { 0 } else { wait }
+    }
+
+    /// It ends in order: nothing more is given out, and a restart begins where
+    /// this one has stopped.
+    pub fn end(&mut self, effects: &mut Effects) {
+        if self.frozen.is_some() {
+            return;
+        }
+        // Where they are the same, nothing was given since the last start.
+        if self.ceiling != self.clock.last() {
+            // Above the last that was given: no snapshot outlives a restart.
+            let above = Timestamp(self.clock.last().0.saturating_add(1));
+            (self.ceiling, self.ceiling_before) = (above, above);
+            self.log(&Record::Ceiling(above), effects);
+        }
+        self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }
 
     /// The highest timestamp that it has given or seen.

@@ -6,10 +6,12 @@
 //! takes records and gives the same state.
 
 mod answer;
+mod budget;
 mod cell;
 mod cells;
 mod checkpoint;
 mod commit;
+mod copies;
 mod engine;
 mod leases;
 mod load;

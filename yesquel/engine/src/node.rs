@@ -173,8 +173,6 @@ pub(crate) struct Node {
     marks: VecDeque<Mark>,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
-    /// Whether it was told that it is too large.
-    pub(crate) told_full: bool,
     /// Where its cells have gone, the last first: a help for those who come
     /// by an old map, and no more than that.
     moves: VecDeque<(KeyRange, NodeId)>,
@@ -197,7 +195,6 @@ impl Node {
             prepared: Vec::new(),
             changed_at_lsn: 0,
             queued: false,
-            told_full: false,
             moves: VecDeque::new(),
             load: Load::default(),
             told_empty: false,
@@ -546,6 +543,11 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Gives back what its cells do not need.
+    pub(crate) fn tighten(&mut self) {
+        self.cells.tighten();
     }
 
     /// Lets go of what no snapshot from `low` on sees, and tells of the long

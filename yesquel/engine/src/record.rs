@@ -58,7 +58,8 @@ pub enum Record<'a> {
         /// Which.
         txn: TxnId,
     },
-    /// No timestamp above this one has been given out.
+    /// No timestamp above this one has been given out; whatever an earlier one
+    /// says.
     Ceiling(Timestamp),
     /// No number of a counter from this one on has been given out.
     Counter {

@@ -44,8 +44,8 @@ impl Engine {
         // What has voted may yet commit at its vote, and must then be newer.
         let first_vote = self.voted.values().map(|voted| voted.at).min();
         let at = first_vote.map_or(self.clock.last(), |vote| Timestamp(vote.0.saturating_sub(1)));
-        let nodes = self.store.share();
-        Checkpoint { lsn: self.lsn, at, nodes, rest, rest_ends }
+        let (nodes, copies) = self.store.share();
+        Checkpoint { lsn: self.lsn, at, nodes, copies, rest, rest_ends }
     }
 
     /// After the last record of a checkpoint, which was of this record of the
@@ -77,9 +77,9 @@ impl Engine {
             Record::Decide { txn, decision } => self.do_decide(*txn, *decision),
             Record::Forget { txn } => drop(self.ends.forget(*txn)),
             Record::Ceiling(at) => {
+                // One that comes later may be lower: the server ended in order.
                 self.ceiling = *at;
                 self.ceiling_before = *at;
-                highest = *at;
             }
             Record::Counter { node, next } => drop(self.counters.insert(*node, *next)),
         }
@@ -88,7 +88,8 @@ impl Engine {
 
     /// After the last record: no snapshot from before is alive.
     pub fn replayed(&mut self) {
-        let low = self.clock.last();
+        let low = self.clock.last().max(self.ceiling);
+        self.clock = Clock::above(low);
         self.snapshots = Snapshots::new(self.settings.grace_ms, self.settings.snapshot_age_ms_max, low);
         self.store.look_for_empty();
     }

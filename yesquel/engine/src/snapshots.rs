@@ -20,11 +20,26 @@ pub(crate) struct Snapshots {
     /// What the clock said when, by time since the start, the oldest first.
     past: VecDeque<(u64, Timestamp)>,
     low: Timestamp,
+    /// The oldest that the grace time keeps.
+    recent: Timestamp,
+    /// Those from before this time were let go of for want of memory, whoever
+    /// still names them, and how many.
+    gone: Timestamp,
+    cancelled: u64,
 }
 
 impl Snapshots {
     pub(crate) fn new(grace_ms: u64, age_ms_max: u64, low: Timestamp) -> Snapshots {
-        Snapshots { grace_ms, age_ms_max, held: FxHashMap::default(), past: VecDeque::new(), low }
+        Snapshots {
+            grace_ms,
+            age_ms_max,
+            held: FxHashMap::default(),
+            past: VecDeque::new(),
+            low,
+            recent: low,
+            gone: Timestamp::ZERO,
+            cancelled: 0,
+        }
     }
 
     /// The oldest snapshot that may be read.
@@ -33,8 +48,13 @@ impl Snapshots {
     }
 
     /// The oldest that a connection holds.
-    pub(crate) fn oldest_held(&self) -> Option<Timestamp> {
-        self.held.values().min().copied()
+    fn oldest_held(&self) -> Option<Timestamp> {
+        self.held.values().copied().filter(|held| *held >= self.gone).min()
+    }
+
+    /// Those that were held and let go of for want of memory.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.cancelled
     }
 
     /// Connections that hold one.
@@ -50,9 +70,16 @@ impl Snapshots {
         }
     }
 
-    /// Nobody's holding is heeded any more but what the grace time keeps.
-    pub(crate) fn cancel_held(&mut self) {
-        self.held.clear();
+    /// Lets go of those that are held from before this time, but for what the
+    /// grace time keeps; the mark goes on to the next one.
+    pub(crate) fn cancel_before(&mut self, time: Timestamp) {
+        if time > self.recent {
+            return;
+        }
+        let before = self.held.values().filter(|held| (self.low..time).contains(held)).count();
+        self.cancelled += before as u64;
+        self.gone = self.gone.max(time);
+        self.low = self.low.max(self.oldest_held().unwrap_or(self.recent).min(self.recent));
     }
 
     /// Time goes on: `last` is what the clock says.
@@ -66,6 +93,7 @@ impl Snapshots {
         };
         let (recent, oldest) = (before(self.grace_ms), before(self.age_ms_max));
         let Some(mut low) = recent else { return };
+        self.recent = self.recent.max(low);
         if let Some(held) = self.oldest_held() {
             low = low.min(held);
         }

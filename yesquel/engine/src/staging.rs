@@ -34,6 +34,11 @@ impl<'a> Script<'a> {
         Script { parts: parts.map_or(&[], |parts| &parts.parts), last }
     }
 
+    /// Bytes of what was staged of it.
+    pub(crate) fn staged_bytes(self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+
     /// Them, in their order.
     pub(crate) fn iter(self) -> impl Iterator<Item = Operation<'a>> {
         // They were looked through when they came.

@@ -2,6 +2,7 @@
 //! that have something to collect.
 
 use crate::cell::Value;
+use crate::copies::Copies;
 use crate::node::{Node, Undecided};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{collections::VecDeque, sync::Arc};
@@ -16,7 +17,7 @@ pub(crate) struct NodeLimits {
 }
 
 /// Memory that a node takes beside its cells, about.
-const NODE_BYTES: usize = 512;
+pub(crate) const NODE_BYTES: usize = 512;
 
 /// The nodes. They are shared with whoever writes a checkpoint: one that
 /// changes meanwhile is copied first.
@@ -30,10 +31,13 @@ pub(crate) struct Store {
     last: u32,
     free: Vec<u32>,
     memory: usize,
+    copies: Copies,
     /// Nodes with something to collect, each once, since when.
     garbage: VecDeque<(Timestamp, NodeId)>,
-    /// Nodes that want to be split.
+    /// Nodes that want to be split, and the same to look them up: to note it
+    /// in a node would copy it where a checkpoint has it.
     full: Vec<NodeId>,
+    told_full: FxHashSet<NodeId>,
     /// Nodes in which nothing is left.
     empty: Vec<NodeId>,
     /// Trees that are dropped or about to be, as long as there are nodes of
@@ -69,8 +73,10 @@ impl Store {
             last: 0,
             free: Vec::new(),
             memory: 0,
+            copies: Copies::default(),
             garbage: VecDeque::new(),
             full: Vec::new(),
+            told_full: FxHashSet::default(),
             empty: Vec::new(),
             ending: FxHashMap::default(),
             sweep: Sweep::default(),
@@ -160,7 +166,8 @@ impl Store {
         if !is_last(&self.slots, self.last) {
             self.last = *self.index.get(&id)?;
         }
-        self.slots[self.last as usize].as_mut().map(Arc::make_mut)
+        let node = self.slots[self.last as usize].as_mut()?;
+        Some(self.copies.own(node))
     }
 
     /// Nobody needs to wait for the log to see the nodes as they are.
@@ -175,10 +182,27 @@ impl Store {
         self.memory
     }
 
-    /// All nodes, shared, but for those of dropped trees.
-    pub(crate) fn share(&self) -> Vec<Arc<Node>> {
+    /// Bytes of nodes that only a checkpoint has.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies.bytes()
+    }
+
+    /// Bytes that are copied if a node is changed.
+    pub(crate) fn price(&self, id: NodeId) -> usize {
+        let node = self.index.get(&id).and_then(|slot| self.slots[*slot as usize].as_ref());
+        node.map_or(0, Copies::price)
+    }
+
+    /// Since when there is something to collect, about.
+    pub(crate) fn oldest_garbage(&self) -> Option<Timestamp> {
+        self.garbage.front().map(|(since, _)| *since)
+    }
+
+    /// All nodes, shared, but for those of dropped trees; and the count of
+    /// those that whoever has them keeps for himself.
+    pub(crate) fn share(&self) -> (Vec<Arc<Node>>, Copies) {
         let is_there = |node: &&Arc<Node>| !matches!(self.tree_end(node.id.tree), Some(TreeEnd::Dropped(_)));
-        self.slots.iter().flatten().filter(is_there).cloned().collect()
+        (self.slots.iter().flatten().filter(is_there).cloned().collect(), self.copies.clone())
     }
 
     /// All nodes, those of dropped trees among them.
@@ -210,6 +234,7 @@ impl Store {
         let Some(slot) = self.index.remove(&id) else { return };
         if let Some(node) = self.slots[slot as usize].take() {
             self.memory -= NODE_BYTES + node.memory();
+            self.copies.leave(&node);
         }
         self.free.push(slot);
     }
@@ -277,14 +302,14 @@ impl Store {
             };
             let queue = garbage && !node.queued;
             node.queued |= garbage;
-            let full = !node.told_full && node.is_full(limits);
-            node.told_full |= full;
-            (queue, full)
+            (queue, node.is_full(limits))
         });
         if let Some((true, _)) = queue {
             self.garbage.push_back((at, id));
         }
-        if let Some((_, true)) = queue {
+        if let Some((_, true)) = queue
+            && self.told_full.insert(id)
+        {
             self.full.push(id);
         }
     }
@@ -301,28 +326,49 @@ impl Store {
         let Some(slot) = self.index.get(&to).copied() else { return };
         let Some(mut target) = self.slots[slot as usize].take() else { return };
         let before = target.memory();
-        let node = Arc::make_mut(&mut target);
+        let node = self.copies.own(&mut target);
         node.changed_at_lsn = lsn;
         self.change(from, |source| source.move_to(at, range, node));
         let queue = node.has_garbage() && !std::mem::replace(&mut node.queued, true);
+        // Half of what is far too large is too large, and nobody may write to
+        // it any more.
+        let full = node.is_full(self.limits);
         self.memory = self.memory + node.memory() - before;
         self.slots[slot as usize] = Some(target);
         if queue {
             self.garbage.push_back((at, to));
         }
+        if full && self.told_full.insert(to) {
+            self.full.push(to);
+        }
     }
 
     /// Lets go of what no snapshot from `low` on sees, in at most so many
-    /// nodes. What is not done now comes first the next time.
-    pub(crate) fn collect(&mut self, low: Timestamp, now: Timestamp, nodes_max: usize) {
+    /// nodes, and copies no more than `room` bytes for it. What is not done now
+    /// comes first the next time. Where memory is tight nodes give back all.
+    pub(crate) fn collect(
+        &mut self,
+        (low, now): (Timestamp, Timestamp),
+        nodes_max: usize,
+        mut room: usize,
+        tight: bool,
+    ) {
         for _ in 0..nodes_max {
             let Some(&(since, id)) = self.garbage.front().filter(|(since, _)| *since <= low) else { return };
             debug_assert!(since <= low);
+            let price = self.price(id);
+            if price > room {
+                return;
+            }
+            room -= price;
             self.garbage.pop_front();
             let mut gone = Vec::new();
             let left = self.change(id, |node| {
                 node.queued = false;
                 let left = node.collect(low, |bytes| gone.extend(Large::decode(bytes)));
+                if tight {
+                    node.tighten();
+                }
                 node.queued = left && node.has_garbage();
                 let is_empty = left && !node.told_empty && node.is_empty();
                 node.told_empty |= is_empty;
@@ -371,14 +417,9 @@ impl Store {
     /// Nodes that have grown too large since this was asked last.
     pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
         let mut full = std::mem::take(&mut self.full);
+        self.told_full.clear();
         // One that was split after it was told again is not.
-        let limits = self.limits;
-        full.retain(|id| {
-            self.change(*id, |node| {
-                node.told_full = false;
-                node.is_full(limits)
-            }) == Some(true)
-        });
+        full.retain(|id| self.get(*id).is_some_and(|node| self.is_full(node)));
         full
     }
 

@@ -17,6 +17,16 @@ use yesquel_wire::{
 /// Nodes that are named as the busiest.
 const BUSIEST_MAX: usize = 10;
 
+/// Bytes that it takes at least to tell of a node: the names of what is told,
+/// two ids and some numbers.
+const NODE_TOLD_BYTES: usize = 128;
+
+/// Bytes that it takes to tell of a node, about.
+fn told_bytes(node: &NodeStatus) -> usize {
+    let ids = node.node.len() + node.id.len() + node.children.len() * (node.id.len() + 3);
+    NODE_TOLD_BYTES + ids + node.low.len() + node.high.as_ref().map_or(0, String::len)
+}
+
 /// Counts by powers of two.
 #[derive(Default)]
 struct Buckets(BTreeMap<u64, u64>);
@@ -87,6 +97,8 @@ impl Engine {
             memory: MemoryStatus {
                 bytes: self.memory() as u64,
                 bytes_max: (bytes_max != usize::MAX).then_some(bytes_max as u64),
+                copies: self.store.copies() as u64,
+                refused: self.counts.refused_memory,
             },
             transactions: TransactionStatus {
                 undecided: self.voted.len() as u64,
@@ -102,6 +114,7 @@ impl Engine {
                     clock.ms().saturating_sub(oldest.ms())
                 },
                 holders: self.snapshots.holders() as u64,
+                cancelled: self.snapshots.cancelled(),
             },
             requests: RequestStatus {
                 reads: self.counts.reads,
@@ -120,16 +133,31 @@ impl Engine {
         }
     }
 
-    /// The nodes of a tree, at most so many, in the order of their ids.
-    pub fn nodes_of(&self, tree: TreeId, nodes_max: usize) -> TreeNodes {
-        let second = self.samples.second;
+    /// The nodes of a tree, in the order of their ids: those after `after`, or
+    /// all, and as many as an answer takes.
+    pub fn nodes_of(&self, tree: TreeId, after: Option<NodeId>) -> TreeNodes {
+        let (second, bytes_max) = (self.samples.second, self.settings.report_bytes_max);
         let is_value = |node: &Node| node.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
-        let of_tree = self.store.iter().filter(|node| node.id.tree == tree && !is_value(node));
-        let mut nodes: Vec<&Node> = of_tree.collect();
+        let is_next = |node: &&Node| node.id.tree == tree && after.is_none_or(|after| node.id > after);
+        let mut nodes: Vec<&Node> =
+            self.store.iter().filter(|node| is_next(node) && !is_value(node)).collect();
+        // Of many only those that may find room are put in order.
+        let most = bytes_max / NODE_TOLD_BYTES + 1;
+        if nodes.len() > most {
+            nodes.select_nth_unstable_by_key(most, |node| node.id);
+            nodes.truncate(most + 1);
+        }
         nodes.sort_unstable_by_key(|node| node.id);
-        let more = nodes.len() > nodes_max;
-        nodes.truncate(nodes_max);
-        TreeNodes { nodes: nodes.into_iter().filter_map(|node| node_status(node, second)).collect(), more }
+        let (mut told, mut bytes) = (TreeNodes::default(), 0);
+        for status in nodes.into_iter().filter_map(|node| node_status(node, second)) {
+            if bytes >= bytes_max {
+                told.more = true;
+                break;
+            }
+            bytes += told_bytes(&status);
+            told.nodes.push(status);
+        }
+        told
     }
 
     /// The leaves of a tree and the keys that are theirs, for tests.

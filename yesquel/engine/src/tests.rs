@@ -312,7 +312,7 @@ fn a_tree_may_come_again() {
 fn what_is_in_a_checkpoint_is_on_disk() {
     let mut server = Server::new();
     server.committed(2, &[create(5), create(6), create(7), put(7, b"a")]);
-    let checkpoint = server.engine.checkpoint();
+    let mut checkpoint = server.engine.checkpoint();
     server.engine = Engine::new(SETTINGS());
     let written: Result<(), ()> = checkpoint.write(|record| {
         server.engine.replay(&Record::decode(record).unwrap());
@@ -456,7 +456,7 @@ fn pieces_that_nothing_names_go_after_a_checkpoint() {
     let mut server = Server::new();
     server.committed(2, &long_value(0, 100, b"a", &large(100)));
     server.committed(3, &long_value(0, 101, b"a", &large(101)));
-    let checkpoint = server.engine.checkpoint();
+    let mut checkpoint = server.engine.checkpoint();
     server.engine = Engine::new(SETTINGS());
     let written: Result<(), ()> = checkpoint.write(|record| {
         server.engine.replay(&Record::decode(record).unwrap());

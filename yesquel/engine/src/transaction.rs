@@ -154,6 +154,8 @@ pub(crate) struct Voted {
     /// Everyone who takes part, in order.
     pub(crate) participants: Vec<ServerId>,
     pub(crate) planned: Vec<Planned>,
+    /// Memory that it holds, and will take when it commits.
+    pub(crate) bytes: usize,
     /// The votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
 }

@@ -66,7 +66,9 @@ pub enum Refusal {
     #[error("transaction {0} was given up by recovery: begin again")]
     GivenUp(TxnId),
     /// Memory is spent; deletes are taken, and reads go on.
-    #[error("the server's memory budget is spent: delete something, or give it more")]
+    #[error(
+        "the server's memory budget is spent: delete something and try again in a few seconds, or give it more (--memory)"
+    )]
     OutOfMemory,
     /// Another one holds a lease.
     #[error("somebody else writes there alone, for {ms} ms more at most: wait, and begin again")]

@@ -30,6 +30,12 @@ pub trait Deliver: Send + Sync + 'static {
     /// core.
     fn deliver(&self, asker: Asker, reply: &[u8]);
 
+    /// A reply of so many bytes waits for the disk. Short ones wait untold.
+    fn hold(&self, _: Asker, _: usize) {}
+
+    /// It does not any more, and is delivered next.
+    fn let_go(&self, _: Asker, _: usize) {}
+
     /// Those were all for now, from a thread that handles no requests. Called
     /// without the lock.
     fn delivered(&self) {}
@@ -41,6 +47,10 @@ struct Held {
     asker: Asker,
     reply: Box<[u8]>,
 }
+
+/// Bytes of a reply that waits for the disk above which whoever takes it is
+/// told: most say no more than that something was committed.
+const HELD_BYTES_TOLD: usize = 1 << 10;
 
 /// What [`Core::wait_for_work`] brings.
 #[derive(Debug, Default)]
@@ -101,9 +111,6 @@ pub(crate) struct Shared {
     durability: Option<Durability>,
     sockets: OnceLock<Arc<SocketCounters>>,
 }
-
-/// Nodes of a tree that are told at once: some megabytes of text.
-const NODES_TOLD_MAX: usize = 20_000;
 
 /// Bytes of a segment of the log, where checkpoints come often and where they
 /// do not: what is before a checkpoint is let go of by whole segments.
@@ -191,6 +198,12 @@ impl Core {
             return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
         }
         engine.replayed();
+        let mut time = time;
+        let wait_ms = engine.wait_ms(time.now());
+        if wait_ms > 0 {
+            tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
+            thread::sleep(Duration::from_millis(wait_ms));
+        }
         let synced = opened.writer.synced_lsn();
         let durability = options.durability;
         let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
@@ -352,7 +365,12 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.shared.lock().ending = true;
+        let mut locked = self.shared.lock();
+        let inner = &mut *locked;
+        inner.engine.end(&mut inner.effects);
+        self.shared.settle(inner, None);
+        inner.ending = true;
+        drop(locked);
         self.shared.written.notify_all();
         self.shared.ended.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -446,6 +464,9 @@ impl Shared {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
             if waits && failed.is_none() {
+                if bytes.len() > HELD_BYTES_TOLD {
+                    self.deliver.hold(reply.asker, bytes.len());
+                }
                 held.push_back(Held { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes.into() });
                 continue;
             }
@@ -483,8 +504,9 @@ impl Shared {
     /// The reply to one who asks what the server tells of itself.
     fn inspect(&self, inner: &mut Inner, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
         let report = match Request::decode(request)? {
-            Request::Inspect { tree: Some(tree) } => {
-                serde_json::to_vec(&inner.engine.nodes_of(tree, NODES_TOLD_MAX))
+            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&inner.engine.nodes_of(tree, None)),
+            Request::InspectAfter { node } => {
+                serde_json::to_vec(&inner.engine.nodes_of(node.tree, Some(node)))
             }
             _ => serde_json::to_vec(&self.status(inner, now)),
         };
@@ -512,6 +534,8 @@ impl Shared {
                 open: count(|counters| &counters.open),
                 accepted: count(|counters| &counters.accepted),
                 refused: count(|counters| &counters.refused),
+                paused: count(|counters| &counters.paused),
+                queued_most: count(|counters| &counters.queued_most),
             },
             ..inner.engine.status(now)
         }
@@ -526,10 +550,17 @@ impl Shared {
         for _ in 0..inner.held.len() {
             let Some(held) = inner.held.pop_front() else { break };
             if held.needs_lsn <= synced {
+                self.let_go(&held);
                 self.deliver.deliver(held.asker, &held.reply);
             } else {
                 inner.held.push_back(held);
             }
+        }
+    }
+
+    fn let_go(&self, held: &Held) {
+        if held.reply.len() > HELD_BYTES_TOLD {
+            self.deliver.let_go(held.asker, held.reply.len());
         }
     }
 
@@ -547,6 +578,7 @@ impl Shared {
         inner.engine.freeze(reached, lost, &mut inner.effects);
         let refused = refused();
         for held in std::mem::take(&mut inner.held) {
+            self.let_go(&held);
             self.deliver.deliver(held.asker, &refused);
         }
         self.settle(inner, None);

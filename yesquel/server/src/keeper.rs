@@ -91,10 +91,9 @@ impl Keeper {
     fn begin_checkpoint(&mut self) {
         self.grown = 0;
         // Under the lock a look at each node, and no more.
-        let state = self.shared.lock().engine.checkpoint();
-        let disk = self.disk.clone();
-        let write =
-            move || checkpoint::write(&disk, state.lsn(), |take| state.write(take)).map(|()| state.lsn());
+        let mut state = self.shared.lock().engine.checkpoint();
+        let (disk, lsn) = (self.disk.clone(), state.lsn());
+        let write = move || checkpoint::write(&disk, lsn, |take| state.write(take)).map(|()| lsn);
         match thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
             Ok(thread) => self.checkpoint = Some(thread),
             Err(error) => tracing::error!(%error, "no thread for a checkpoint"),

@@ -120,6 +120,28 @@ fn an_end_does_not_wait_for_the_interval() {
     assert_eq!(server.get(1).unwrap(), b"before");
 }
 
+/// A server that ends in order begins where it stopped, however often.
+#[test]
+fn clean_restarts_do_not_move_the_clock_ahead() {
+    for checkpoint_bytes in [1, u64::MAX] {
+        let place = tempfile::tempdir().unwrap();
+        let options = Options { checkpoint_bytes, durability: Durability::None };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        let mut last = Timestamp::ZERO;
+        for number in 0..100 {
+            let at = server.put(number, b"value");
+            assert!(at > last);
+            last = at;
+            drop(server);
+            server = Server::open(place.path(), options).unwrap();
+            let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            let clock = Timestamp(server.core.status().clock);
+            assert!(clock >= last && clock.ms() <= wall.as_millis() as u64 + 1, "{clock}");
+        }
+    }
+}
+
 #[test]
 fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
     for (durability, checkpoint_bytes) in [

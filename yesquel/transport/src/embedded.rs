@@ -52,6 +52,18 @@ impl<D: Deliver> Deliver for Post<D> {
         }
     }
 
+    fn hold(&self, asker: Asker, bytes: usize) {
+        if asker.connection != OWN {
+            self.others.hold(asker, bytes);
+        }
+    }
+
+    fn let_go(&self, asker: Asker, bytes: usize) {
+        if asker.connection != OWN {
+            self.others.let_go(asker, bytes);
+        }
+    }
+
     fn delivered(&self) {
         self.others.delivered();
     }

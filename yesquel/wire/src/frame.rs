@@ -139,6 +139,9 @@ pub struct Inbox {
     bytes: Vec<u8>,
     taken: usize,
     end: usize,
+    /// Of the frame that begins at `taken`, bytes of the body whose messages were
+    /// given already: its checksum was right.
+    given: usize,
     unfinished: HashMap<u64, Vec<u8>>,
 }
 
@@ -195,6 +198,16 @@ impl Inbox {
     /// Gives the messages that are whole now. After an error there is nothing
     /// more to be had from the connection.
     pub fn take(&mut self, mut each: impl FnMut(u64, &[u8])) -> Result<(), FrameError> {
+        self.take_while(|number, message| {
+            each(number, message);
+            true
+        })
+    }
+
+    /// Gives the messages that are whole now, until `each` says that it takes
+    /// no more for now. After an error there is nothing more to be had from the
+    /// connection.
+    pub fn take_while(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FrameError> {
         loop {
             let rest = &self.bytes[self.taken..self.end];
             let Some((head, body)) = rest.split_first_chunk::<HEAD_BYTES>() else { break };
@@ -204,14 +217,19 @@ impl Inbox {
                 return Err(FrameError::TooLong(length));
             }
             let Some(body) = body.get(..length as usize) else { break };
-            if crc32fast::hash(body) != crc {
+            if self.given == 0 && crc32fast::hash(body) != crc {
                 return Err(FrameError::Checksum);
             }
-            let mut reader = Reader::new(body);
+            let mut reader = Reader::new(body.get(self.given..).unwrap_or_default());
+            let mut goes_on = true;
             while !reader.is_done() {
+                if !goes_on {
+                    self.given = body.len() - reader.rest().len();
+                    return Ok(());
+                }
                 let (number, is_last, piece) = (reader.number()?, reader.flag()?, reader.bytes()?);
                 if is_last && !self.unfinished.contains_key(&number) {
-                    each(number, piece);
+                    goes_on = each(number, piece);
                     continue;
                 }
                 let many = self.unfinished.len() >= UNFINISHED_MAX;
@@ -224,10 +242,14 @@ impl Inbox {
                 }
                 message.extend_from_slice(piece);
                 if is_last && let Some(message) = self.unfinished.remove(&number) {
-                    each(number, &message);
+                    goes_on = each(number, &message);
                 }
             }
             self.taken += HEAD_BYTES + length as usize;
+            self.given = 0;
+            if !goes_on {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -306,6 +328,36 @@ mod tests {
         inbox.feed(&wire);
         inbox.take(|number, _| found.push(number)).unwrap();
         assert_eq!(found, [2]);
+    }
+
+    /// Whoever stops anywhere goes on behind it.
+    #[test]
+    fn messages_are_taken_one_at_a_time() {
+        let (mut outbox, mut wire, mut inbox) = (Outbox::default(), Vec::new(), Inbox::default());
+        let lengths = [0, 10, 40_000, 0, 300, 16_000, 16_000, 16_000, 16_000, 7];
+        for (number, length) in lengths.iter().enumerate() {
+            outbox.push(number as u64, &vec![number as u8; *length]);
+        }
+        while outbox.fill(&mut wire) {}
+        let mut found = Vec::new();
+        for part in wire.chunks(50_000) {
+            inbox.feed(part);
+            for _ in 0..3 {
+                let mut count = 0;
+                let mut one = |number, message: &[u8]| {
+                    assert_eq!(message.len(), lengths[number as usize]);
+                    found.push(number);
+                    count += 1;
+                    false
+                };
+                inbox.take_while(&mut one).unwrap();
+                assert!(count <= 1);
+            }
+        }
+        inbox.take(|number, _| found.push(number)).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, (0..lengths.len() as u64).collect::<Vec<_>>());
+        assert_eq!(inbox.held(), 0);
     }
 
     #[test]

@@ -170,10 +170,16 @@ pub enum Request<'a> {
         /// Under which name they were taken.
         holder: TxnId,
     },
-    /// What the server tells of itself; of one tree, if it is named.
+    /// What the server tells of itself; of the first nodes of one tree, if it
+    /// is named.
     Inspect {
         /// Which.
         tree: Option<TreeId>,
+    },
+    /// What the server tells of the nodes of a tree that come after this one.
+    InspectAfter {
+        /// The last one that it has told of.
+        node: NodeId,
     },
 }
 
@@ -217,6 +223,7 @@ const STAGE: u8 = 12;
 const UNSTAGE: u8 = 13;
 const LEASE: u8 = 14;
 const RELEASE: u8 = 15;
+const INSPECT_AFTER: u8 = 16;
 
 /// A snapshot; no transaction reads at time zero.
 fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
@@ -293,6 +300,9 @@ impl<'a> Request<'a> {
             Request::Inspect { tree: Some(tree) } => {
                 writer.byte(INSPECT_TREE).number(tree.number());
             }
+            Request::InspectAfter { node } => {
+                writer.byte(INSPECT_AFTER).node(*node);
+            }
         }
     }
 
@@ -310,7 +320,7 @@ impl<'a> Request<'a> {
     /// Whether a message asks what the server tells of itself; it may be none
     /// for all that.
     pub fn inspects(bytes: &[u8]) -> bool {
-        matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE)))
+        matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE | INSPECT_AFTER)))
     }
 
     /// The request that a message is.
@@ -356,6 +366,7 @@ impl<'a> Request<'a> {
             TAKE => Request::Take { node: reader.node()?, count: reader.number()?, above: reader.number()? },
             INSPECT => Request::Inspect { tree: None },
             INSPECT_TREE => Request::Inspect { tree: Some(tree(&mut reader)?) },
+            INSPECT_AFTER => Request::InspectAfter { node: reader.node()? },
             LEASE => Request::Lease {
                 holder: reader.txn()?,
                 tree: tree(&mut reader)?,
@@ -430,6 +441,7 @@ mod tests {
             Request::Take { node, count: 100, above: u64::MAX },
             Request::Inspect { tree: None },
             Request::Inspect { tree: Some(TreeId::MAX) },
+            Request::InspectAfter { node },
         ] {
             let mut bytes = Vec::new();
             request.write(&mut Writer(&mut bytes));

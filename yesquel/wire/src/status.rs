@@ -46,10 +46,14 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryStatus {
-    /// Bytes that nodes take.
+    /// Bytes that nodes take, and what is under way.
     pub bytes: u64,
     /// The most that they may; none: no limit.
     pub bytes_max: Option<u64>,
+    /// Of the bytes, those of nodes that only a checkpoint has.
+    pub copies: u64,
+    /// Requests that were refused for want of it.
+    pub refused: u64,
 }
 
 /// The log.
@@ -88,6 +92,8 @@ pub struct SnapshotStatus {
     pub oldest_age_ms: u64,
     /// Connections that hold one.
     pub holders: u64,
+    /// Those that were held and let go of for want of memory.
+    pub cancelled: u64,
 }
 
 /// Connections.
@@ -100,6 +106,10 @@ pub struct ConnectionStatus {
     pub accepted: u64,
     /// Not served, or closed for what they did.
     pub refused: u64,
+    /// Times that one was read no further, for it had not taken its replies.
+    pub paused: u64,
+    /// The most bytes of replies that ever waited for one.
+    pub queued_most: u64,
 }
 
 /// What was asked since the start.
@@ -178,12 +188,14 @@ pub struct NodeStatus {
     pub children: Vec<String>,
 }
 
-/// The nodes of a tree at one server.
+/// The nodes of a tree at one server, or some of them: those that one answer
+/// tells of are of one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TreeNodes {
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
-    /// Whether there are more than are told.
+    /// Whether there are more than are told: those after the last one's
+    /// [`id`](NodeStatus::id).
     pub more: bool,
 }

@@ -35,4 +35,4 @@ pub use yesquel_model::{Key, ServerId, Timestamp, limits};
 pub use yesquel_server::{Durability, Options, SocketCounters};
 pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions};
 pub use yesquel_tree::Counts as SearchCounts;
-pub use yesquel_wire::status;
+pub use yesquel_wire::{greeting::CREDENTIAL_BYTES_MAX, status};

@@ -11,7 +11,7 @@ use std::{path::Path, sync::Arc};
 use yesquel_client::Client;
 use yesquel_engine::Asker;
 use yesquel_engine::Settings;
-use yesquel_model::{ServerId, TreeId};
+use yesquel_model::{NodeId, ServerId};
 use yesquel_server::{DataFolder, Deliver, Options};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
 use yesquel_tree::{Counts as SearchCounts, Trees};
@@ -37,6 +37,12 @@ pub(crate) struct Inner {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+}
+
+/// What a server's report says.
+fn understood<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(json)
+        .map_err(|error| Error::Internal(format!("the server's report is not understood: {error}")))
 }
 
 impl Store {
@@ -86,18 +92,35 @@ impl Store {
 
     /// What the server tells of itself.
     pub fn status(&self) -> Result<Status, Error> {
-        self.report(None)
-    }
-
-    fn report<T: DeserializeOwned>(&self, tree: Option<TreeId>) -> Result<T, Error> {
-        let json = block_on(self.inner.trees.client().inspect(self.inner.server, tree))?;
-        serde_json::from_slice(&json)
-            .map_err(|error| Error::Internal(format!("the server's report is not understood: {error}")))
+        understood(&block_on(self.inner.trees.client().inspect(self.inner.server, None))?)
     }
 
     /// The nodes of a map, as its server tells of them.
+    ///
+    /// Those of a large map come in several answers of the server, one after
+    /// the other, and each is of its own moment: of a node that was split
+    /// between two of them one half may be missing, with the keys that went
+    /// there, and one that was taken away may be named by its parent.
     pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
-        self.report(Some(map.tree.root().tree))
+        let (client, server) = (self.inner.trees.client(), self.inner.server);
+        let first = block_on(client.inspect(server, Some(map.tree.root().tree)))?;
+        let mut all: TreeNodes = understood(&first)?;
+        while all.more {
+            let last = all.nodes.last().and_then(|node| u128::from_str_radix(&node.id, 16).ok());
+            let Some(last) = last.map(NodeId::from_bits) else {
+                return Err(Error::Internal("the server tells of more nodes than it names".to_owned()));
+            };
+            let next: TreeNodes = understood(&block_on(client.inspect_after(server, last))?)?;
+            // Ids in hexadecimal have all the same length.
+            let goes_on =
+                next.nodes.first().zip(all.nodes.last()).is_none_or(|(next, last)| next.id > last.id);
+            if !goes_on {
+                return Err(Error::Internal("the server tells of the same nodes again".to_owned()));
+            }
+            all.more = next.more && !next.nodes.is_empty();
+            all.nodes.extend(next.nodes);
+        }
+        Ok(all)
     }
 
     fn catalog(&self) -> Catalog<'_> {

@@ -201,6 +201,8 @@ fn only_who_knows_the_credential_is_served() {
         assert!(error.contains("does not take this credential"), "{error}");
     }
     Store::connect(&server.addresses()[0], with(b"secret")).unwrap();
+    let error = Store::connect(&server.addresses()[0], with(&[b'x'; 1_025])).unwrap_err().to_string();
+    assert!(error.contains("a credential of 1025 bytes, and the most is 1024"), "{error}");
 }
 
 #[test]
@@ -316,4 +318,36 @@ fn a_client_goes_on_with_a_server_that_was_started_anew() {
     database.put(map, b"after", b"2").unwrap();
     // What a transaction saw before is not seen again.
     assert!(matches!(open.get(map, b"after"), Err(Error::SnapshotTooOld(_))));
+}
+
+/// As many as a tree with ten million keys has would be no message.
+#[test]
+fn nodes_are_told_in_pages() {
+    let settings = Settings { node_cells_max: 8, report_bytes_max: 2_000, ..Settings::default() };
+    let server = Server::start(None, settings, Options::default(), reach(vec![local()])).unwrap();
+    let store = connect(&server);
+    let database = store.database_or_create("pages").unwrap();
+    let map = database.map("map").unwrap();
+    for number in 0..1_000u32 {
+        database.put(map, &number.to_be_bytes(), b"value").unwrap();
+    }
+    // Splits may go on, so that pages are not of the same tree; in the end
+    // they are.
+    loop {
+        let nodes = store.nodes(map).unwrap();
+        assert!(!nodes.more && nodes.nodes.windows(2).all(|pair| pair[0].id < pair[1].id), "each once");
+        let mut leaves: Vec<_> = nodes.nodes.iter().filter(|node| node.leaf).collect();
+        leaves.sort_by_key(|leaf| &leaf.low);
+        let cells = leaves.iter().map(|leaf| leaf.cells).sum::<u64>();
+        let is_whole = leaves[0].low.is_empty() && leaves[leaves.len() - 1].high.is_none();
+        let is_next = |pair: &[&yesquel::status::NodeStatus]| pair[0].high.as_ref() == Some(&pair[1].low);
+        if cells == 1_000 && leaves.len() > 50 && is_whole && leaves.windows(2).all(is_next) {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    // Each answer is bounded: the server's own, as it would be sent.
+    let tree = yesquel_model::TreeId::new(map.tree()).unwrap();
+    let page = server.host().transport().core().with_engine(|engine| engine.nodes_of(tree, None));
+    assert!(page.more && page.nodes.len() < 16, "{}", page.nodes.len());
 }

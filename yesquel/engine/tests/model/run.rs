@@ -231,7 +231,7 @@ impl Run {
 
     fn take_checkpoint(&mut self) {
         let mut records = Vec::new();
-        let checkpoint = self.engine.checkpoint();
+        let mut checkpoint = self.engine.checkpoint();
         let written: Result<(), ()> = checkpoint.write(|record| {
             records.push(record.to_vec());
             Ok(())

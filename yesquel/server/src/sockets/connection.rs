@@ -1,7 +1,8 @@
 //! One connection: greeting, frames in, frames out.
 
 use super::{
-    sink::Sink,
+    PATIENCE_MS,
+    sink::{Replies, Sink},
     stream::{Came, Stream},
 };
 use crate::core::Session;
@@ -30,6 +31,8 @@ const READS_MAX: usize = 4;
 pub(super) enum End {
     #[error("its client has closed it")]
     Closed,
+    #[error("it has not greeted, or has taken nothing of what waits for it, for {} s", PATIENCE_MS / 1_000)]
+    Silent,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -59,6 +62,12 @@ pub(super) struct Connection {
     /// Since when it has taken nothing of what waits for it, or has not
     /// greeted: milliseconds of uptime.
     pub(super) waiting_since_ms: Option<u64>,
+}
+
+/// Whether a connection of which so much is being sent is to take replies
+/// first.
+fn waits(of: &Replies, sending: usize) -> bool {
+    of.under_way >= REQUESTS_MAX || of.bytes() + sending > REPLY_BYTES_MAX
 }
 
 /// What greetings are judged by.
@@ -119,10 +128,13 @@ impl Connection {
 
     /// Whether its requests are taken now, or wait until it has taken replies.
     pub(super) fn is_open(&self, sink: &Sink) -> bool {
-        let waits = |of: &mut super::sink::Replies| {
-            of.under_way >= REQUESTS_MAX || of.out.held() + self.out.len() - self.written > REPLY_BYTES_MAX
-        };
-        !sink.with(self.number, waits).unwrap_or(false)
+        let sending = self.out.len() - self.written;
+        !sink.with(self.number, |of| waits(of, sending)).unwrap_or(false)
+    }
+
+    /// Bytes of replies that it has not taken.
+    pub(super) fn queued(&self, sink: &Sink) -> usize {
+        sink.with(self.number, |of| of.bytes()).unwrap_or(0) + self.out.len() - self.written
     }
 
     /// The greeting, if it is whole now. A client that is to be served has
@@ -152,23 +164,26 @@ impl Connection {
         }
     }
 
-    /// Hands the requests that have come to the core.
-    pub(super) fn handle(&mut self, sink: &Sink, session: &mut Session<'_>) -> Result<(), End> {
-        let (Some(client), connection) = (self.client, self.number) else { return Ok(()) };
-        let mut malformed = None;
-        self.inbox.take(|request, bytes| {
-            if malformed.is_some() {
-                return;
-            }
+    /// Hands the requests that have come to the core, until too many replies
+    /// wait to be taken; whether that is so.
+    pub(super) fn handle(&mut self, sink: &Sink, session: &mut Session<'_>) -> Result<bool, End> {
+        let (Some(client), connection) = (self.client, self.number) else { return Ok(false) };
+        let sending = self.out.len() - self.written;
+        let (mut malformed, mut is_paused) = (None, false);
+        self.inbox.take_while(|request, bytes| {
             let outcome = if request == News::NUMBER {
                 News::decode(bytes).map(|news| session.hear(connection, client, news))
             } else {
-                sink.began(connection, 1);
-                session.handle(Asker { connection, request }, bytes)
+                sink.with(connection, |of| of.under_way += 1);
+                let handled = session.handle(Asker { connection, request }, bytes);
+                // A few short requests may have long replies.
+                is_paused = sink.with(connection, |of| waits(of, sending)).unwrap_or(false);
+                handled
             };
             malformed = outcome.err();
+            malformed.is_none() && !is_paused
         })?;
-        malformed.map_or(Ok(()), |malformed| Err(malformed.into()))
+        malformed.map_or(Ok(is_paused), |malformed| Err(malformed.into()))
     }
 
     /// Sends the replies that there are, as far as the socket takes them.

@@ -70,6 +70,10 @@ pub struct SocketCounters {
     pub accepted: AtomicU64,
     /// Connections that were not served, or were closed for what they did.
     pub refused: AtomicU64,
+    /// Times that one was read no further, for it had not taken its replies.
+    pub paused: AtomicU64,
+    /// The most bytes of replies that ever waited for one.
+    pub queued_most: AtomicU64,
 }
 
 /// The thread of the sockets. Dropping it closes all connections.
@@ -285,7 +289,10 @@ impl Server {
         ready.retain(|number| {
             let Some(connection) = self.connections.get_mut(number) else { return false };
             if !connection.is_open(&sink) {
-                self.blocked.push(*number);
+                if !self.blocked.contains(number) {
+                    self.blocked.push(*number);
+                    self.counters.paused.fetch_add(1, Relaxed);
+                }
                 return false;
             }
             // What came before its end is still to be done.
@@ -332,7 +339,11 @@ impl Server {
             }
         }
         if let Some(connection) = self.connections.get_mut(&number) {
-            connection.handle(&self.sink, session)?;
+            // What is left of what was read is for when it has taken replies.
+            if connection.handle(&self.sink, session)? && !self.blocked.contains(&number) {
+                self.blocked.push(number);
+                self.counters.paused.fetch_add(1, Relaxed);
+            }
         }
         Ok(is_new)
     }
@@ -362,6 +373,7 @@ impl Server {
     fn send(&mut self, number: u64) {
         let now_ms = self.time.now().uptime_ms;
         let Some(connection) = self.connections.get_mut(&number) else { return };
+        self.counters.queued_most.fetch_max(connection.queued(&self.sink) as u64, Relaxed);
         if let Err(end) = connection.send(&self.sink, now_ms) {
             let core = Arc::clone(&self.core);
             self.end(number, &end, &mut core.session());
@@ -394,8 +406,7 @@ impl Server {
             let core = Arc::clone(&self.core);
             let mut session = core.session();
             for number in late {
-                let silent = io::Error::new(io::ErrorKind::TimedOut, "it has taken nothing for too long");
-                self.end(number, &End::Io(silent), &mut session);
+                self.end(number, &End::Silent, &mut session);
             }
         }
     }

@@ -13,8 +13,17 @@ pub(super) struct Replies {
     pub(super) out: Outbox,
     /// Requests that have no reply yet.
     pub(super) under_way: usize,
+    /// Bytes of replies that wait for the disk.
+    held: usize,
     /// Whether it stands among the dirty.
     is_dirty: bool,
+}
+
+impl Replies {
+    /// Bytes that wait to be taken, or will.
+    pub(super) fn bytes(&self) -> usize {
+        self.out.held() + self.held
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,13 +74,6 @@ impl Sink {
         self.lock().of.remove(&connection);
     }
 
-    /// So many requests of a connection are under way from now on too.
-    pub(super) fn began(&self, connection: u64, count: usize) {
-        if let Some(of) = self.lock().of.get_mut(&connection) {
-            of.under_way += count;
-        }
-    }
-
     /// Does something with a connection's replies.
     pub(super) fn with<T>(&self, connection: u64, act: impl FnOnce(&mut Replies) -> T) -> Option<T> {
         self.lock().of.get_mut(&connection).map(act)
@@ -102,6 +104,14 @@ impl Deliver for Sink {
             of.is_dirty = true;
             dirty.push(asker.connection);
         }
+    }
+
+    fn hold(&self, asker: Asker, bytes: usize) {
+        self.with(asker.connection, |of| of.held += bytes);
+    }
+
+    fn let_go(&self, asker: Asker, bytes: usize) {
+        self.with(asker.connection, |of| of.held = of.held.saturating_sub(bytes));
     }
 
     fn delivered(&self) {

@@ -24,7 +24,7 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
     News,
     frame::{Inbox, Outbox},
-    greeting::{Denial, GreetingError, Hello, VERSIONS, Welcome},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Hello, VERSIONS, Welcome},
 };
 
 /// How old what the server knows of its client may be when something is sent.
@@ -104,6 +104,10 @@ impl Line {
         client: u64,
         options: &SocketOptions,
     ) -> Result<Line, ConnectError> {
+        let bytes = options.credential.len();
+        if bytes > CREDENTIAL_BYTES_MAX {
+            return Err(ConnectError::LongCredential { address: address.clone(), bytes });
+        }
         let failed = |error: io::Error| ConnectError::Io { address: address.clone(), error };
         let channel = Channel::connect(address, options)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };

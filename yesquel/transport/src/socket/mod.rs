@@ -21,7 +21,7 @@ use std::{
 };
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::greeting::{Denial, GreetingError};
+use yesquel_wire::greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError};
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -81,6 +81,14 @@ pub enum ConnectError {
         address: Address,
         /// Why.
         denial: Denial,
+    },
+    /// No server takes a credential that is so long.
+    #[error("{address}: a credential of {bytes} bytes, and the most is {CREDENTIAL_BYTES_MAX}")]
+    LongCredential {
+        /// Where.
+        address: Address,
+        /// How long it is.
+        bytes: usize,
     },
     /// Another server than before answers there.
     #[error("{address}: server {} answers there now, it was {}", now.0, before.0)]

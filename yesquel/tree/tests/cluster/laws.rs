@@ -10,7 +10,7 @@ use yesquel_wire::status::NodeStatus;
 /// Children lead to all nodes of a tree, and each to the keys between its own
 /// and the next one's.
 fn leads_everywhere(engine: &Engine, tree: TreeId) -> Result<(), String> {
-    let nodes = engine.nodes_of(tree, usize::MAX).nodes;
+    let nodes = engine.nodes_of(tree, None).nodes;
     let by_id: BTreeMap<&str, &NodeStatus> = nodes.iter().map(|node| (node.id.as_str(), node)).collect();
     let root = nodes.iter().find(|node| node.id.ends_with("0000000000000000")).ok_or("it has no root")?;
     if !root.low.is_empty() || root.high.is_some() {

@@ -309,7 +309,7 @@ impl World {
         }
         let server = &mut self.servers[at];
         let Some(running) = &mut server.running else { return };
-        let Some(state) = running.checkpoint.take() else { return };
+        let Some(mut state) = running.checkpoint.take() else { return };
         let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
         let forgotten =
             written.and_then(|()| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));

@@ -1,0 +1,252 @@
+//! Timestamps over restarts: they never go back, servers that end in order
+//! begin where they stopped, and those that fall get ahead by no more than
+//! others take.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use yesquel_engine::{Asker, Effects, Engine, Now, Record, Settings};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
+use yesquel_seeds::{Random, check_seeds};
+use yesquel_wire::{
+    Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, WriteOperation,
+    Writer,
+};
+
+/// A server that keeps its log, all of it on disk at once.
+struct Server {
+    engine: Engine,
+    effects: Effects,
+    log: Vec<Vec<u8>>,
+    checkpoint: (Vec<Vec<u8>>, usize),
+    now: Now,
+    asked: u64,
+    /// The highest timestamp that it has given.
+    highest: Timestamp,
+}
+
+fn root() -> NodeId {
+    NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
+}
+
+impl Server {
+    fn new() -> Server {
+        let mut server = Server {
+            engine: Engine::new(Settings::default()),
+            effects: Effects::default(),
+            log: Vec::new(),
+            checkpoint: (Vec::new(), 0),
+            now: Now { wall_ms: 100_000_000, uptime_ms: 0 },
+            asked: 0,
+            highest: Timestamp::ZERO,
+        };
+        let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+        server.commit(WriteOperation::Create(new));
+        server
+    }
+
+    fn keep(&mut self) {
+        self.log.extend(self.effects.records().map(<[u8]>::to_vec));
+        self.effects.clear();
+    }
+
+    fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        request.write(&mut Writer(&mut bytes));
+        self.asked += 1;
+        let asker = Asker { connection: 1, request: self.asked };
+        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let reply = self.effects.bytes[self.effects.replies[0].bytes.clone()].to_vec();
+        self.keep();
+        reply
+    }
+
+    /// Gets a snapshot, which no commit before was above.
+    fn read(&mut self) {
+        let mut bytes = Vec::new();
+        Question::Lookup { node: root(), key: b"key" }.write(&mut Writer(&mut bytes));
+        let questions = Questions::decode(&bytes).unwrap();
+        let reply = self.ask(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
+        let Ok(Reply::Answers { snapshot, .. }) = Reply::decode(&reply) else { panic!() };
+        assert!(snapshot >= self.highest, "{snapshot} after {}", self.highest);
+        self.highest = snapshot;
+    }
+
+    /// A commit is above every snapshot before.
+    fn commit(&mut self, write: WriteOperation<'_>) {
+        let bytes = Operations::encode(&[Operation { node: root(), write }]);
+        let (txn, operations) =
+            (TxnId { client: 1, number: self.asked + 1 }, Operations::decode(&bytes).unwrap());
+        let seen = Timestamp::ZERO;
+        let reply =
+            self.ask(&Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations });
+        let Ok(Reply::Committed(at)) = Reply::decode(&reply) else { panic!("{:?}", Reply::decode(&reply)) };
+        assert!(at > self.highest, "{at} after {}", self.highest);
+        self.highest = at;
+    }
+
+    fn put(&mut self) {
+        self.commit(WriteOperation::Put {
+            key: b"key",
+            value: b"value",
+            expect: Expect::Any,
+            is_large: false,
+        });
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now.wall_ms += ms;
+        self.now.uptime_ms += ms;
+        self.engine.tick(self.now, &mut self.effects);
+        self.keep();
+    }
+
+    fn take_checkpoint(&mut self) {
+        let mut checkpoint = self.engine.checkpoint();
+        let (mut records, lsn) = (Vec::new(), checkpoint.lsn() as usize);
+        let written: Result<(), ()> = checkpoint.write(|record| {
+            records.push(record.to_vec());
+            Ok(())
+        });
+        written.unwrap();
+        self.checkpoint = (records, lsn);
+    }
+
+    /// It starts again, as a server does that has the log; how long it waited.
+    fn start(&mut self) -> u64 {
+        let mut engine = Engine::new(Settings::default());
+        let (records, lsn) = &self.checkpoint;
+        for record in records {
+            engine.replay(&Record::decode(record).unwrap());
+        }
+        engine.restored(*lsn as u64);
+        for record in &self.log[*lsn..] {
+            engine.replay(&Record::decode(record).unwrap());
+        }
+        engine.replayed();
+        self.engine = engine;
+        self.now.uptime_ms = 0;
+        let waited = self.engine.wait_ms(self.now);
+        self.now.wall_ms += waited;
+        waited
+    }
+
+    fn end(&mut self) {
+        self.engine.end(&mut self.effects);
+        self.keep();
+    }
+
+    fn ahead_ms(&mut self) -> u64 {
+        self.engine.clock(self.now).ms() - self.now.wall_ms
+    }
+}
+
+#[test]
+fn a_hundred_clean_restarts_do_not_move_the_clock() {
+    for checkpoints in [false, true] {
+        let mut server = Server::new();
+        for _ in 0..100 {
+            server.put();
+            server.read();
+            if checkpoints {
+                // Its ceiling is above the one that the end brings.
+                server.take_checkpoint();
+            }
+            server.end();
+            assert_eq!(server.start(), 0, "nothing to wait for");
+            assert_eq!(server.ahead_ms(), 0);
+            server.put();
+            server.pass(10);
+        }
+    }
+}
+
+/// Each may be as much ahead as others take, and waits for less than a second.
+#[test]
+fn a_hundred_crashes_move_the_clock_by_no_more_than_others_take() {
+    let (mut server, mut waited) = (Server::new(), 0);
+    for crash in 0..100 {
+        server.put();
+        server.read();
+        server.take_checkpoint();
+        waited = server.start().max(waited);
+        assert!(server.ahead_ms() <= CLOCK_AHEAD_MS_MAX, "after {crash} crashes");
+    }
+    assert!(waited <= 1_000, "{waited} ms");
+    // One that happens now and then is hardly waited for.
+    server.pass(10_000);
+    server.read();
+    assert!(server.start() <= 500);
+    server.put();
+}
+
+/// A clock that was set back by an hour: nobody waits for it, nor does it
+/// bring a time twice.
+#[test]
+fn a_clock_that_was_set_back_is_not_waited_for() {
+    let mut server = Server::new();
+    server.put();
+    server.now.wall_ms -= 3_600_000;
+    assert_eq!(server.start(), 0);
+    server.put();
+    server.end();
+    assert_eq!(server.start(), 0);
+    server.read();
+    server.put();
+}
+
+#[test]
+fn an_ended_engine_gives_nothing_out() {
+    let mut server = Server::new();
+    server.put();
+    server.end();
+    let records = server.log.len();
+    let (seen, bytes) = (Timestamp::ZERO, Operations::encode(&[]));
+    let (txn, operations) = (TxnId { client: 1, number: 9 }, Operations::decode(&bytes).unwrap());
+    let reply =
+        server.ask(&Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations });
+    assert!(matches!(Reply::decode(&reply), Ok(Reply::Refused { .. })));
+    server.pass(10_000);
+    server.end();
+    assert_eq!(server.log.len(), records, "it has said its last");
+}
+
+/// What it costs: two records a second of whoever reads all the time, none
+/// where nobody asks.
+#[test]
+fn ceilings_are_few() {
+    let mut server = Server::new();
+    let before = server.log.len();
+    for _ in 0..10_000 {
+        server.pass(1);
+        server.read();
+    }
+    let records = server.log.len() - before;
+    assert!((15..=20).contains(&records), "{records} in ten seconds");
+    server.pass(60_000);
+    assert_eq!(server.log.len() - before, records);
+}
+
+/// Whatever comes in whatever order, times do not go back.
+#[test]
+fn times_never_go_back_for_every_seed() {
+    check_seeds(1_000, |seed| {
+        let (mut random, mut server) = (Random::new(seed), Server::new());
+        for _ in 0..100 {
+            match random.next(9) {
+                0..=1 => server.put(),
+                2..=3 => server.read(),
+                4 => server.pass(random.next(1_500)),
+                5 => server.take_checkpoint(),
+                6 => server.now.wall_ms -= random.next(2_000),
+                7 => {
+                    server.end();
+                    if random.next(2) > 0 {
+                        server.take_checkpoint();
+                    }
+                    server.start();
+                }
+                _ => drop(server.start()),
+            }
+        }
+    });
+}

@@ -1,0 +1,148 @@
+//! A server whose memory budget is spent, as its clients meet it.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{fs, path::Path, thread, time::Duration};
+use yesquel::{
+    Address, Database, Durability, Error, Map, Options, Reach, Server, Settings, SocketOptions, Store,
+};
+
+const BUDGET: usize = 4 << 20;
+
+/// Times that somebody tries again before he is held to be refused for ever:
+/// half a minute.
+const TRIES: usize = 600;
+
+fn start(folder: &Path) -> Server {
+    let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
+    let options = Options { durability: Durability::None, checkpoint_bytes: 64 << 10 };
+    let addresses = vec![Address::Unix(folder.join("socket"))];
+    let reach = Reach { addresses, tls: None, credential: None, clients_max: 100 };
+    Server::start(Some(&folder.join("data")), settings, options, reach).unwrap()
+}
+
+fn connect(server: &Server) -> Store {
+    Store::connect(&server.addresses()[0], SocketOptions::default()).unwrap()
+}
+
+/// What the server says of its memory never goes beyond the budget.
+#[track_caller]
+fn holds(server: &Server) {
+    let memory = server.status().memory;
+    assert!(memory.bytes <= BUDGET as u64, "{memory:?}");
+}
+
+/// Writes as somebody does who begins again where he is told to.
+#[track_caller]
+fn persists<T>(server: &Server, mut write: impl FnMut() -> Result<T, Error>) -> usize {
+    for tries in 0..TRIES {
+        holds(server);
+        match write() {
+            Ok(_) => return tries,
+            Err(Error::OutOfMemory(_)) => thread::sleep(Duration::from_millis(50)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("refused for ever: {:?}", server.status().memory);
+}
+
+fn fill(database: &Database, map: Map, from: u32) -> (u32, Error) {
+    for number in from.. {
+        if let Err(error) = database.put(map, &number.to_be_bytes(), &[7; 1_000]) {
+            return (number, error);
+        }
+    }
+    unreachable!()
+}
+
+fn last_checkpoint(folder: &Path) -> Option<String> {
+    let names = fs::read_dir(folder.join("data")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("checkpoint-") && !name.ends_with("tmp")).max()
+}
+
+#[test]
+fn a_full_server_refuses_growth_and_recovers() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = start(place.path());
+    let store = connect(&server);
+    let database = store.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    // A checkpoint that is under way takes room, and so does what splits leave
+    // behind for a second: it is full where it is still so when these are gone.
+    let (mut taken, mut said, mut still) = (0, String::new(), 0);
+    while still < 50 {
+        let (count, error) = fill(&database, map, taken);
+        still = if count > taken { 0 } else { still + 1 };
+        (taken, said) = (count, error.to_string());
+        holds(&server);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(taken > 2_500, "{taken}");
+    for word in ["memory budget is spent", "delete something", "--memory"] {
+        assert!(said.contains(word), "{said}");
+    }
+    let status = store.status().unwrap();
+    assert!(status.memory.refused > 0 && status.memory.bytes > BUDGET as u64 / 4 * 3, "{:?}", status.memory);
+    // Reads go on.
+    assert_eq!(database.get(map, &5u32.to_be_bytes()).unwrap().unwrap().len(), 1_000);
+    let mut transaction = database.begin();
+    assert_eq!(transaction.range::<&[u8]>(map, ..).filter(|entry| entry.is_ok()).count(), taken as usize);
+    drop(transaction);
+    // Deletes go through, and checkpoints of what is full are written: the
+    // records of these are as long as two of them.
+    let before = last_checkpoint(place.path());
+    for number in 0..taken / 2 {
+        persists(&server, || database.run(|transaction| transaction.delete(map, &number.to_be_bytes())));
+    }
+    let after = (0..TRIES).find(|_| {
+        thread::sleep(Duration::from_millis(50));
+        last_checkpoint(place.path()) > before
+    });
+    assert!(after.is_some(), "no checkpoint was written");
+    // And then there is room.
+    for number in 0..taken / 4 {
+        persists(&server, || database.put(map, &number.to_be_bytes(), &[8; 1_000]));
+    }
+    drop((database, store, server));
+    server = start(place.path());
+    holds(&server);
+    let store = connect(&server);
+    let database = store.database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    let mut transaction = database.begin();
+    let keys = transaction.range::<&[u8]>(map, ..).filter(|entry| entry.is_ok()).count() as u32;
+    assert_eq!(keys, taken / 4 + (taken - taken / 2));
+}
+
+#[test]
+fn a_forgotten_snapshot_does_not_stop_all_writers() {
+    let place = tempfile::tempdir().unwrap();
+    let server = start(place.path());
+    let (store, other) = (connect(&server), connect(&server));
+    let database = store.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    let put = |number: u32, byte: u8| database.put(map, &number.to_be_bytes(), &[byte; 1_000]);
+    for number in 0..1_000 {
+        put(number, 0).unwrap();
+    }
+    let theirs = other.database("shop").unwrap();
+    let mut forgotten = theirs.begin();
+    assert_eq!(forgotten.get(map, &7u32.to_be_bytes()).unwrap().unwrap()[0], 0);
+    // Each round writes a quarter of the budget, and all of it is kept for the
+    // snapshot, while it is.
+    let mut refused = 0;
+    for round in 1..=8 {
+        for number in 0..1_000 {
+            refused += persists(&server, || put(number, round));
+        }
+    }
+    let status = server.status();
+    assert!(status.snapshots.cancelled >= 1, "{:?}, refused {refused}", status.snapshots);
+    match forgotten.get(map, &900u32.to_be_bytes()) {
+        Err(error @ Error::SnapshotTooOld(_)) => assert!(error.is_retryable()),
+        other => panic!("{:?}", other.map(|value| value.map(|value| value[0]))),
+    }
+    // Begun again, it sees what there is.
+    assert_eq!(theirs.begin().get(map, &900u32.to_be_bytes()).unwrap().unwrap()[0], 8);
+}
