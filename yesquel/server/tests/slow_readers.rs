@@ -10,6 +10,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,
+    time::Duration,
 };
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
@@ -92,6 +93,8 @@ fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
 impl Raw {
     fn new(address: SocketAddr, client: u64) -> Raw {
         let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
+        // A server that has forgotten it fails the test.
+        raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         raw.stream.write_all(&Hello { versions: VERSIONS, client, credential: b"" }.encode()).unwrap();
         loop {
             if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
