@@ -9,6 +9,7 @@ mod serve;
 mod show;
 mod status;
 mod tree;
+mod trim;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;

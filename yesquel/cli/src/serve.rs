@@ -161,6 +161,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, reach)?);
     let _metrics = arguments.metrics.map(|address| metrics::serve(address, &server)).transpose()?;
+    let _trimming = crate::trim::begin(&server)?;
     for address in server.addresses() {
         // Clients that name no port ask this one.
         let is_usual = matches!(address, Address::Tcp { port: DEFAULT_PORT, .. });
