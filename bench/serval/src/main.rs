@@ -44,8 +44,10 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),
         Command::Schema => done(stdout(format!("{}\n", serval_measure::document::json_schema()).as_bytes())),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "serval", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            // Written to memory first: it takes a reader that has enough for a bug.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "serval", &mut script);
+            done(stdout(&script))
         }
     }
 }

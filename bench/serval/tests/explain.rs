@@ -4,6 +4,7 @@
 
 mod common;
 use common::{folder, serval};
+use std::process::Stdio;
 
 #[test]
 fn no_arguments_show_how_to_start() {
@@ -117,4 +118,14 @@ fn completions_for_every_shell() {
         let text = serval(folder().path(), &format!("completions {shell}")).expect(0).stdout;
         assert!(text.contains("serval") && text.contains("bench"), "{shell}");
     }
+}
+
+#[test]
+fn completions_end_well_where_nobody_reads_them() {
+    let mut command = common::program();
+    let mut child =
+        command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }

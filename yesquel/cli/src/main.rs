@@ -13,7 +13,7 @@ mod trim;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 /// A storage server for ordered maps with transactions, and what looks after it.
 #[derive(Debug, Parser)]
@@ -48,8 +48,10 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Tree(arguments) => tree::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "yesquel", &mut std::io::stdout());
-            Ok(())
+            // Written to memory first: it takes a reader that has enough for a bug.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "yesquel", &mut script);
+            std::io::stdout().write_all(&script).map_err(Failure::Output)
         }
     };
     match done {

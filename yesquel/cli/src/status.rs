@@ -95,6 +95,11 @@ fn buckets(buckets: &[Bucket]) -> String {
     buckets.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// What is told where there is any of it.
+fn told(count: u64, tell: impl FnOnce(u64) -> String) -> String {
+    if count == 0 { String::new() } else { tell(count) }
+}
+
 fn text(
     arguments: &Arguments,
     names: &BTreeMap<u64, String>,
@@ -110,7 +115,11 @@ fn text(
     line("server", format!("{} at {}", status.server, arguments.reach.address()));
     line("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms)));
     let most = status.memory.bytes_max.map_or_else(String::new, |most| format!(" of {}", show::bytes(most)));
-    line("memory", format!("{}{most}", show::bytes(status.memory.bytes)));
+    let kept = told(status.memory.copies, |copies| {
+        format!(", {} of them for a checkpoint only", show::bytes(copies))
+    });
+    let refused = told(status.memory.refused, |count| format!(", {} refused for it", show::count(count)));
+    line("memory", format!("{}{most}{kept}{refused}", show::bytes(status.memory.bytes)));
     let log = match &status.log.failed {
         Some(why) => format!("FAILED: {why}"),
         None if status.durability == "memory" => "none: in memory only".to_owned(),
@@ -125,8 +134,14 @@ fn text(
     line(
         "connections",
         format!(
-            "{} open, {} taken, {} refused",
-            status.connections.open, status.connections.accepted, status.connections.refused
+            "{} open, {} taken, {} refused{}",
+            status.connections.open,
+            status.connections.accepted,
+            status.connections.refused,
+            told(status.connections.paused, |count| format!(
+                ", stopped for slow readers {} times",
+                show::count(count)
+            ))
         ),
     );
     line(
@@ -142,9 +157,13 @@ fn text(
     line(
         "snapshots",
         format!(
-            "{} held, the oldest that may be read {} old",
+            "{} held, the oldest that may be read {} old{}",
             status.snapshots.holders,
-            show::duration(status.snapshots.oldest_age_ms)
+            show::duration(status.snapshots.oldest_age_ms),
+            told(status.snapshots.cancelled, |count| format!(
+                ", {} let go of for memory",
+                show::count(count)
+            ))
         ),
     );
     let requests = &status.requests;

@@ -201,3 +201,13 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     let (status, said) = server.fails(&["status", "SOCKET"]);
     assert!(status == 4 && said.contains("socket: No such file"), "{said}");
 }
+
+#[test]
+fn completions_end_well_where_nobody_reads_them() {
+    let mut command = Command::new(PROGRAM);
+    let mut child =
+        command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}

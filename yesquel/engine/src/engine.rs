@@ -7,25 +7,16 @@ use crate::{
     load::Samples,
     node::Undecided,
     record::Record,
+    settings::Settings,
     snapshots::Snapshots,
     staging::Staging,
     store::{NodeLimits, Store},
-    techniques::Techniques,
+    times::Frozen,
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId, limits::CLOCK_AHEAD_MS_MAX};
+use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
-
-/// How far the ceiling of timestamps is put above the clock, and how near the
-/// clock may come to it before it is put higher: two records a second, each of
-/// which has half a second to reach the disk before anybody waits for it.
-const CEILING_MS: u64 = 1_000;
-const CEILING_NEAR_MS: u64 = 500;
-
-/// How long a server that starts waits at most for a clock that is behind what
-/// it has promised. Crashes cost less; a clock that is further behind was set.
-const WAIT_MS_MAX: u64 = 5_000;
 
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
 const COLLECT_NODES_MAX: usize = 512;
@@ -36,65 +27,6 @@ const SWEEP_NODES_MAX: usize = 16 << 10;
 
 /// The transaction of what is in a checkpoint: nobody will ask about it.
 pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
-
-/// What an engine goes by.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Who it is.
-    pub server: ServerId,
-    /// How long a snapshot can be read by one who has not said that he holds
-    /// it, in milliseconds.
-    pub grace_ms: u64,
-    /// The age that a snapshot may have, in milliseconds.
-    pub snapshot_age_ms_max: u64,
-    /// After how long somebody who waits for an undecided transaction has its
-    /// participants asked, in milliseconds.
-    pub recover_after_ms: u64,
-    /// How long it is known how a transaction ended whose client is not heard
-    /// of, in milliseconds.
-    pub ends_kept_ms: u64,
-    /// Bytes of memory that nodes, checkpoints of them, and transactions under
-    /// way may take.
-    pub memory_bytes_max: usize,
-    /// Cells of a node beyond which it is to be split.
-    pub node_cells_max: usize,
-    /// Bytes of a node's cells beyond which it is to be split.
-    pub node_bytes_max: usize,
-    /// Accesses of a node in a second beyond which it is to be split; zero:
-    /// never.
-    pub node_load_max: u64,
-    /// Bytes of an answer about a tree's nodes, after which the rest comes in
-    /// another one.
-    pub report_bytes_max: usize,
-    /// What is taken away for research.
-    pub techniques: Techniques,
-}
-
-impl Settings {
-    pub(crate) fn load_max(&self) -> u64 {
-        if self.node_load_max == 0 { u64::MAX } else { self.node_load_max }
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            server: ServerId(0),
-            grace_ms: 1_000,
-            snapshot_age_ms_max: 3_600_000,
-            recover_after_ms: 500,
-            ends_kept_ms: 600_000,
-            memory_bytes_max: usize::MAX,
-            node_cells_max: 128,
-            node_bytes_max: 64 << 10,
-            node_load_max: 10_000,
-            // A message is 16 MiB at most, and one node with the longest keys a
-            // quarter of that.
-            report_bytes_max: 4 << 20,
-            techniques: Techniques::default(),
-        }
-    }
-}
 
 /// The time, as whoever runs the engine knows it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -169,15 +101,6 @@ impl Effects {
     }
 }
 
-/// What can be read when the log takes no more.
-#[derive(Debug, Clone, Copy)]
-struct Frozen {
-    /// A restart gives no timestamp up to this one.
-    ceiling: Timestamp,
-    /// All up to here is on disk.
-    whole: Timestamp,
-}
-
 /// A request that waits for a transaction's end.
 #[derive(Debug)]
 struct Waiting {
@@ -212,7 +135,7 @@ pub struct Engine {
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
     /// The log takes no more records; no snapshot above this one is given.
-    frozen: Option<Frozen>,
+    pub(crate) frozen: Option<Frozen>,
     pub(crate) store: Store,
     pub(crate) voted: FxHashMap<TxnId, Voted>,
     /// Memory that they hold, and will take when they commit.
@@ -424,55 +347,10 @@ impl Engine {
         Ok(self.lsn)
     }
 
-    pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
-        Ok(self.clock.witness(seen, now.wall_ms)?)
-    }
-
     pub(crate) fn log(&mut self, record: &Record<'_>, effects: &mut Effects) {
         record.write(&mut effects.log);
         effects.record_ends.push(effects.log.len());
         self.lsn += 1;
-    }
-
-    /// Sees to it that a timestamp that is given out is below a ceiling in the
-    /// log; returns the record that must be on disk before.
-    pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
-        if let Some(last) = self.frozen {
-            return if given > last.ceiling { u64::MAX } else { 0 };
-        }
-        if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
-            self.ceiling_before = self.ceiling;
-            self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
-            self.log(&Record::Ceiling(self.ceiling), effects);
-            self.ceiling_lsn = self.lsn;
-        }
-        if given > self.ceiling_before { self.ceiling_lsn } else { 0 }
-    }
-
-    /// The snapshot of a request: its own, which must not be too old, or now.
-    pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
-        let Some(snapshot) = snapshot else {
-            return Ok(self.clock.now(now.wall_ms));
-        };
-        // A later commit must be above it.
-        self.clock.witness(snapshot, now.wall_ms)?;
-        let oldest = self.snapshots.low();
-        if snapshot < oldest { Err(Refusal::SnapshotTooOld { snapshot, oldest }) } else { Ok(snapshot) }
-    }
-
-    /// A snapshot of a server whose disk has failed: not behind what the client
-    /// has seen, maybe elsewhere.
-    fn frozen_snapshot(&mut self, now: Now, frozen: Frozen, seen: Timestamp) -> Result<Timestamp, Refusal> {
-        let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
-        let whole = present.min(frozen.whole);
-        if seen <= whole && whole >= self.snapshots.low() {
-            Ok(whole)
-        } else if seen <= present && present >= self.snapshots.low() {
-            // What is lost in nodes that it asks for is not told.
-            Ok(present)
-        } else {
-            Err(Refusal::DiskFailed)
-        }
     }
 
     fn read(
@@ -671,36 +549,6 @@ impl Engine {
     /// Whether there are any of these.
     pub fn has_work(&self) -> bool {
         self.store.has_full() || self.store.has_empty() || !self.hot.is_empty()
-    }
-
-    /// How long a server is to wait before it begins, lest others refuse its
-    /// times, which begin above what it may have given before it fell. Zero
-    /// also where it would take too long: times do not go back for all that.
-    pub fn wait_ms(&self, now: Now) -> u64 {
-        let ahead = self.clock.last().ms().saturating_sub(now.wall_ms);
-        let wait = ahead.saturating_sub(CLOCK_AHEAD_MS_MAX);
-        if wait > WAIT_MS_MAX { 0 } else { wait }
-    }
-
-    /// It ends in order: nothing more is given out, and a restart begins where
-    /// this one has stopped.
-    pub fn end(&mut self, effects: &mut Effects) {
-        if self.frozen.is_some() {
-            return;
-        }
-        // Where they are the same, nothing was given since the last start.
-        if self.ceiling != self.clock.last() {
-            // Above the last that was given: no snapshot outlives a restart.
-            let above = Timestamp(self.clock.last().0.saturating_add(1));
-            (self.ceiling, self.ceiling_before) = (above, above);
-            self.log(&Record::Ceiling(above), effects);
-        }
-        self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
-    }
-
-    /// The highest timestamp that it has given or seen.
-    pub fn clock(&mut self, now: Now) -> Timestamp {
-        self.clock.now(now.wall_ms)
     }
 
     /// Looks through all nodes and says what is wrong, for tests.

@@ -18,6 +18,7 @@ mod load;
 mod node;
 mod record;
 mod replay;
+mod settings;
 mod snapshots;
 mod staging;
 mod store;
@@ -25,9 +26,11 @@ mod survey;
 mod techniques;
 #[cfg(test)]
 mod tests;
+mod times;
 mod transaction;
 
 pub use checkpoint::Checkpoint;
-pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo, Settings};
+pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo};
 pub use record::Record;
+pub use settings::Settings;
 pub use techniques::Techniques;
