@@ -5,7 +5,10 @@ use crate::cell::Value;
 use crate::copies::Copies;
 use crate::node::{Node, Undecided};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Large, NodeKind, WriteOperation};
 
@@ -34,10 +37,9 @@ pub(crate) struct Store {
     copies: Copies,
     /// Nodes with something to collect, each once, since when.
     garbage: VecDeque<(Timestamp, NodeId)>,
-    /// Nodes that want to be split, and the same to look them up: to note it
-    /// in a node would copy it where a checkpoint has it.
-    full: Vec<NodeId>,
-    told_full: FxHashSet<NodeId>,
+    /// Nodes that want to be split. To note it in a node would copy it where a
+    /// checkpoint has it.
+    full: BTreeSet<NodeId>,
     /// Nodes in which nothing is left.
     empty: Vec<NodeId>,
     /// Trees that are dropped or about to be, as long as there are nodes of
@@ -75,8 +77,7 @@ impl Store {
             memory: 0,
             copies: Copies::default(),
             garbage: VecDeque::new(),
-            full: Vec::new(),
-            told_full: FxHashSet::default(),
+            full: BTreeSet::new(),
             empty: Vec::new(),
             ending: FxHashMap::default(),
             sweep: Sweep::default(),
@@ -307,10 +308,8 @@ impl Store {
         if let Some((true, _)) = queue {
             self.garbage.push_back((at, id));
         }
-        if let Some((_, true)) = queue
-            && self.told_full.insert(id)
-        {
-            self.full.push(id);
+        if let Some((_, true)) = queue {
+            self.full.insert(id);
         }
     }
 
@@ -338,8 +337,8 @@ impl Store {
         if queue {
             self.garbage.push_back((at, to));
         }
-        if full && self.told_full.insert(to) {
-            self.full.push(to);
+        if full {
+            self.full.insert(to);
         }
     }
 
@@ -416,11 +415,9 @@ impl Store {
 
     /// Nodes that have grown too large since this was asked last.
     pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
-        let mut full = std::mem::take(&mut self.full);
-        self.told_full.clear();
+        let full = std::mem::take(&mut self.full);
         // One that was split after it was told again is not.
-        full.retain(|id| self.get(*id).is_some_and(|node| self.is_full(node)));
-        full
+        full.into_iter().filter(|id| self.get(*id).is_some_and(|node| self.is_full(node))).collect()
     }
 
     /// Takes away pieces of long values that no cell names: a checkpoint has

@@ -4,7 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use yesquel_engine::{Asker, Effects, Engine, Now, Record, Settings};
+mod common;
+
+use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -17,7 +19,7 @@ struct Server {
     engine: Engine,
     effects: Effects,
     log: Vec<Vec<u8>>,
-    checkpoint: (Vec<Vec<u8>>, usize),
+    checkpoint: common::Written,
     now: Now,
     asked: u64,
     /// The highest timestamp that it has given.
@@ -101,29 +103,12 @@ impl Server {
     }
 
     fn take_checkpoint(&mut self) {
-        let mut checkpoint = self.engine.checkpoint();
-        let (mut records, lsn) = (Vec::new(), checkpoint.lsn() as usize);
-        let written: Result<(), ()> = checkpoint.write(|record| {
-            records.push(record.to_vec());
-            Ok(())
-        });
-        written.unwrap();
-        self.checkpoint = (records, lsn);
+        self.checkpoint = common::write(&mut self.engine.checkpoint());
     }
 
     /// It starts again, as a server does that has the log; how long it waited.
     fn start(&mut self) -> u64 {
-        let mut engine = Engine::new(Settings::default());
-        let (records, lsn) = &self.checkpoint;
-        for record in records {
-            engine.replay(&Record::decode(record).unwrap());
-        }
-        engine.restored(*lsn as u64);
-        for record in &self.log[*lsn..] {
-            engine.replay(&Record::decode(record).unwrap());
-        }
-        engine.replayed();
-        self.engine = engine;
+        self.engine = common::start(Settings::default(), &self.checkpoint, &self.log);
         self.now.uptime_ms = 0;
         let waited = self.engine.wait_ms(self.now);
         self.now.wall_ms += waited;

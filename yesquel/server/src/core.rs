@@ -165,7 +165,7 @@ impl Core {
         folder: DataFolder,
         settings: Settings,
         options: Options,
-        time: impl Time + 'static,
+        mut time: impl Time + 'static,
         deliver: impl Deliver,
     ) -> Result<Core, CoreError> {
         let disk = Folder::new(folder.path());
@@ -198,10 +198,10 @@ impl Core {
             return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
         }
         engine.replayed();
-        let mut time = time;
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
+            // Nobody can be served before, so there is nothing to be woken for.
             thread::sleep(Duration::from_millis(wait_ms));
         }
         let synced = opened.writer.synced_lsn();

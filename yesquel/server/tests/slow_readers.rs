@@ -16,8 +16,8 @@ use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_server::{Core, DataFolder, Listener, Options, Sink, SocketOptions, Sockets, WallTime};
 use yesquel_wire::{
-    Answer, Direction, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request,
-    Scan, WriteOperation, Writer,
+    Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
+    WriteOperation, Writer,
     frame::{Inbox, Outbox},
     greeting::{Hello, VERSIONS, Welcome},
     status::ConnectionStatus,
@@ -64,16 +64,8 @@ fn lookup() -> Vec<u8> {
 }
 
 fn scan() -> Vec<u8> {
-    let scan = Scan {
-        range: KeyRange::all(),
-        direction: Direction::Up,
-        cells_max: u64::MAX,
-        bytes_max: u64::MAX,
-        value_bytes_max: u64::MAX,
-        near: None,
-    };
     let mut questions = Vec::new();
-    Question::Scan { node: root(), scan: Box::new(scan) }.write(&mut Writer(&mut questions));
+    Question::Scan { node: root(), scan: Scan::all().into() }.write(&mut Writer(&mut questions));
     let questions = Questions::decode(&questions).unwrap();
     let mut request = Vec::new();
     Request::Read { snapshot: None, seen: Timestamp::ZERO, questions }.write(&mut Writer(&mut request));

@@ -7,8 +7,8 @@ use yesquel_client::{Error, Staging, Writes};
 use yesquel_model::{Key, KeyRange, LocalId, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    Answer, CellValue, Direction, Expect, Large, NODE_PIECES, NewNode, NodeKind, Operation, PIECE_BYTES,
-    Question, Scan, WriteOperation,
+    Answer, CellValue, Expect, Large, NODE_PIECES, NewNode, NodeKind, Operation, PIECE_BYTES, Question, Scan,
+    WriteOperation,
 };
 
 /// Nodes that are asked for at a time: some megabytes.
@@ -77,15 +77,7 @@ impl<T: Transport> Transaction<'_, T> {
         let mut value = Vec::with_capacity(usize::try_from(large.length).map_err(|_| damaged())?);
         let nodes: Vec<NodeId> = large.ids(tree.root.tree).collect();
         for nodes in nodes.chunks(NODES_AT_ONCE) {
-            let scan = Scan {
-                range: KeyRange::all(),
-                direction: Direction::Up,
-                cells_max: u64::MAX,
-                bytes_max: u64::MAX,
-                value_bytes_max: u64::MAX,
-                near: None,
-            };
-            let question = |node: &NodeId| Question::Scan { node: *node, scan: Box::new(scan.clone()) };
+            let question = |node: &NodeId| Question::Scan { node: *node, scan: Scan::all().into() };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
             let reading = self.read(large.server, &questions).await?;
             for answer in reading.answers().ok_or(Error::Unfit)?.iter() {

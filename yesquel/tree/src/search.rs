@@ -71,14 +71,7 @@ const PAGE_BYTES_MAX: u64 = 4 << 20;
 
 /// All cells of a node, if it holds the key.
 fn all_cells(near: Option<&[u8]>) -> Scan {
-    Scan {
-        range: KeyRange::all(),
-        direction: Direction::Up,
-        cells_max: u64::MAX,
-        bytes_max: u64::MAX,
-        value_bytes_max: u64::MAX,
-        near: near.map(Into::into),
-    }
+    Scan { near: near.map(Into::into), ..Scan::all() }
 }
 
 /// Nodes that one search fetches at most. Between two fetches a tree may

@@ -9,9 +9,7 @@ use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp};
 use yesquel_transport::Transport;
-use yesquel_wire::{
-    Answer, CellValue, Cells, Direction, NewNode, NodeKind, Operation, Question, Scan, WriteOperation,
-};
+use yesquel_wire::{Answer, CellValue, Cells, NewNode, NodeKind, Operation, Question, Scan, WriteOperation};
 
 /// Splits nodes of one server. There is one for each node, so that splits do
 /// not get in each other's way.
@@ -38,14 +36,7 @@ async fn look<T: Transport, Seen>(
     range: KeyRange,
     see: impl FnOnce(&Cells<'_>) -> Seen,
 ) -> Result<Option<Seen>, TreeError> {
-    let scan = Scan {
-        range,
-        direction: Direction::Up,
-        cells_max: u64::MAX,
-        bytes_max: KEYS_BYTES,
-        value_bytes_max: CHILD_BYTES,
-        near: None,
-    };
+    let scan = Scan { range, bytes_max: KEYS_BYTES, value_bytes_max: CHILD_BYTES, ..Scan::all() };
     let reading =
         trees.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
     match reading.answers().and_then(|answers| answers.iter().next()) {

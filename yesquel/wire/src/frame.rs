@@ -204,9 +204,9 @@ impl Inbox {
         })
     }
 
-    /// Gives the messages that are whole now, until `each` says that it takes
-    /// no more for now. After an error there is nothing more to be had from the
-    /// connection.
+    /// Gives the messages that are whole now, until `each` returns `false`; the
+    /// next call goes on behind the last that was given. After an error nothing
+    /// more can be read from the connection.
     pub fn take_while(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FrameError> {
         loop {
             let rest = &self.bytes[self.taken..self.end];

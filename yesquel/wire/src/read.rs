@@ -30,6 +30,20 @@ pub struct Scan {
     pub near: Option<Key>,
 }
 
+impl Scan {
+    /// All cells of a node, whole, for whomever.
+    pub fn all() -> Scan {
+        Scan {
+            range: KeyRange::all(),
+            direction: Direction::Up,
+            cells_max: u64::MAX,
+            bytes_max: u64::MAX,
+            value_bytes_max: u64::MAX,
+            near: None,
+        }
+    }
+}
+
 /// One question about one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question<'a> {

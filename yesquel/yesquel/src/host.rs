@@ -13,7 +13,7 @@ use std::{
 use yesquel_client::Client;
 use yesquel_engine::{Settings, Techniques};
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, Deliver, FolderError, Options, WallTime};
+use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time};
 use yesquel_transport::{Embedded, block_on};
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
@@ -47,8 +47,12 @@ pub struct Host {
 impl Host {
     /// In memory only. `others` takes the replies to requests that come by
     /// sockets.
-    pub fn in_memory(settings: Settings, others: impl Deliver) -> Result<Host, Error> {
-        Host::around(Embedded::in_memory_with(settings, WallTime::default(), others), settings)
+    pub fn in_memory(
+        settings: Settings,
+        time: impl Time + 'static,
+        others: impl Deliver,
+    ) -> Result<Host, Error> {
+        Host::around(Embedded::in_memory_with(settings, time, others), settings)
     }
 
     /// On a data folder, which is made if it is not there.
@@ -56,9 +60,10 @@ impl Host {
         folder: DataFolder,
         settings: Settings,
         options: Options,
+        time: impl Time + 'static,
         others: impl Deliver,
     ) -> Result<Host, Error> {
-        let opened = Embedded::open_with(folder, settings, options, WallTime::default(), others);
+        let opened = Embedded::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings)
     }
 

@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use yesquel_server::{DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets};
+use yesquel_server::{
+    DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets, Time, WallTime,
+};
 use yesquel_transport::Address;
 use yesquel_wire::status::Status;
 
@@ -135,13 +137,25 @@ impl Server {
         options: Options,
         reach: Reach,
     ) -> Result<Server, Error> {
+        Server::start_with_clock(folder, settings, options, reach, WallTime::default())
+    }
+
+    /// The same by a clock that is not the system's, for those who do not want
+    /// to wait: what is counted in milliseconds goes by it.
+    pub fn start_with_clock(
+        folder: Option<&Path>,
+        settings: Settings,
+        options: Options,
+        reach: Reach,
+        time: impl Time + 'static,
+    ) -> Result<Server, Error> {
         // The folder first: it is who would be harmed by a second server.
         let folder = folder.map(DataFolder::take).transpose()?;
         let Listening { listeners, addresses, files } = reach.listen()?;
         let sink = Sink::new();
         let host = match folder {
-            Some(folder) => Host::open(folder, settings, options, sink.clone())?,
-            None => Host::in_memory(settings, sink.clone())?,
+            Some(folder) => Host::open(folder, settings, options, time, sink.clone())?,
+            None => Host::in_memory(settings, time, sink.clone())?,
         };
         let options = SocketOptions {
             server: settings.server,

@@ -12,7 +12,7 @@ use yesquel_client::Client;
 use yesquel_engine::Asker;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
-use yesquel_server::{DataFolder, Deliver, Options};
+use yesquel_server::{DataFolder, Deliver, Options, WallTime};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
 use yesquel_tree::{Counts as SearchCounts, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
@@ -48,7 +48,7 @@ fn understood<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
 impl Store {
     /// In the memory of this process: what it holds goes with it.
     pub fn in_memory() -> Result<Store, Error> {
-        Ok(Store::of_host(Arc::new(Host::in_memory(Settings::default(), Nobody)?)))
+        Ok(Store::of_host(Arc::new(Host::in_memory(Settings::default(), WallTime::default(), Nobody)?)))
     }
 
     /// In a folder, which is made if it is not there. What was committed is on
@@ -60,7 +60,13 @@ impl Store {
     /// In a folder, with a choice of when what was committed is on disk.
     pub fn open_with(folder: impl AsRef<Path>, options: Options) -> Result<Store, Error> {
         let folder = DataFolder::take(folder.as_ref())?;
-        Ok(Store::of_host(Arc::new(Host::open(folder, Settings::default(), options, Nobody)?)))
+        Ok(Store::of_host(Arc::new(Host::open(
+            folder,
+            Settings::default(),
+            options,
+            WallTime::default(),
+            Nobody,
+        )?)))
     }
 
     /// By way of a server in this process that others may share.

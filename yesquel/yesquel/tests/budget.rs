@@ -2,23 +2,66 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 use yesquel::{
-    Address, Database, Durability, Error, Map, Options, Reach, Server, Settings, SocketOptions, Store,
+    Address, Database, Durability, Error, Map, Now, Options, Reach, Server, Settings, SocketOptions, Store,
+    Time, status::Status,
 };
 
 const BUDGET: usize = 4 << 20;
 
-/// Times that somebody tries again before he is held to be refused for ever:
-/// half a minute.
-const TRIES: usize = 600;
+/// Times that somebody tries again before he is held to be refused for ever.
+const TRIES: usize = 100;
 
-fn start(folder: &Path) -> Server {
+/// A server's time, which goes on when the test says so.
+#[derive(Debug, Clone, Default)]
+struct Clock(Arc<AtomicU64>);
+
+impl Time for Clock {
+    fn now(&mut self) -> Now {
+        let uptime_ms = self.0.load(SeqCst);
+        Now { wall_ms: 1_700_000_000_000 + uptime_ms, uptime_ms }
+    }
+}
+
+impl Clock {
+    /// Time goes on until nothing is kept any more for those who read a moment
+    /// ago, nor for a checkpoint.
+    fn pass(&self, server: &Server) {
+        for _ in 0..30 {
+            self.0.fetch_add(50, SeqCst);
+            server.host().transport().tick();
+        }
+        until(server, "no checkpoint ends", |status| status.memory.copies == 0);
+    }
+}
+
+/// Waits for what the server's threads do.
+#[track_caller]
+fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
+    let begun = Instant::now();
+    while !is_done(&server.status()) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{missing}: {:?}", server.status());
+        thread::yield_now();
+    }
+}
+
+fn start(folder: &Path, clock: &Clock) -> Server {
     let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
     let options = Options { durability: Durability::None, checkpoint_bytes: 64 << 10 };
     let addresses = vec![Address::Unix(folder.join("socket"))];
     let reach = Reach { addresses, tls: None, credential: None, clients_max: 100 };
-    Server::start(Some(&folder.join("data")), settings, options, reach).unwrap()
+    let folder = folder.join("data");
+    Server::start_with_clock(Some(&folder), settings, options, reach, clock.clone()).unwrap()
 }
 
 fn connect(server: &Server) -> Store {
@@ -34,12 +77,12 @@ fn holds(server: &Server) {
 
 /// Writes as somebody does who begins again where he is told to.
 #[track_caller]
-fn persists<T>(server: &Server, mut write: impl FnMut() -> Result<T, Error>) -> usize {
+fn persists<T>(server: &Server, clock: &Clock, mut write: impl FnMut() -> Result<T, Error>) -> usize {
     for tries in 0..TRIES {
         holds(server);
         match write() {
             Ok(_) => return tries,
-            Err(Error::OutOfMemory(_)) => thread::sleep(Duration::from_millis(50)),
+            Err(Error::OutOfMemory(_)) => clock.pass(server),
             Err(error) => panic!("{error}"),
         }
     }
@@ -64,19 +107,20 @@ fn last_checkpoint(folder: &Path) -> Option<String> {
 #[test]
 fn a_full_server_refuses_growth_and_recovers() {
     let place = tempfile::tempdir().unwrap();
-    let mut server = start(place.path());
+    let clock = Clock::default();
+    let mut server = start(place.path(), &clock);
     let store = connect(&server);
     let database = store.create_database("shop").unwrap();
     let map = database.map("stock").unwrap();
     // A checkpoint that is under way takes room, and so does what splits leave
     // behind for a second: it is full where it is still so when these are gone.
-    let (mut taken, mut said, mut still) = (0, String::new(), 0);
-    while still < 50 {
+    let (mut taken, mut said, mut is_full) = (0, String::new(), false);
+    while !is_full {
+        clock.pass(&server);
         let (count, error) = fill(&database, map, taken);
-        still = if count > taken { 0 } else { still + 1 };
+        is_full = count == taken;
         (taken, said) = (count, error.to_string());
         holds(&server);
-        thread::sleep(Duration::from_millis(50));
     }
     assert!(taken > 2_500, "{taken}");
     for word in ["memory budget is spent", "delete something", "--memory"] {
@@ -93,19 +137,17 @@ fn a_full_server_refuses_growth_and_recovers() {
     // records of these are as long as two of them.
     let before = last_checkpoint(place.path());
     for number in 0..taken / 2 {
-        persists(&server, || database.run(|transaction| transaction.delete(map, &number.to_be_bytes())));
+        persists(&server, &clock, || {
+            database.run(|transaction| transaction.delete(map, &number.to_be_bytes()))
+        });
     }
-    let after = (0..TRIES).find(|_| {
-        thread::sleep(Duration::from_millis(50));
-        last_checkpoint(place.path()) > before
-    });
-    assert!(after.is_some(), "no checkpoint was written");
+    until(&server, "no checkpoint is written", |_| last_checkpoint(place.path()) > before);
     // And then there is room.
     for number in 0..taken / 4 {
-        persists(&server, || database.put(map, &number.to_be_bytes(), &[8; 1_000]));
+        persists(&server, &clock, || database.put(map, &number.to_be_bytes(), &[8; 1_000]));
     }
     drop((database, store, server));
-    server = start(place.path());
+    server = start(place.path(), &clock);
     holds(&server);
     let store = connect(&server);
     let database = store.database("shop").unwrap();
@@ -118,7 +160,8 @@ fn a_full_server_refuses_growth_and_recovers() {
 #[test]
 fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let place = tempfile::tempdir().unwrap();
-    let server = start(place.path());
+    let clock = Clock::default();
+    let server = start(place.path(), &clock);
     let (store, other) = (connect(&server), connect(&server));
     let database = store.create_database("shop").unwrap();
     let map = database.map("stock").unwrap();
@@ -129,12 +172,13 @@ fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let theirs = other.database("shop").unwrap();
     let mut forgotten = theirs.begin();
     assert_eq!(forgotten.get(map, &7u32.to_be_bytes()).unwrap().unwrap()[0], 0);
+    until(&server, "nobody holds a snapshot", |status| status.snapshots.holders > 0);
     // Each round writes a quarter of the budget, and all of it is kept for the
     // snapshot, while it is.
     let mut refused = 0;
     for round in 1..=8 {
         for number in 0..1_000 {
-            refused += persists(&server, || put(number, round));
+            refused += persists(&server, &clock, || put(number, round));
         }
     }
     let status = server.status();

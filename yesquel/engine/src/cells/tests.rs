@@ -69,7 +69,8 @@ impl Model {
         for versions in self.0.values_mut() {
             let newest = versions.len() - 1;
             let mut unseen = versions.partition_point(|(at, _)| *at <= low).saturating_sub(1);
-            // A deletion at the mark goes too, the newest version for now excepted.
+            // A deletion that is seen at the mark goes too, unless it is the
+            // newest version: that goes with its cell, below.
             let next = (unseen < newest && versions[unseen].0 <= low).then(|| &versions[unseen].1);
             unseen += usize::from(next == Some(&None));
             gone.extend(versions.drain(..unseen).filter_map(|(_, value)| value.filter(|(_, large)| *large)));

@@ -11,6 +11,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod reference;
 mod run;
 mod steps;

@@ -4,11 +4,12 @@ mod answers;
 mod decisions;
 
 use crate::{
+    common,
     reference::Reference,
     steps::{Step, encode, key, range},
 };
 use answers::Asked;
-use yesquel_engine::{Asker, Effects, Engine, Now, Record, Settings};
+use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
@@ -23,7 +24,7 @@ pub(crate) struct Run {
     effects: Effects,
     log: Vec<Vec<u8>>,
     /// Records of the last checkpoint, and the log's length then.
-    checkpoint: (Vec<Vec<u8>>, usize),
+    checkpoint: common::Written,
     now: Now,
     next_request: u64,
     next_txn: u64,
@@ -230,27 +231,11 @@ impl Run {
     }
 
     fn take_checkpoint(&mut self) {
-        let mut records = Vec::new();
-        let mut checkpoint = self.engine.checkpoint();
-        let written: Result<(), ()> = checkpoint.write(|record| {
-            records.push(record.to_vec());
-            Ok(())
-        });
-        written.unwrap();
-        self.checkpoint = (records, checkpoint.lsn() as usize);
+        self.checkpoint = common::write(&mut self.engine.checkpoint());
     }
 
     fn restart(&mut self) {
-        let mut engine = Engine::new(settings());
-        let (records, lsn) = &self.checkpoint;
-        for record in records {
-            engine.replay(&Record::decode(record).unwrap());
-        }
-        engine.restored(*lsn as u64);
-        for record in &self.log[*lsn..] {
-            engine.replay(&Record::decode(record).unwrap());
-        }
-        engine.replayed();
+        let engine = common::start(settings(), &self.checkpoint, &self.log);
         assert_eq!(engine.lsn(), self.engine.lsn());
         self.engine = engine;
         self.parked.clear();

@@ -16,6 +16,7 @@ use mio::{Events, Interest, Poll, Token, Waker, event::Source, net};
 use rustc_hash::FxHashMap;
 use rustls::{ServerConfig, ServerConnection};
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -150,7 +151,7 @@ impl Sockets {
             tls,
             listeners,
             accept_again: false,
-            blocked: Vec::new(),
+            blocked: BTreeSet::new(),
             connections: FxHashMap::default(),
             clients: FxHashMap::default(),
             next: FIRST_CONNECTION,
@@ -190,7 +191,7 @@ struct Server {
     /// A connection could not be taken for want of something.
     accept_again: bool,
     /// Connections that are read no further until they have taken replies.
-    blocked: Vec<u64>,
+    blocked: BTreeSet<u64>,
     connections: FxHashMap<u64, Connection>,
     /// The connection of each client.
     clients: FxHashMap<u64, u64>,
@@ -289,8 +290,7 @@ impl Server {
         ready.retain(|number| {
             let Some(connection) = self.connections.get_mut(number) else { return false };
             if !connection.is_open(&sink) {
-                if !self.blocked.contains(number) {
-                    self.blocked.push(*number);
+                if self.blocked.insert(*number) {
                     self.counters.paused.fetch_add(1, Relaxed);
                 }
                 return false;
@@ -340,8 +340,7 @@ impl Server {
         }
         if let Some(connection) = self.connections.get_mut(&number) {
             // What is left of what was read is for when it has taken replies.
-            if connection.handle(&self.sink, session)? && !self.blocked.contains(&number) {
-                self.blocked.push(number);
+            if connection.handle(&self.sink, session)? && self.blocked.insert(number) {
                 self.counters.paused.fetch_add(1, Relaxed);
             }
         }

@@ -1,0 +1,30 @@
+//! What tests of an engine do that falls and starts again.
+
+use yesquel_engine::{Checkpoint, Engine, Record, Settings};
+
+/// The records of a checkpoint, and the record of the log up to which they are.
+pub(crate) type Written = (Vec<Vec<u8>>, usize);
+
+pub(crate) fn write(checkpoint: &mut Checkpoint) -> Written {
+    let mut records = Vec::new();
+    let written: Result<(), ()> = checkpoint.write(|record| {
+        records.push(record.to_vec());
+        Ok(())
+    });
+    written.unwrap();
+    (records, checkpoint.lsn() as usize)
+}
+
+/// An engine as it is after a start with a checkpoint and the log behind it.
+pub(crate) fn start(settings: Settings, (records, lsn): &Written, log: &[Vec<u8>]) -> Engine {
+    let mut engine = Engine::new(settings);
+    for record in records {
+        engine.replay(&Record::decode(record).unwrap());
+    }
+    engine.restored(*lsn as u64);
+    for record in &log[*lsn..] {
+        engine.replay(&Record::decode(record).unwrap());
+    }
+    engine.replayed();
+    engine
+}
