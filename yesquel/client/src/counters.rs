@@ -1,6 +1,6 @@
 //! What a client has sent: the tests of what round trips cost.
 
-use yesquel_transport::Tally;
+use yesquel_model::Tally;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]

@@ -5,6 +5,25 @@ use crate::node::{Node, Shape, Undecided};
 use yesquel_model::Timestamp;
 use yesquel_wire::{AnswerWriter, CellValue, Direction, Large, Question, Scan};
 
+/// Bytes of an answer before the value that it tells.
+pub(crate) const HEAD_BYTES: usize = 24;
+
+/// Writes what a look for a key has found.
+#[inline]
+pub(crate) fn found(
+    node: &Node,
+    key: &[u8],
+    found: Option<Option<Value<'_>>>,
+    writer: &mut AnswerWriter<'_>,
+) {
+    match found {
+        None => writer.moved(node.moved_to(key)),
+        Some(None) => writer.absent(),
+        Some(Some(Value { bytes, is_large: true })) => writer.large(bytes),
+        Some(Some(Value { bytes, is_large: false })) => writer.value(bytes),
+    }
+}
+
 /// Writes the answer that a snapshot gives. `cells` is a buffer.
 pub(crate) fn write(
     node: &Node,
@@ -14,12 +33,7 @@ pub(crate) fn write(
     writer: &mut AnswerWriter<'_>,
 ) -> Result<(), Undecided> {
     match question {
-        Question::Lookup { key, .. } => match node.lookup(snapshot, key)? {
-            None => writer.moved(node.moved_to(key)),
-            Some(None) => writer.absent(),
-            Some(Some(Value { bytes, is_large: true })) => writer.large(bytes),
-            Some(Some(Value { bytes, is_large: false })) => writer.value(bytes),
-        },
+        Question::Lookup { key, .. } => found(node, key, node.lookup(snapshot, key)?, writer),
         Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
             None => writer.moved(None),
             Some(None) => writer.absent(),

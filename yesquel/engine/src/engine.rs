@@ -15,7 +15,7 @@ use crate::{
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Tally, Timestamp, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
@@ -155,6 +155,8 @@ pub struct Engine {
     /// Nodes that are asked for too often, and where to split them.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: Counts,
+    /// Those that threads have done side by side.
+    pub(crate) lookups: Tally,
 }
 
 /// What was asked so far.
@@ -198,6 +200,7 @@ impl Engine {
             samples: Samples::default(),
             hot: Vec::new(),
             counts: Counts::default(),
+            lookups: Tally::default(),
         }
     }
 
@@ -225,8 +228,12 @@ impl Engine {
         bytes: &[u8],
         effects: &mut Effects,
     ) -> Result<(), Malformed> {
-        let request = Request::decode(bytes)?;
         let start = effects.bytes.len();
+        if let Some(needs_lsn) = self.peek(now, bytes, &mut effects.bytes) {
+            self.reply(asker, start, needs_lsn, effects);
+            return Ok(());
+        }
+        let request = Request::decode(bytes)?;
         let decided = match &request {
             Request::Decide { txn, .. } => Some(*txn),
             _ => None,

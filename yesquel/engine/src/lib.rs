@@ -16,6 +16,7 @@ mod engine;
 mod leases;
 mod load;
 mod node;
+mod peek;
 mod record;
 mod replay;
 mod settings;

@@ -43,9 +43,16 @@ impl Load {
             1 => (now, 1),
             _ => (0, 1),
         };
-        // One thread counts: whoever writes a checkpoint does not.
+        // Threads that read side by side may lose an access: a load that is a
+        // few too low is no matter.
         self.0.store(u64::from(second) | before << 16 | now << 40, Relaxed);
         now
+    }
+
+    /// Accesses of this second.
+    pub(crate) fn now(&self, second: u16) -> u64 {
+        let (known, _, now) = self.parts();
+        if known == second { now } else { 0 }
     }
 
     /// Accesses of the last whole second.

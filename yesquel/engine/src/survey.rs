@@ -117,8 +117,8 @@ impl Engine {
                 cancelled: self.snapshots.cancelled(),
             },
             requests: RequestStatus {
-                reads: self.counts.reads,
-                questions: self.counts.questions,
+                reads: self.counts.reads + self.lookups.count(),
+                questions: self.counts.questions + self.lookups.count(),
                 commits: self.counts.commits,
                 prepares: self.counts.prepares,
                 conflicts: self.counts.conflicts,

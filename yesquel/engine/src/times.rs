@@ -31,6 +31,15 @@ impl Engine {
         Ok(self.clock.witness(seen, now.wall_ms)?)
     }
 
+    /// The record that must be on disk before a timestamp is given out, if the
+    /// ceiling needs not be raised for it.
+    pub(crate) fn is_under_ceiling(&self, given: Timestamp) -> Option<u64> {
+        if self.frozen.is_some() || given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
+            return None;
+        }
+        Some(if given > self.ceiling_before { self.ceiling_lsn } else { 0 })
+    }
+
     /// Sees to it that a timestamp that is given out is below a ceiling in the
     /// log; returns the record that must be on disk before.
     pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {

@@ -2,7 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, News, Operations, Participants, Questions, Reply, Request, Vote, Writer,
+    Answer, AnswerWriter, Lookup, News, Operations, Participants, Question, Questions, Reply, Request, Vote,
+    Writer,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -31,6 +32,12 @@ pub fn check(bytes: &[u8]) {
 
 /// There is one encoding of each message.
 fn message(bytes: &[u8]) {
+    let lookup = Request::lookup(bytes);
+    if let Some(Lookup { snapshot, seen, node, key }) = lookup {
+        let mut again = Vec::new();
+        Request::write_read(&mut Writer(&mut again), snapshot, seen, &[Question::Lookup { node, key }]);
+        assert_eq!(again, bytes, "{lookup:?}");
+    }
     if let Ok(request) = Request::decode(bytes) {
         let mut again = Vec::new();
         request.write(&mut Writer(&mut again));

@@ -1,5 +1,5 @@
 //! The ground floor of Yesquel: ids of nodes, timestamps and the clock that
-//! makes them, ranges of keys, limits, and what can go wrong.
+//! makes them, ranges of keys, limits, counts, and what can go wrong.
 //!
 //! `docs/yesquel/nodes.md` says how they belong together.
 
@@ -8,8 +8,10 @@ mod error;
 mod id;
 mod key;
 pub mod limits;
+mod tally;
 
 pub use clock::{Clock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
 pub use key::{Bounds, Key, KeyRange, Prefix, prefix_of};
+pub use tally::Tally;

@@ -2,6 +2,7 @@
 
 use crate::{
     DataFolder, FolderError, SocketCounters, Time,
+    bell::Bell,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
 };
@@ -10,11 +11,11 @@ use std::{
     fmt,
     ops::RangeInclusive,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
+        Arc, OnceLock, RwLock, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_log::{checkpoint, disk::Folder, open};
@@ -83,11 +84,13 @@ impl Gathered {
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     effects: Effects,
-    time: Box<dyn Time>,
+    pub(crate) time: Box<dyn Time>,
+    /// What it was when it was asked last.
+    pub(crate) now: Now,
     pub(crate) gathered: Gathered,
     /// By the record that they need, almost.
     held: VecDeque<Held>,
-    synced: u64,
+    pub(crate) synced: u64,
     asks: Vec<Ask>,
     /// Whoever waits for work is to look up.
     is_woken: bool,
@@ -98,17 +101,18 @@ pub(crate) struct Inner {
 }
 
 pub(crate) struct Shared {
-    inner: Mutex<Inner>,
+    /// Reads that change nothing share it.
+    pub(crate) inner: RwLock<Inner>,
     /// There is something for the log's thread.
-    pub(crate) written: Condvar,
+    pub(crate) written: Bell,
     /// There will be nothing more. Apart from `written`, which would wake a
     /// thread that lets records gather at each of them.
-    pub(crate) ended: Condvar,
+    pub(crate) ended: Bell,
     /// There is something for whoever does what engines cannot.
-    work: Condvar,
+    work: Bell,
     deliver: Box<dyn Deliver>,
     /// None: there is no disk.
-    durability: Option<Durability>,
+    pub(crate) durability: Option<Durability>,
     sockets: OnceLock<Arc<SocketCounters>>,
 }
 
@@ -119,37 +123,18 @@ const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
 /// few syncs wait for a file that grows, few enough that such a one is not felt.
 const AHEAD_BYTES: u64 = 512 << 10;
 
-/// Looks at a lock that another thread has before it is waited for: a few
-/// microseconds.
-const LOOKS: usize = 200;
-
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
 
 /// The heart of a server. Dropping it ends its log in order.
 pub struct Core {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core").finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Mostly a read has it, for less time than falling asleep takes: one
-        // who sleeps makes each who lets go of it wake somebody, and all slow.
-        for _ in 0..LOOKS {
-            match self.inner.try_lock() {
-                Ok(inner) => return inner,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
-        }
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -235,6 +220,7 @@ impl Core {
             engine,
             effects: Effects::default(),
             time,
+            now: Now::default(),
             gathered: Gathered::default(),
             held: VecDeque::new(),
             synced: log.map_or(0, |(synced, _)| synced),
@@ -245,10 +231,10 @@ impl Core {
             failed: None,
         };
         Shared {
-            inner: Mutex::new(inner),
-            written: Condvar::new(),
-            ended: Condvar::new(),
-            work: Condvar::new(),
+            inner: RwLock::new(inner),
+            written: Bell::default(),
+            ended: Bell::default(),
+            work: Bell::default(),
             deliver,
             durability: log.map(|(_, durability)| durability),
             sockets: OnceLock::new(),
@@ -258,7 +244,7 @@ impl Core {
     /// The core to oneself, for several requests at once.
     pub fn session(&self) -> Session<'_> {
         let mut inner = self.shared.lock();
-        let now = inner.time.now();
+        let now = inner.look_at_clock();
         if now.uptime_ms >= inner.ticked_at_ms + TICK_MS {
             let inner = &mut *inner;
             inner.tick(now);
@@ -275,8 +261,8 @@ impl Core {
     }
 
     /// Takes a request. Whether its reply could be given at once, and then
-    /// stands in `reply`; else it is delivered later, for which `later` gets
-    /// ready.
+    /// stands in `reply`, which is empty before; else it is delivered later, for
+    /// which `later` gets ready.
     pub fn call(
         &self,
         asker: Asker,
@@ -284,6 +270,9 @@ impl Core {
         reply: &mut Vec<u8>,
         later: impl FnOnce(),
     ) -> Result<bool, Malformed> {
+        if self.shared.peek(request, reply) {
+            return Ok(true);
+        }
         let mut session = self.session();
         let inner = &mut *session.inner;
         if Request::inspects(request) {
@@ -307,7 +296,7 @@ impl Core {
     pub fn tick(&self) {
         let mut locked = self.shared.lock();
         let inner = &mut *locked;
-        let now = inner.time.now();
+        let now = inner.look_at_clock();
         inner.tick(now);
         let settled = self.shared.settle(inner, None);
         drop(locked);
@@ -319,11 +308,16 @@ impl Core {
     /// Waits until there is something to be done that an engine cannot do
     /// itself, but no longer than that.
     pub fn wait_for_work(&self, timeout: Duration) -> Work {
-        let inner = self.shared.lock();
-        let is_idle =
-            |inner: &mut Inner| !inner.engine.has_work() && inner.asks.is_empty() && !inner.is_woken;
-        let waited = self.shared.work.wait_timeout_while(inner, timeout, is_idle);
-        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let end = Instant::now() + timeout;
+        let mut inner = self.shared.lock();
+        while !inner.engine.has_work() && inner.asks.is_empty() && !inner.is_woken {
+            drop(inner);
+            let rang = self.shared.work.wait_until(end);
+            inner = self.shared.lock();
+            if !rang {
+                break;
+            }
+        }
         inner.is_woken = false;
         let asks = std::mem::take(&mut inner.asks);
         let engine = &mut inner.engine;
@@ -332,9 +326,8 @@ impl Core {
 
     /// Wakes whoever waits for work.
     pub fn wake_work(&self) {
-        let mut inner = self.shared.lock();
-        inner.is_woken = true;
-        self.shared.work.notify_all();
+        self.shared.lock().is_woken = true;
+        self.shared.work.ring();
     }
 
     /// Does something with the engine itself, other than changing it.
@@ -371,8 +364,8 @@ impl Drop for Core {
         self.shared.settle(inner, None);
         inner.ending = true;
         drop(locked);
-        self.shared.written.notify_all();
-        self.shared.ended.notify_all();
+        self.shared.written.ring();
+        self.shared.ended.ring();
         if let Some(thread) = self.thread.take() {
             // It has nothing to say that anybody could hear now.
             let _ = thread.join();
@@ -384,7 +377,7 @@ impl Drop for Core {
 #[derive(Debug)]
 pub struct Session<'a> {
     shared: &'a Shared,
-    inner: MutexGuard<'a, Inner>,
+    inner: RwLockWriteGuard<'a, Inner>,
     now: Now,
 }
 
@@ -432,6 +425,11 @@ impl fmt::Debug for Shared {
 }
 
 impl Inner {
+    fn look_at_clock(&mut self) -> Now {
+        self.now = self.time.now();
+        self.now
+    }
+
     fn tick(&mut self, now: Now) {
         self.ticked_at_ms = now.uptime_ms;
         self.engine.tick(now, &mut self.effects);
@@ -491,11 +489,11 @@ impl Shared {
             gathered.log.extend_from_slice(&effects.log);
             gathered.ends.extend(effects.record_ends.iter().map(|end| before + end));
             if is_first {
-                self.written.notify_one();
+                self.written.ring();
             }
         }
         if engine.has_work() || !asks.is_empty() {
-            self.work.notify_one();
+            self.work.ring();
         }
         effects.clear();
         settled

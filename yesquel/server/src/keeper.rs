@@ -6,8 +6,11 @@ use crate::{
     options::{Durability, Options},
 };
 use std::{
-    sync::{Arc, PoisonError},
-    thread::{self, JoinHandle},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, TryRecvError},
+    },
+    thread,
     time::Duration,
 };
 use yesquel_log::{LogError, Writer, checkpoint, disk::Folder};
@@ -20,8 +23,8 @@ pub(crate) struct Keeper {
     pub(crate) options: Options,
     /// Bytes of log since the last checkpoint.
     pub(crate) grown: u64,
-    /// Who writes one.
-    pub(crate) checkpoint: Option<JoinHandle<Result<u64, LogError>>>,
+    /// Where it is said how the one went that is being written.
+    pub(crate) checkpoint: Option<Receiver<Result<u64, LogError>>>,
 }
 
 impl Keeper {
@@ -44,19 +47,23 @@ impl Keeper {
                 };
                 self.shared.fail(error.to_string(), reached, &gathered);
                 self.shared.released();
+                // The folder is somebody else's then.
+                let _ = self.checkpoint.take().map(|said| said.recv());
                 return;
             }
             self.grown += gathered.log.len() as u64;
             self.shared.release(self.writer.synced_lsn());
             self.shared.released();
-            if self.checkpoint.as_ref().is_some_and(JoinHandle::is_finished) {
-                self.end_checkpoint();
+            match self.checkpoint.as_ref().map(Receiver::try_recv) {
+                None | Some(Err(TryRecvError::Empty)) => {}
+                Some(written) => self.end_checkpoint(written.ok()),
             }
             if self.grown >= self.options.checkpoint_bytes && self.checkpoint.is_none() {
                 self.begin_checkpoint();
             }
             if ending {
-                self.end_checkpoint();
+                let written = self.checkpoint.as_ref().map(Receiver::recv);
+                self.end_checkpoint(written.and_then(Result::ok));
                 if let Err(error) = self.writer.close() {
                     tracing::error!(%error, "the log was not closed");
                 }
@@ -68,23 +75,20 @@ impl Keeper {
         }
     }
 
-    /// Waits for records; whether these are the last.
+    /// Waits for records, or for a checkpoint's end; whether these are the last.
     fn wait(&self, gathered: &mut Gathered) -> bool {
         gathered.log.clear();
         gathered.ends.clear();
+        self.shared.written.wait();
         let mut inner = self.shared.lock();
-        while inner.gathered.ends.is_empty() && !inner.ending {
-            inner = self.shared.written.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        }
         std::mem::swap(&mut inner.gathered, gathered);
         inner.ending
     }
 
     /// Lets records gather for so long, or until the end.
     fn pause(&self, interval: Duration) {
-        let inner = self.shared.lock();
         // What it brings is looked at by the next wait.
-        drop(self.shared.ended.wait_timeout_while(inner, interval, |inner| !inner.ending));
+        self.shared.ended.wait_for(interval);
     }
 
     /// Has a checkpoint written while the log goes on.
@@ -93,16 +97,26 @@ impl Keeper {
         // Under the lock a look at each node, and no more.
         let mut state = self.shared.lock().engine.checkpoint();
         let (disk, lsn) = (self.disk.clone(), state.lsn());
-        let write = move || checkpoint::write(&disk, lsn, |take| state.write(take)).map(|()| lsn);
+        let (say, said) = mpsc::channel();
+        let shared = Arc::clone(&self.shared);
+        let write = move || {
+            let written = checkpoint::write(&disk, lsn, |take| state.write(take)).map(|()| lsn);
+            // What only it had is let go of before anybody hears of it.
+            drop(state);
+            // Somebody hears it: he is waited for at the end.
+            let _ = say.send(written);
+            shared.written.ring();
+        };
         match thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
-            Ok(thread) => self.checkpoint = Some(thread),
+            Ok(_) => self.checkpoint = Some(said),
             Err(error) => tracing::error!(%error, "no thread for a checkpoint"),
         }
     }
 
     /// Lets go of the log that a checkpoint stands for.
-    fn end_checkpoint(&mut self) {
-        let Some(Ok(written)) = self.checkpoint.take().map(JoinHandle::join) else { return };
+    fn end_checkpoint(&mut self, written: Option<Result<u64, LogError>>) {
+        self.checkpoint = None;
+        let Some(written) = written else { return };
         // What is in it may be ahead of the log, which must hold what follows.
         let forgotten = written.and_then(|lsn| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
         // The log is whole without it; the next one may go better.

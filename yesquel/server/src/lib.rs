@@ -1,14 +1,16 @@
 //! A storage server around an engine: its time, its log, its recovery.
 //!
 //! [`Core`] is what servers on sockets and embedded ones share: it takes
-//! requests from any thread, steps the engine under a lock, has a thread of
-//! its own write the log, and lets no reply out before what it depends on is
+//! requests from any thread, steps the engine under a lock that reads share,
+//! has a thread of its own write the log, and lets no reply out before what it depends on is
 //! durable (`docs/yesquel/log.md`).
 
+mod bell;
 mod core;
 mod folder;
 mod keeper;
 mod options;
+mod sharing;
 mod sockets;
 mod time;
 

@@ -4,9 +4,14 @@ use std::time::{Instant, SystemTime};
 use yesquel_engine::Now;
 
 /// A source of the time.
-pub trait Time: Send {
+pub trait Time: Send + Sync {
     /// What it is.
     fn now(&mut self) -> Now;
+
+    /// Whether another millisecond has begun since it was `then`.
+    fn is_over(&self, _then: Now) -> bool {
+        true
+    }
 }
 
 /// The system's clocks.
@@ -35,5 +40,9 @@ impl Time for WallTime {
         let now = Now { wall_ms: wall.as_millis() as u64, uptime_ms };
         self.last = Some(now);
         now
+    }
+
+    fn is_over(&self, then: Now) -> bool {
+        self.start.elapsed().as_millis() as u64 != then.uptime_ms
     }
 }

@@ -1,6 +1,6 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Holdings, Lost, Transport, tally::unique};
+use crate::{Holdings, Lost, Transport, numbers::unique};
 use std::{
     collections::HashMap,
     fmt,

@@ -2,13 +2,12 @@
 //! this process; [`Sockets`], servers at addresses.
 
 mod embedded;
+mod numbers;
 mod socket;
-mod tally;
 mod wait;
 
 pub use embedded::Embedded;
 pub use socket::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions, Sockets};
-pub use tally::Tally;
 pub use wait::block_on;
 
 use std::{future::Future, sync::Arc};

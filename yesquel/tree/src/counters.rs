@@ -1,7 +1,7 @@
 //! What searches have cost: the tests of what caching is worth.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use yesquel_transport::Tally;
+use yesquel_model::Tally;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]

@@ -23,4 +23,4 @@ pub use news::News;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
 pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, MovedTo, Reply, Vote};
-pub use request::{Decision, Participants, Request, Staged};
+pub use request::{Decision, Lookup, Participants, Request, Staged};

@@ -113,6 +113,16 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// The node and the key, if bytes are one lookup.
+    pub(crate) fn lookup(bytes: &'a [u8]) -> Option<(NodeId, &'a [u8])> {
+        let mut reader = Reader::new(bytes);
+        if reader.byte() != Ok(LOOKUP) {
+            return None;
+        }
+        let lookup = (reader.node().ok()?, reader.key().ok()?);
+        reader.is_done().then_some(lookup)
+    }
+
     fn read(reader: &mut Reader<'a>) -> Result<Question<'a>, Malformed> {
         let before = *reader;
         let (tag, node) = (reader.byte()?, reader.node()?);

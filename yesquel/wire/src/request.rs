@@ -208,6 +208,19 @@ impl Staged {
     }
 }
 
+/// A [`Read`](Request::Read) of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lookup<'a> {
+    /// As of when; `None`: of now, which the answer says.
+    pub snapshot: Option<Timestamp>,
+    /// The client's highest timestamp.
+    pub seen: Timestamp,
+    /// Whose.
+    pub node: NodeId,
+    /// Under which key.
+    pub key: &'a [u8],
+}
+
 const READ: u8 = 1;
 const COMMIT: u8 = 2;
 const PREPARE: u8 = 3;
@@ -315,6 +328,18 @@ impl<'a> Request<'a> {
     ) {
         writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
         writer.within(|writer| questions.iter().for_each(|question| question.write(writer)));
+    }
+
+    /// The read of one lookup, if that is what a message is: it is found out by
+    /// reading it once, as is done with most messages that a server gets.
+    pub fn lookup(bytes: &'a [u8]) -> Option<Lookup<'a>> {
+        let mut reader = Reader::new(bytes);
+        if reader.byte() != Ok(READ) {
+            return None;
+        }
+        let (snapshot, seen) = (snapshot(&mut reader).ok()?, reader.timestamp().ok()?);
+        let (node, key) = Question::lookup(reader.bytes().ok()?)?;
+        reader.is_done().then_some(Lookup { snapshot, seen, node, key })
     }
 
     /// Whether a message asks what the server tells of itself; it may be none
@@ -451,6 +476,45 @@ mod tests {
             }
             bytes.push(0);
             assert!(Request::decode(&bytes).is_err());
+        }
+    }
+
+    /// The short way to read a lookup says what the long one does.
+    fn check_lookup(bytes: &[u8]) {
+        let lookup = match Request::decode(bytes) {
+            Ok(Request::Read { snapshot, seen, questions }) if questions.len() == 1 => {
+                match questions.iter().next() {
+                    Some(Question::Lookup { node, key }) => Some(Lookup { snapshot, seen, node, key }),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        assert_eq!(Request::lookup(bytes), lookup);
+    }
+
+    #[test]
+    fn one_lookup_is_known_by_a_glance() {
+        let node = NodeId::root(TreeId::MAX, ServerId(2));
+        let long = [7; limits::KEY_BYTES_MAX + 1];
+        let keys = [&b""[..], b"k", &long[1..], &long];
+        for (key, snapshot) in keys.iter().flat_map(|key| [(key, None), (key, Some(Timestamp(9)))]) {
+            let lookup = Question::Lookup { node, key };
+            for questions in [&[lookup.clone()][..], &[lookup.clone(), lookup], &[]] {
+                let mut bytes = Vec::new();
+                Request::write_read(&mut Writer(&mut bytes), snapshot, Timestamp(5), questions);
+                let is_one = questions.len() == 1 && key.len() <= limits::KEY_BYTES_MAX;
+                assert_eq!(Request::lookup(&bytes).is_some(), is_one);
+                check_lookup(&bytes);
+                for place in 0..bytes.len().min(100) {
+                    check_lookup(&bytes[..place]);
+                    let mut other = bytes.clone();
+                    other[place] ^= 1;
+                    check_lookup(&other);
+                }
+                bytes.push(0);
+                check_lookup(&bytes);
+            }
         }
     }
 
