@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use yesquel_model::{Key, KeyRange, NodeId};
+use yesquel_model::{Key, KeyRange, NodeId, limits::KEY_BYTES_MAX};
 
 /// Keys that are sampled of a node in a second.
 const SAMPLES_MAX: usize = 128;
@@ -119,7 +119,7 @@ fn split_key(mut keys: Vec<Key>, fence: &KeyRange) -> Option<Key> {
     }
     // The first key has half of the load: what follows it goes.
     let after = KeyRange::only(&median).high?;
-    fence.contains(&after).then_some(after)
+    (after.len() <= KEY_BYTES_MAX && fence.contains(&after)).then_some(after)
 }
 
 #[cfg(test)]

@@ -240,12 +240,18 @@ impl Node {
     }
 
     /// Whether it is to be split: it has too many cells, or several that are
-    /// too large together.
+    /// too large together. Of an inner one both halves must have two children:
+    /// with one it would lead to its child and nowhere else, and what it takes
+    /// from the parent's room has the parent split, and so on without end.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
         let Live { cells, bytes } = self.cells.live();
         // Pieces of a value stay together.
-        let is_value = self.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
-        !is_value && (cells > limits.cells_max || (bytes > limits.bytes_max && cells > 1))
+        let cells_min = match self.shape().map(|shape| shape.kind) {
+            Some(NodeKind::Value) => return false,
+            Some(NodeKind::Inner) => 4,
+            Some(NodeKind::Leaf) | None => 2,
+        };
+        cells >= cells_min && (cells > limits.cells_max || bytes > limits.bytes_max)
     }
 
     /// Whether an operation adds a cell.

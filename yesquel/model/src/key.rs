@@ -1,6 +1,7 @@
 //! Keys and ranges of keys, in the order of bytes.
 
-use std::{cmp::Ordering, fmt};
+use crate::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX};
+use std::{borrow::Cow, cmp::Ordering, fmt};
 
 /// A key: bytes, in the order of bytes.
 pub type Key = Box<[u8]>;
@@ -19,6 +20,29 @@ pub fn prefix_of(key: &[u8]) -> u64 {
             u64::from_be_bytes(first)
         }
     }
+}
+
+/// The same end of a range in no more bytes than are taken: no key is longer
+/// than [`KEY_BYTES_MAX`], so that what is below one that is longer is below
+/// what follows as much of it as a key may have.
+pub fn bound_of(key: &[u8]) -> Cow<'_, [u8]> {
+    match key.get(..KEY_BYTES_MAX) {
+        Some(longest) if key.len() > BOUND_BYTES_MAX => {
+            let mut next = Vec::with_capacity(BOUND_BYTES_MAX);
+            next.extend_from_slice(longest);
+            next.push(0);
+            next.into()
+        }
+        _ => key.into(),
+    }
+}
+
+/// The shortest key that is above one and not above the other, which follows
+/// it: where a node is split that has both, its halves need not know more of
+/// them (Bayer and Unterauer, "Prefix B-trees", 1977).
+pub fn separator<'a>(before: &[u8], key: &'a [u8]) -> &'a [u8] {
+    let same = before.iter().zip(key).take_while(|(one, other)| one == other).count();
+    key.get(..=same).unwrap_or(key)
 }
 
 /// The prefixes of a range's ends.
@@ -74,6 +98,12 @@ impl KeyRange {
         next.extend_from_slice(key);
         next.push(0);
         KeyRange { low: key.into(), high: Some(next.into()) }
+    }
+
+    /// The same keys, with ends in no more bytes than are taken.
+    pub fn within_bounds(&self) -> KeyRange {
+        let short = |key: &Key| bound_of(key).into();
+        KeyRange { low: short(&self.low), high: self.high.as_ref().map(short) }
     }
 
     /// All keys that begin with a prefix. Its end is the prefix with its last
@@ -193,7 +223,32 @@ mod tests {
         all
     }
 
+    #[test]
+    fn ends_of_ranges_are_no_longer_than_what_follows_a_key() {
+        let long = |length: usize, last: u8| [vec![7; length - 1], vec![last]].concat();
+        let [longest, above] = [long(KEY_BYTES_MAX, 7), long(KEY_BYTES_MAX, 8)];
+        for key in [&b""[..], b"k", &longest, &long(BOUND_BYTES_MAX, 9)] {
+            assert_eq!(bound_of(key), key);
+        }
+        for beyond in [long(BOUND_BYTES_MAX + 1, 0), long(3 * KEY_BYTES_MAX, 9)] {
+            let bound = bound_of(&beyond);
+            assert_eq!(bound.len(), BOUND_BYTES_MAX);
+            assert!(*longest < *bound && *bound < *above);
+            assert!(*longest < *beyond && *beyond < *above);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_separator_is_the_shortest_key_between((one, other) in (key(), key())) {
+            prop_assume!(one != other);
+            let (before, key) = if one < other { (one, other) } else { (other, one) };
+            let short = separator(&before, &key);
+            prop_assert!(*before < *short && *short <= *key);
+            let shortest = keys().into_iter().filter(|own| before < *own && *own <= key).map(|own| own.len()).min();
+            prop_assert_eq!(Some(short.len()), shortest);
+        }
+
         /// Every operation on ranges against its meaning for keys.
         #[test]
         fn ranges_are_sets_of_keys(

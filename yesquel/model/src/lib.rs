@@ -13,5 +13,5 @@ mod tally;
 pub use clock::{Clock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
-pub use key::{Bounds, Key, KeyRange, Prefix, prefix_of};
+pub use key::{Bounds, Key, KeyRange, Prefix, bound_of, prefix_of, separator};
 pub use tally::Tally;

@@ -6,6 +6,9 @@ use crate::Timestamp;
 /// than this is no sensible index.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of an end of a range of keys: what follows the longest key.
+pub const BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
+
 /// Bytes of a value that a cell holds itself; the tree keeps a longer one in
 /// pieces of this size.
 pub const CELL_VALUE_BYTES_MAX: usize = 32 << 10;

@@ -3,7 +3,7 @@
 
 use crate::{Transaction, Tree, TreeError, cache::Goal, transaction::Write};
 use std::ops::Bound;
-use yesquel_model::Key;
+use yesquel_model::{Key, bound_of};
 use yesquel_transport::Transport;
 
 /// A key and its value.
@@ -49,7 +49,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.from(self.tree, Bound::Included(key)).await?;
+        let found = transaction.from(self.tree, Bound::Included(&bound_of(key))).await?;
         Ok(self.arrive(found, Place::After))
     }
 
@@ -60,7 +60,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.up_to(self.tree, Bound::Included(key)).await?;
+        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key))).await?;
         Ok(self.arrive(found, Place::Before))
     }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
-use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
+use yesquel_model::{Key, KeyRange, NodeId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
 
@@ -82,6 +82,12 @@ const FETCHES_MAX: usize = 100;
 /// leads nowhere for a snapshot that is older than all of the nodes.
 pub(crate) const FORWARD_STEPS_MAX: usize = 4;
 
+/// That a key may be one.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), TreeError> {
+    let (bytes, bytes_max) = (key.len(), limits::KEY_BYTES_MAX);
+    if bytes > bytes_max { Err(TreeError::TooLong { what: "a key", bytes, bytes_max }) } else { Ok(()) }
+}
+
 impl<T: Transport> Trees<T> {
     fn cache(&self) -> ShardedLockReadGuard<'_, Cache> {
         self.cache.read().unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +121,7 @@ impl<T: Transport> Trees<T> {
 
     /// The value under a key now, in a transaction of its own.
     pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        check_key(key)?;
         let node = self.leaf(tree.root(), key);
         let mut snapshot = None;
         match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {

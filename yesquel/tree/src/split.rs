@@ -7,7 +7,9 @@
 
 use crate::{Issuers, Tree, TreeError, Trees, cache::Goal, search::Fetched};
 use yesquel_client::{CommitError, Writes};
-use yesquel_model::{Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp};
+use yesquel_model::{
+    Conflict, Key, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, limits, separator,
+};
 use yesquel_transport::Transport;
 use yesquel_wire::{Answer, CellValue, Cells, NewNode, NodeKind, Operation, Question, Scan, WriteOperation};
 
@@ -25,8 +27,9 @@ pub struct Splitter {
 /// of no interest.
 const CHILD_BYTES: u64 = 16;
 /// Bytes of keys that are looked at: all of them, but where one transaction has
-/// put much more into a node than it should have. Its first keys will do then.
-const KEYS_BYTES: u64 = 1 << 20;
+/// put much more into a node than it should have. Its first keys will do then:
+/// four at least, which no inner node is split without.
+const KEYS_BYTES: u64 = 4 * limits::KEY_BYTES_MAX as u64;
 
 /// Looks at cells of a node, if it is there; nothing of it goes into the cache.
 async fn look<T: Transport, Seen>(
@@ -213,8 +216,14 @@ impl<T: Transport> Trees<T> {
     ) -> Result<Option<Split>, TreeError> {
         let looked = look(self, snapshot, node, KeyRange::all(), |cells| {
             let count = cells.iter().count();
-            let middle = cells.iter().nth(count / 2).filter(|_| count > 1);
-            (cells.kind, cells.fence.clone(), middle.map(|(key, _)| key.into()))
+            let mut upper = cells.iter().map(|(key, _)| key).skip((count / 2).saturating_sub(1));
+            let middle = match (upper.next(), upper.next()) {
+                (Some(before), Some(key)) if cells.kind == NodeKind::Leaf => separator(before, key).into(),
+                // An inner node has children for its keys and none between.
+                (Some(_), Some(key)) => key.into(),
+                _ => return (cells.kind, cells.fence.clone(), None),
+            };
+            (cells.kind, cells.fence.clone(), Some(middle))
         });
         let Some((kind, fence, middle)) = looked.await? else { return Ok(None) };
         let middle: Key = match (way.at, middle) {

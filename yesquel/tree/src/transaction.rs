@@ -5,7 +5,7 @@ use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
     large::Larges,
-    search::{FORWARD_STEPS_MAX, Looked, Page, Stored},
+    search::{FORWARD_STEPS_MAX, Looked, Page, Stored, check_key},
     split::Split,
 };
 use std::{
@@ -103,6 +103,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// The value under a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        check_key(key)?;
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
             return Ok(write.value.clone());
         }
@@ -217,14 +218,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     fn check(key: &[u8], value: &[u8]) -> Result<(), TreeError> {
-        let too_long = |what, bytes, bytes_max| Err(TreeError::TooLong { what, bytes, bytes_max });
-        if key.len() > limits::KEY_BYTES_MAX {
-            return too_long("a key", key.len(), limits::KEY_BYTES_MAX);
-        }
-        if value.len() as u64 > limits::VALUE_BYTES_MAX {
-            return too_long("a value", value.len(), limits::VALUE_BYTES_MAX as usize);
-        }
-        Ok(())
+        check_key(key)?;
+        let (bytes, bytes_max) = (value.len(), limits::VALUE_BYTES_MAX as usize);
+        if bytes > bytes_max { Err(TreeError::TooLong { what: "a value", bytes, bytes_max }) } else { Ok(()) }
     }
 
     fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
@@ -272,6 +268,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Deletes all keys of a range.
     pub fn delete_range(&mut self, tree: Tree, range: &KeyRange) {
+        let range = &range.within_bounds();
         if range.is_empty() {
             return;
         }
@@ -296,7 +293,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// changes it meanwhile loses, or this one.
     pub fn guard(&mut self, tree: Tree, range: &KeyRange) {
         if !range.is_empty() {
-            self.guards.push((tree.root, range.clone()));
+            self.guards.push((tree.root, range.within_bounds()));
             self.undo.push(Undo::Guard);
         }
     }

@@ -124,13 +124,20 @@ impl<'a> Reader<'a> {
     /// A key.
     #[inline]
     pub fn key(&mut self) -> Result<&'a [u8], Malformed> {
+        self.key_up_to(limits::KEY_BYTES_MAX)
+    }
+
+    /// An end of a range of keys.
+    #[inline]
+    pub fn bound(&mut self) -> Result<&'a [u8], Malformed> {
+        self.key_up_to(limits::BOUND_BYTES_MAX)
+    }
+
+    #[inline]
+    fn key_up_to(&mut self, bytes_max: usize) -> Result<&'a [u8], Malformed> {
         let before = *self;
         let key = self.bytes()?;
-        if key.len() > limits::KEY_BYTES_MAX {
-            Err(before.malformed("a key that is too long"))
-        } else {
-            Ok(key)
-        }
+        if key.len() > bytes_max { Err(before.malformed("a key that is too long")) } else { Ok(key) }
     }
 
     /// A node's id.
@@ -172,8 +179,8 @@ impl<'a> Reader<'a> {
 
     /// A range of keys.
     pub fn range(&mut self) -> Result<KeyRange, Malformed> {
-        let low = Key::from(self.key()?);
-        let high = if self.flag()? { Some(Key::from(self.key()?)) } else { None };
+        let low = Key::from(self.bound()?);
+        let high = if self.flag()? { Some(Key::from(self.bound()?)) } else { None };
         Ok(KeyRange { low, high })
     }
 }

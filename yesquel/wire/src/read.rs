@@ -136,7 +136,7 @@ impl<'a> Question<'a> {
                     cells_max: reader.number()?,
                     bytes_max: reader.number()?,
                     value_bytes_max: reader.number()?,
-                    near: if reader.flag()? { Some(reader.key()?.into()) } else { None },
+                    near: if reader.flag()? { Some(reader.bound()?.into()) } else { None },
                 };
                 Question::Scan { node, scan: Box::new(scan) }
             }

@@ -102,7 +102,7 @@ impl Database {
         patience: Duration,
     ) -> Result<Lease, Error> {
         let name = self.trees().client().new_lease();
-        let range = range_of(&range);
+        let range = range_of(&range).within_bounds();
         let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };
         patiently(patience, || lease.renew(time))?;
         lease.is_held = true;
