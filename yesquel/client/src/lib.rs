@@ -16,14 +16,17 @@ pub use ledger::Held;
 pub use staging::{PART_BYTES, Staging};
 
 use ledger::Ledger;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{Holdings, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Malformed, Question, Reply, Request, Writer};
+use yesquel_wire::{Answer, Answers, Lookup, Malformed, Question, Reply, Request, Writer};
 
 /// Why a server was asked in vain.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,6 +43,11 @@ pub enum Error {
     /// Its answer is to another question.
     #[error("the server answered another question than was asked")]
     Unfit,
+}
+
+thread_local! {
+    /// Room for a request.
+    static REQUEST: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A client of some servers. Threads may share one.
@@ -102,9 +110,9 @@ impl<T: Transport> Client<T> {
         self.send(server, &bytes).await
     }
 
-    async fn send(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, Lost> {
+    fn send(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         self.counters.sent();
-        self.transport.call(server, request).await
+        self.transport.call(server, request)
     }
 
     /// Asks nodes of one server, all at one snapshot: the one given, or the
@@ -140,10 +148,14 @@ impl<T: Transport> Client<T> {
         key: &[u8],
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
     ) -> Result<Seen, Error> {
-        let mut request = Vec::with_capacity(128);
-        let question = Question::Lookup { node, key };
-        Request::write_read(&mut Writer(&mut request), *snapshot, self.seen(), &[question]);
-        let bytes = self.send(node.server, &request).await?;
+        // One that was used before, for lookups are many.
+        let mut request = REQUEST.take();
+        request.clear();
+        let lookup = Lookup { snapshot: *snapshot, seen: self.seen(), node, key };
+        Request::write_lookup(&mut Writer(&mut request), &lookup);
+        let bytes = self.send(node.server, &request).await;
+        REQUEST.set(request);
+        let bytes = bytes?;
         match Reply::lookup(&bytes) {
             Some((at, answer)) => {
                 self.saw(at);

@@ -179,7 +179,9 @@ impl Cells {
         if self.heads.get(first).is_none_or(|head| u64::from_be_bytes(*head) != prefix) {
             return Err(first);
         }
-        let same = self.heads[first..].partition_point(|head| u64::from_be_bytes(*head) == prefix);
+        let is_same = |head: &[u8; HEAD]| u64::from_be_bytes(*head) == prefix;
+        let rest = &self.heads[first + 1..];
+        let same = 1 + if rest.first().is_some_and(is_same) { rest.partition_point(is_same) } else { 0 };
         let (mut low, mut high) = (first, first + same);
         while low < high {
             let middle = low.midpoint(high);

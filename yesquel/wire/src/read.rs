@@ -113,6 +113,17 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// Bytes of a lookup before its key, if that is short.
+    pub(crate) const LOOKUP_HEAD: usize = 1 + 16 + 1;
+
+    /// Them, in their place.
+    #[inline]
+    pub(crate) fn put_lookup(head: &mut [u8], node: NodeId, key_bytes: u8) {
+        head[0] = LOOKUP;
+        head[1..17].copy_from_slice(&node.to_bits().to_le_bytes());
+        head[17] = key_bytes;
+    }
+
     /// The node and the key, if bytes are one lookup.
     pub(crate) fn lookup(bytes: &'a [u8]) -> Option<(NodeId, &'a [u8])> {
         let mut reader = Reader::new(bytes);

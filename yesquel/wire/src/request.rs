@@ -221,6 +221,11 @@ pub struct Lookup<'a> {
     pub key: &'a [u8],
 }
 
+/// Bytes of a message with a lookup before its key, and of a key that is so
+/// short that all lengths are of one byte.
+const LOOKUP_HEAD: usize = 1 + 8 + 8 + 1 + Question::LOOKUP_HEAD;
+const SHORT_KEY: usize = 0x7f - Question::LOOKUP_HEAD;
+
 const READ: u8 = 1;
 const COMMIT: u8 = 2;
 const PREPARE: u8 = 3;
@@ -328,6 +333,23 @@ impl<'a> Request<'a> {
     ) {
         writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
         writer.within(|writer| questions.iter().for_each(|question| question.write(writer)));
+    }
+
+    /// Appends a [`Read`](Request::Read) of one lookup to a message.
+    pub fn write_lookup(writer: &mut Writer<'_>, lookup: &Lookup<'_>) {
+        let Lookup { snapshot, seen, node, key } = *lookup;
+        if key.len() > SHORT_KEY {
+            let question = Question::Lookup { node, key };
+            return Request::write_read(writer, snapshot, seen, &[question]);
+        }
+        // The same, in one piece: both lengths are of one byte.
+        let mut head = [READ; LOOKUP_HEAD];
+        head[1..9].copy_from_slice(&snapshot.unwrap_or_default().0.to_le_bytes());
+        head[9..17].copy_from_slice(&seen.0.to_le_bytes());
+        head[17] = (LOOKUP_HEAD - 18 + key.len()) as u8;
+        Question::put_lookup(&mut head[18..], node, key.len() as u8);
+        writer.0.extend_from_slice(&head);
+        writer.0.extend_from_slice(key);
     }
 
     /// The read of one lookup, if that is what a message is: it is found out by
@@ -497,12 +519,19 @@ mod tests {
     fn one_lookup_is_known_by_a_glance() {
         let node = NodeId::root(TreeId::MAX, ServerId(2));
         let long = [7; limits::KEY_BYTES_MAX + 1];
-        let keys = [&b""[..], b"k", &long[1..], &long];
+        let [short, longer] = [SHORT_KEY, SHORT_KEY + 1].map(|length| &long[..length]);
+        let keys = [b"", &b"k"[..], short, longer, &long[1..], &long];
         for (key, snapshot) in keys.iter().flat_map(|key| [(key, None), (key, Some(Timestamp(9)))]) {
             let lookup = Question::Lookup { node, key };
             for questions in [&[lookup.clone()][..], &[lookup.clone(), lookup], &[]] {
                 let mut bytes = Vec::new();
                 Request::write_read(&mut Writer(&mut bytes), snapshot, Timestamp(5), questions);
+                if let [Question::Lookup { node, key }] = *questions {
+                    let (lookup, mut again) =
+                        (Lookup { snapshot, seen: Timestamp(5), node, key }, Vec::new());
+                    Request::write_lookup(&mut Writer(&mut again), &lookup);
+                    assert_eq!(again, bytes);
+                }
                 let is_one = questions.len() == 1 && key.len() <= limits::KEY_BYTES_MAX;
                 assert_eq!(Request::lookup(&bytes).is_some(), is_one);
                 check_lookup(&bytes);
