@@ -202,6 +202,37 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     assert!(status == 4 && said.contains("socket: No such file"), "{said}");
 }
 
+impl Server {
+    /// Has it end in order.
+    fn end(mut self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// What a server says that does not start on a place's folder.
+fn refused(place: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.arg("serve").arg("--data").arg(place.join("data")).arg("--listen").arg(place.join("socket"));
+    let output = command.args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_server_with_another_number_does_not_start() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &[]);
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    server.end();
+    let said = refused(place.path(), &["--server", "1"]);
+    assert!(said.contains("data: is the folder of server 0, and this is server 1"), "{said}");
+    assert!(said.contains("Start it with --server 0"), "{said}");
+    let server = serve(place.path(), &["--server", "0"]);
+    assert_eq!(server.prints(&["databases", "list", "SOCKET"]).trim(), "keep");
+}
+
 #[test]
 fn completions_end_well_where_nobody_reads_them() {
     let mut command = Command::new(PROGRAM);

@@ -5,11 +5,11 @@ use crate::{
     bell::Bell,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
+    recovery::{Recovered, recover},
 };
 use std::{
     collections::VecDeque,
     fmt,
-    ops::RangeInclusive,
     sync::{
         Arc, OnceLock, RwLock, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,7 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
-use yesquel_log::{checkpoint, disk::Folder, open};
 use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, News, Reply, Request,
@@ -116,13 +115,6 @@ pub(crate) struct Shared {
     sockets: OnceLock<Arc<SocketCounters>>,
 }
 
-/// Bytes of a segment of the log, where checkpoints come often and where they
-/// do not: what is before a checkpoint is let go of by whole segments.
-const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// Zeros written ahead in a log that is synced before each reply: enough that
-/// few syncs wait for a file that grows, few enough that such a one is not felt.
-const AHEAD_BYTES: u64 = 512 << 10;
-
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
 
@@ -153,49 +145,20 @@ impl Core {
         mut time: impl Time + 'static,
         deliver: impl Deliver,
     ) -> Result<Core, CoreError> {
-        let disk = Folder::new(folder.path());
-        let mut engine = Engine::new(settings);
-        let mut faulty = None;
-        let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match Record::decode(bytes) {
-            Ok(record) => engine.replay(&record),
-            Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
-        };
-        let last = checkpoint::list(&disk)?.last().copied();
-        if let Some(lsn) = last {
-            checkpoint::read(&disk, lsn, |record| {
-                replay(&mut engine, lsn, record);
-                Ok(())
-            })?;
-            engine.restored(lsn);
-        }
-        let mut grown = 0;
-        let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
-            grown += record.len() as u64;
-            replay(&mut engine, lsn, record);
-            Ok(())
-        })?;
-        let (least, most) = SEGMENT_BYTES.into_inner();
-        opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
-        if options.durability == Durability::Sync {
-            opened.writer.ahead(AHEAD_BYTES);
-        }
-        if let Some((lsn, malformed)) = faulty {
-            return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
-        }
-        engine.replayed();
+        let Recovered { engine, writer, disk, grown } = recover(&folder, settings, &options)?;
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
             // Nobody can be served before, so there is nothing to be woken for.
             thread::sleep(Duration::from_millis(wait_ms));
         }
-        let synced = opened.writer.synced_lsn();
+        let synced = writer.synced_lsn();
         let durability = options.durability;
         let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
         let shared = Arc::new(shared);
         let keeper = Keeper {
             shared: Arc::clone(&shared),
-            writer: opened.writer,
+            writer,
             disk,
             options,
             grown,

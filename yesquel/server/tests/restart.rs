@@ -44,9 +44,14 @@ fn root() -> NodeId {
 
 impl Server {
     fn open(path: &Path, options: Options) -> Result<Server, CoreError> {
+        Server::open_as(0, path, options)
+    }
+
+    fn open_as(number: u16, path: &Path, options: Options) -> Result<Server, CoreError> {
         let (sender, replies) = channel();
         let folder = DataFolder::take(path)?;
-        let core = Core::open(folder, Settings::default(), options, WallTime::default(), Replies(sender))?;
+        let settings = Settings { server: ServerId(number), ..Settings::default() };
+        let core = Core::open(folder, settings, options, WallTime::default(), Replies(sender))?;
         Ok(Server { core, replies, number: 0, last_txn: 0 })
     }
 
@@ -257,4 +262,55 @@ fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
     assert!(error.contains("log-00000000000000000001: damaged at byte"), "{error}");
     assert!(error.contains("Restore the folder from a copy"), "{error}");
     assert_eq!(fs::read(&log).unwrap(), bytes);
+}
+
+#[test]
+fn a_folder_is_one_servers_and_says_whose() {
+    let place = tempfile::tempdir().unwrap();
+    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    let owner = place.path().join("server");
+    assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 3\n");
+    let refused = || Server::open(place.path(), Options::default()).err().unwrap().to_string();
+    let error = refused();
+    assert!(error.contains("is the folder of server 3, and this is server 0"), "{error}");
+    assert!(error.contains("--server 3"), "{error}");
+    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    // Of another version, or of nobody.
+    for (says, expected) in [
+        ("format 2\nfolder of many\n", "the folder has format 2, and this version of Yesquel knows 1"),
+        ("format 1\n", "it does not say whose the folder is. Delete it"),
+        ("format 1\nserver 65536\n", "it does not say whose the folder is. Delete it"),
+        ("", "it does not say whose the folder is. Delete it"),
+    ] {
+        fs::write(&owner, says).unwrap();
+        let error = refused();
+        assert!(error.contains(expected), "{says:?}: {error}");
+        assert_eq!(fs::read_to_string(&owner).unwrap(), says);
+    }
+}
+
+/// Folders of earlier versions do not say whose they are; their nodes do.
+#[test]
+fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
+    for checkpoint_bytes in [1, u64::MAX] {
+        let place = tempfile::tempdir().unwrap();
+        let options = Options { checkpoint_bytes, ..Options::default() };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        server.put(1, b"value");
+        let leaf = NodeId { local: LocalId(1 << 20), ..root() };
+        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
+        server.commit_at(leaf, std::slice::from_ref(&create));
+        // Once it was started with a wrong number, which left this behind.
+        server.commit_at(NodeId { server: ServerId(1), ..root() }, &[create]);
+        drop(server);
+        let owner = place.path().join("server");
+        fs::remove_file(&owner).unwrap();
+        let error = Server::open_as(1, place.path(), options).err().unwrap().to_string();
+        assert!(error.contains("is the folder of server 0, and this is server 1"), "{error}");
+        assert!(!owner.exists());
+        let mut server = Server::open(place.path(), options).unwrap();
+        assert_eq!(server.get(1).unwrap(), b"value");
+        assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 0\n");
+    }
 }

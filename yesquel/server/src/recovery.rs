@@ -1,0 +1,83 @@
+//! What a server knows again when it starts: its folder's checkpoint and log.
+
+use crate::{
+    DataFolder,
+    options::{CoreError, Durability, Options},
+};
+use std::ops::RangeInclusive;
+use yesquel_engine::{Engine, Record, Settings};
+use yesquel_log::{Writer, checkpoint, disk::Folder, open};
+use yesquel_model::ServerId;
+
+/// Bytes of a segment of the log, where checkpoints come often and where they
+/// do not: what is before a checkpoint is let go of by whole segments.
+const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// Zeros written ahead in a log that is synced before each reply: enough that
+/// few syncs wait for a file that grows, few enough that such a one is not felt.
+const AHEAD_BYTES: u64 = 512 << 10;
+
+/// What was read, and what goes on with it.
+pub(crate) struct Recovered {
+    pub(crate) engine: Engine,
+    pub(crate) writer: Writer<Folder>,
+    pub(crate) disk: Folder,
+    /// Bytes of log since the checkpoint.
+    pub(crate) grown: u64,
+}
+
+/// Reads a folder, which must be this server's.
+pub(crate) fn recover(
+    folder: &DataFolder,
+    settings: Settings,
+    options: &Options,
+) -> Result<Recovered, CoreError> {
+    let owner = folder.owner()?;
+    if let Some(owner) = owner {
+        folder.check(owner, settings.server)?;
+    }
+    let disk = Folder::new(folder.path());
+    let mut engine = Engine::new(settings);
+    let mut faulty = None;
+    let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match Record::decode(bytes) {
+        Ok(record) => engine.replay(&record),
+        Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
+    };
+    let last = checkpoint::list(&disk)?.last().copied();
+    if let Some(lsn) = last {
+        checkpoint::read(&disk, lsn, |record| {
+            replay(&mut engine, lsn, record);
+            Ok(())
+        })?;
+        engine.restored(lsn);
+    }
+    let mut grown = 0;
+    let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
+        grown += record.len() as u64;
+        replay(&mut engine, lsn, record);
+        Ok(())
+    })?;
+    let (least, most) = SEGMENT_BYTES.into_inner();
+    opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
+    if options.durability == Durability::Sync {
+        opened.writer.ahead(AHEAD_BYTES);
+    }
+    if let Some((lsn, malformed)) = faulty {
+        return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
+    }
+    if owner.is_none() {
+        folder.check(found_owner(&engine, settings.server), settings.server)?;
+        // Before anything of this server is in it.
+        folder.belongs_to(settings.server)?;
+    }
+    engine.replayed();
+    Ok(Recovered { engine, writer: opened.writer, disk, grown })
+}
+
+/// Whose a folder is that does not say it: whoever has the most nodes in it,
+/// for a start with a wrong number has left no more than an empty tree of names
+/// behind. Where that decides nothing it may be the one who asks.
+fn found_owner(engine: &Engine, asked: ServerId) -> ServerId {
+    let nodes = engine.nodes_by_server();
+    let most = nodes.iter().max_by_key(|(server, count)| (**count, **server == asked));
+    most.map_or(asked, |(server, _)| *server)
+}
