@@ -233,6 +233,73 @@ fn a_server_with_another_number_does_not_start() {
     assert_eq!(server.prints(&["databases", "list", "SOCKET"]).trim(), "keep");
 }
 
+/// Of a folder's files the last one whose name begins so.
+fn last_file(place: &Path, kind: &str) -> PathBuf {
+    let files = std::fs::read_dir(place.join("data")).unwrap().map(|entry| entry.unwrap().path());
+    let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
+    files.filter(is_one).max().unwrap()
+}
+
+/// A folder with a checkpoint, whose server has ended in order or was killed.
+fn folder_with_checkpoint(place: &Path, in_order: bool) {
+    // Each transaction is more than a checkpoint's worth of log, and a segment.
+    let mut server = serve(place, &["--checkpoint-every", "64K"]);
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    let value = vec![b'v'; 200 << 10];
+    for key in ["a", "b", "c"] {
+        let put = server.run_with(&["tree", "SOCKET", "keep/m", "put", key, "-"], &value);
+        assert!(put.status.success(), "{put:?}");
+    }
+    server.prints(&["tree", "SOCKET", "keep/m", "put", "last", "1"]);
+    if in_order {
+        server.end();
+    } else {
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_log_whose_end_went_missing_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    folder_with_checkpoint(place.path(), true);
+    let log = last_file(place.path(), "log-");
+    let name = log.file_name().unwrap().to_str().unwrap();
+    let whole = std::fs::read(&log).unwrap();
+    for length in [0, 20, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&log, &whole[..length]).unwrap();
+        let said = refused(place.path(), &[]);
+        assert!(said.contains(&format!("{name}: damaged at byte")) && said.contains("copy"), "{said}");
+        assert_eq!(std::fs::read(&log).unwrap(), &whole[..length]);
+    }
+    std::fs::remove_file(&log).unwrap();
+    let said = refused(place.path(), &[]);
+    assert!(said.contains("data: ") && said.contains("Restore the folder from a copy"), "{said}");
+    std::fs::write(&log, &whole).unwrap();
+    let server = serve(place.path(), &[]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
+}
+
+#[test]
+fn an_end_of_the_log_that_is_not_whole_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    folder_with_checkpoint(place.path(), false);
+    // As a server leaves it that falls while it writes.
+    let log = last_file(place.path(), "log-");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes.truncate(end);
+    bytes.extend_from_slice(b"YQLBhalf");
+    std::fs::write(&log, &bytes).unwrap();
+    let server = serve(place.path(), &["--log-format", "json"]);
+    let told = server.said.iter().find(|line| line.contains("cut off")).expect("it says nothing of it");
+    let told: serde_json::Value = serde_json::from_str(told).unwrap();
+    assert_eq!((&told["level"], &told["fields"]["offset"]), (&"WARN".into(), &end.into()), "{told}");
+    assert_eq!(told["fields"]["bytes"], 8, "{told}");
+    assert_eq!(told["fields"]["file"], log.to_str().unwrap(), "{told}");
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
+}
+
 #[test]
 fn completions_end_well_where_nobody_reads_them() {
     let mut command = Command::new(PROGRAM);

@@ -106,7 +106,7 @@ impl DataFolder {
         fs::create_dir_all(&path).map_err(failed(&path))?;
         let ours = |name: &str| {
             [LOCK, OWNER, OWNER_UNFINISHED].contains(&name)
-                || ["log-", "checkpoint-"].iter().any(|kind| name.starts_with(kind))
+                || ["log-", "checkpoint-", "ended"].iter().any(|kind| name.starts_with(kind))
         };
         for entry in fs::read_dir(&path).map_err(failed(&path))? {
             let name = entry.map_err(failed(&path))?.file_name().to_string_lossy().into_owned();

@@ -64,8 +64,8 @@ impl Keeper {
             if ending {
                 let written = self.checkpoint.as_ref().map(Receiver::recv);
                 self.end_checkpoint(written.and_then(Result::ok));
-                if let Err(error) = self.writer.close() {
-                    tracing::error!(%error, "the log was not closed");
+                if let Err(error) = self.writer.end() {
+                    tracing::error!(%error, "the log was not ended in order");
                 }
                 return;
             }

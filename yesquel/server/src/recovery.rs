@@ -6,7 +6,7 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 use yesquel_engine::{Engine, Record, Settings};
-use yesquel_log::{Writer, checkpoint, disk::Folder, open};
+use yesquel_log::{Torn, Writer, checkpoint, disk::Folder, open};
 use yesquel_model::ServerId;
 
 /// Bytes of a segment of the log, where checkpoints come often and where they
@@ -56,6 +56,15 @@ pub(crate) fn recover(
         replay(&mut engine, lsn, record);
         Ok(())
     })?;
+    if let Some(Torn { path, offset, bytes }) = &opened.torn {
+        tracing::warn!(
+            file = %path.display(),
+            offset,
+            bytes,
+            "the log's end was not whole and is cut off. A server that fell while it wrote leaves such an end, in which \
+             is nothing that was acknowledged with durability sync, unless the file was damaged afterwards"
+        );
+    }
     let (least, most) = SEGMENT_BYTES.into_inner();
     opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
     if options.durability == Durability::Sync {
