@@ -301,6 +301,24 @@ fn an_end_of_the_log_that_is_not_whole_is_told() {
 }
 
 #[test]
+fn a_damaged_checkpoint_that_is_not_needed_can_be_moved_away() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--checkpoint-every", "1K"]);
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    server.prints(&["tree", "SOCKET", "keep/m", "put", "a", &"v".repeat(2_000)]);
+    server.end();
+    let checkpoint = last_file(place.path(), "checkpoint-");
+    let mut bytes = std::fs::read(&checkpoint).unwrap();
+    bytes[70] ^= 1;
+    std::fs::write(&checkpoint, bytes).unwrap();
+    let said = refused(place.path(), &[]);
+    assert!(said.contains(checkpoint.to_str().unwrap()) && said.contains("move it out of the folder"), "{said}");
+    std::fs::rename(&checkpoint, place.path().join("moved")).unwrap();
+    let server = serve(place.path(), &[]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "a"]).trim(), "v".repeat(2_000));
+}
+
+#[test]
 fn completions_end_well_where_nobody_reads_them() {
     let mut command = Command::new(PROGRAM);
     let mut child =

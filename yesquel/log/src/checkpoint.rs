@@ -18,7 +18,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What a file is called until it is whole.
 const UNFINISHED: &str = "checkpoint-unfinished";
 
-fn name(lsn: u64) -> String {
+/// The name of the checkpoint of this record.
+pub fn name(lsn: u64) -> String {
     format!("checkpoint-{lsn:020}")
 }
 

@@ -6,7 +6,11 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 use yesquel_engine::{Engine, Record, Settings};
-use yesquel_log::{Torn, Writer, checkpoint, disk::Folder, open};
+use yesquel_log::{
+    LogError, Torn, Writer, check, checkpoint,
+    disk::{Disk as _, Folder},
+    open,
+};
 use yesquel_model::ServerId;
 
 /// Bytes of a segment of the log, where checkpoints come often and where they
@@ -42,12 +46,15 @@ pub(crate) fn recover(
         Ok(record) => engine.replay(&record),
         Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
     };
-    let last = checkpoint::list(&disk)?.last().copied();
+    let checkpoints = checkpoint::list(&disk)?;
+    let last = checkpoints.last().copied();
     if let Some(lsn) = last {
-        checkpoint::read(&disk, lsn, |record| {
+        let read = checkpoint::read(&disk, lsn, |record| {
             replay(&mut engine, lsn, record);
             Ok(())
-        })?;
+        });
+        let older = checkpoints.iter().rev().nth(1).copied();
+        read.map_err(|error| look_for_another_way(&disk, error, older))?;
         engine.restored(lsn);
     }
     let mut grown = 0;
@@ -80,6 +87,19 @@ pub(crate) fn recover(
     }
     engine.replayed();
     Ok(Recovered { engine, writer: opened.writer, disk, grown })
+}
+
+/// Looks whether there is all that was in a damaged checkpoint without it: a
+/// server that fell before it had deleted the one before leaves that. It is for
+/// people to decide what becomes of a folder that is damaged.
+fn look_for_another_way(disk: &Folder, error: LogError, older: Option<u64>) -> CoreError {
+    let LogError::Damaged { path, offset, lsn, what } = error else { return error.into() };
+    let is_older_whole = older.is_none_or(|older| checkpoint::read(disk, older, |_| Ok(())).is_ok());
+    if is_older_whole && check(disk, older.unwrap_or(0)).is_ok_and(|last| last >= lsn) {
+        let older = older.map(|older| disk.path().join(checkpoint::name(older)));
+        return CoreError::Checkpoint { path, offset, what, older };
+    }
+    LogError::Damaged { path, offset, lsn, what }.into()
 }
 
 /// Whose a folder is that does not say it: whoever has the most nodes in it,

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
@@ -312,5 +312,66 @@ fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
         let mut server = Server::open(place.path(), options).unwrap();
         assert_eq!(server.get(1).unwrap(), b"value");
         assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 0\n");
+    }
+}
+
+fn file_of(place: &Path, kind: &str) -> PathBuf {
+    let files = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
+    let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
+    files.filter(is_one).max().unwrap()
+}
+
+/// The log may go back behind a checkpoint, to its beginning or to the
+/// checkpoint before, which is deleted a moment later.
+#[test]
+fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
+    let place = tempfile::tempdir().unwrap();
+    // So little that all of the log is in one segment.
+    let options = Options { checkpoint_bytes: 2_000, ..Options::default() };
+    let mut server = Server::open(place.path(), options).unwrap();
+    server.create();
+    for number in 0..50 {
+        server.put(number, b"before");
+    }
+    drop(server);
+    let older = file_of(place.path(), "checkpoint-");
+    let before = fs::read(&older).unwrap();
+    let mut server = Server::open(place.path(), options).unwrap();
+    for number in 50..100 {
+        server.put(number, b"after");
+    }
+    drop(server);
+    let newest = file_of(place.path(), "checkpoint-");
+    assert_ne!(older, newest);
+    let mut bytes = fs::read(&newest).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&newest, &bytes).unwrap();
+    let refused = || Server::open(place.path(), options).err().unwrap().to_string();
+    let error = refused();
+    assert!(error.contains(&format!("{}: damaged at byte 24", newest.display())), "{error}");
+    assert!(error.contains("All of the log is there and has what was in it: move it out"), "{error}");
+    fs::write(&older, &before).unwrap();
+    let error = refused();
+    let expected = format!("The one before it, {}, and all of the log after that are there", older.display());
+    assert!(error.contains(&expected), "{error}");
+    // Where it is not true it is not said.
+    let log = file_of(place.path(), "log-");
+    let whole = fs::read(&log).unwrap();
+    for keep in [whole.len() - 1, 0] {
+        fs::write(&log, &whole[..keep]).unwrap();
+        assert!(refused().contains("Restore the folder from a copy"));
+    }
+    fs::write(&log, &whole).unwrap();
+    fs::write(&older, &before[..before.len() - 1]).unwrap();
+    assert!(refused().contains("Restore the folder from a copy"));
+    fs::write(&older, &before).unwrap();
+    assert_eq!(fs::read(&newest).unwrap(), bytes, "it was changed");
+    for checkpoint in [newest, older] {
+        fs::remove_file(checkpoint).unwrap();
+        let options = Options { checkpoint_bytes: u64::MAX, ..options };
+        let mut server = Server::open(place.path(), options).unwrap();
+        for number in 0..100 {
+            assert_eq!(server.get(number).unwrap(), if number < 50 { &b"before"[..] } else { b"after" });
+        }
     }
 }
