@@ -36,7 +36,8 @@ pub(crate) fn read<D: Disk>(disk: &D, names: &[String]) -> Result<u64, LogError>
     }
     let path = disk.path().join(NAME);
     let bytes = disk.read(NAME).map_err(LogError::io(&path, "it cannot be read"))?;
-    let lsn = bytes.get(8..16).and_then(|bytes| bytes.first_chunk()).map_or(0, |lsn| u64::from_le_bytes(*lsn));
+    let lsn =
+        bytes.get(8..16).and_then(|bytes| bytes.first_chunk()).map_or(0, |lsn| u64::from_le_bytes(*lsn));
     if bytes.len() != SEGMENT_HEAD || bytes != head_of(MAGIC, lsn) {
         return Err(LogError::Foreign { path, what: NOT_UNDERSTOOD });
     }

@@ -35,6 +35,8 @@ struct End {
     /// The last segment's first record, and where what is whole in it ends,
     /// unless the next record begins another one.
     last: Option<(u64, u64)>,
+    /// The first record and the bytes of each segment.
+    segments: Vec<(u64, u64)>,
     torn: Option<Torn>,
 }
 
@@ -45,8 +47,8 @@ pub fn open<D: Disk>(
     after: u64,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), LogError>,
 ) -> Result<Opened<D>, LogError> {
-    let End { next, last, torn } = read(&disk, after, &mut each)?;
-    let writer = Writer::resume(disk, next, last)?;
+    let End { next, last, segments, torn } = read(&disk, after, &mut each)?;
+    let writer = Writer::resume(disk, next, last, segments)?;
     Ok(Opened { writer, torn })
 }
 
@@ -110,7 +112,14 @@ fn read<D: Disk>(disk: &D, after: u64, each: &mut Each<'_>) -> Result<End, LogEr
     // A checkpoint may be ahead of the log: what comes next is then not what
     // the last segment would go on with.
     let last = last.filter(|_| next > after);
-    Ok(End { next: next.max(after + 1), last, torn })
+    let sized = |first: u64| {
+        let name = segment_name(first);
+        let size =
+            disk.size(&name).map_err(LogError::io(disk.path().join(&name), "it cannot be looked at"))?;
+        Ok((first, size))
+    };
+    let segments = segments.into_iter().map(sized).collect::<Result<_, LogError>>()?;
+    Ok(End { next: next.max(after + 1), last, segments, torn })
 }
 
 /// What is done with a record and its number.

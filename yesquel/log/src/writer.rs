@@ -21,6 +21,8 @@ pub struct Writer<D: Disk> {
     length: u64,
     /// The file's length: zeros follow what is written.
     room: u64,
+    /// The first record and the bytes of each segment but the one that is open.
+    closed: Vec<(u64, u64)>,
     segment_bytes_max: u64,
     /// Zeros that are written when the room is used up.
     ahead: u64,
@@ -45,13 +47,21 @@ impl<D: Disk> fmt::Debug for Writer<D> {
 impl<D: Disk> Writer<D> {
     /// Goes on with the last segment, whose whole part has this length; a new
     /// one begins if there is none, or if not even its first batch is whole.
-    pub(crate) fn resume(disk: D, next: u64, last: Option<(u64, u64)>) -> Result<Writer<D>, LogError> {
+    pub(crate) fn resume(
+        disk: D,
+        next: u64,
+        last: Option<(u64, u64)>,
+        mut segments: Vec<(u64, u64)>,
+    ) -> Result<Writer<D>, LogError> {
+        // It is open, or deleted.
+        segments.retain(|(first, _)| last.is_none_or(|(last, _)| last != *first));
         let mut writer = Writer {
             disk,
             file: None,
             first: next,
             length: 0,
             room: 0,
+            closed: segments,
             segment_bytes_max: SEGMENT_BYTES_MAX,
             ahead: 0,
             next,
@@ -91,6 +101,12 @@ impl<D: Disk> Writer<D> {
     /// is for logs that are synced often.
     pub fn ahead(&mut self, bytes: u64) {
         self.ahead = bytes;
+    }
+
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        let closed: u64 = self.closed.iter().map(|(_, bytes)| bytes).sum();
+        closed + if self.file.is_some() { self.room } else { 0 }
     }
 
     /// The number of the next record.
@@ -190,6 +206,7 @@ impl<D: Disk> Writer<D> {
                 let name = segment_name(pair[0]);
                 let deleted = self.disk.delete(&name);
                 deleted.map_err(LogError::io(self.disk.path().join(&name), "it cannot be deleted"))?;
+                self.closed.retain(|(first, _)| *first != pair[0]);
             }
         }
         Ok(())
@@ -198,6 +215,9 @@ impl<D: Disk> Writer<D> {
     fn begin_segment(&mut self) -> Result<(), LogError> {
         // A segment that another follows is whole.
         self.close()?;
+        if self.file.take().is_some() {
+            self.closed.push((self.first, self.room));
+        }
         let name = segment_name(self.next);
         let made = self.disk.create(&name).and_then(|mut file| {
             file.write_at(0, &segment_head(self.next))?;

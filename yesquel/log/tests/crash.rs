@@ -64,6 +64,13 @@ impl Simulated {
         disk
     }
 
+    /// Bytes of the files whose names begin so.
+    fn bytes_of(&self, kind: &str) -> u64 {
+        let inner = self.0.lock().unwrap();
+        let files = inner.files.iter().filter(|(name, _)| name.starts_with(kind));
+        files.map(|(_, file)| file.all.len() as u64).sum()
+    }
+
     /// The power goes. Of what was not synced each sector is there, or is as it
     /// was before, or holds rubbish, and the file may not have grown, or less.
     fn crash(&self, random: &mut Random) {
@@ -245,6 +252,7 @@ fn crashes(seed: u64) {
                 }
             }
             synced = synced.max(writer.synced_lsn());
+            assert_eq!(writer.bytes(), disk.bytes_of("log-"));
         }
         if random.next(4) == 0 && writer.end().is_ok() {
             synced = synced.max(writer.synced_lsn());
@@ -294,11 +302,10 @@ fn a_hole_is_told_with_its_place() {
             match outcome {
                 Ok(Opened { torn, .. }) => {
                     let torn = torn.unwrap();
-                    assert!(torn.path.ends_with(name) && torn.offset == length as u64 - 60 && torn.bytes > 30);
                     assert!(
-                        is_last_batch && last == 19,
-                        "{name}, byte {at}: {last} records, {torn:?}"
+                        torn.path.ends_with(name) && torn.offset == length as u64 - 60 && torn.bytes > 30
                     );
+                    assert!(is_last_batch && last == 19, "{name}, byte {at}: {last} records, {torn:?}");
                 }
                 Err(LogError::Damaged { path, offset, lsn, .. }) => {
                     assert!(
@@ -372,7 +379,7 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
     for lsn in [3, 9] {
         let written =
             checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
-        written.unwrap();
+        assert_eq!(written.unwrap(), disk.bytes_of(&checkpoint::name(lsn)));
     }
     assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older one is gone");
     let read = || {
@@ -465,7 +472,10 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
         let expected = if length < 24 { 0 } else { 24 + 60 * whole_batches };
         match error.unwrap_err() {
             LogError::Damaged { path, offset, lsn, .. } => {
-                assert!(path.ends_with(FIRST) && offset == expected && lsn == last + 1, "{length}: {offset} {lsn}");
+                assert!(
+                    path.ends_with(FIRST) && offset == expected && lsn == last + 1,
+                    "{length}: {offset} {lsn}"
+                );
                 assert_eq!(last, whole_batches, "{length}");
             }
             error => panic!("{length}: {error}"),

@@ -21,7 +21,7 @@ use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, News, Reply, Request,
-    status::{ConnectionStatus, LogStatus, Status},
+    status::{CheckpointStatus, ConnectionStatus, LogStatus, Status},
 };
 
 /// Whoever takes replies.
@@ -80,6 +80,22 @@ impl Gathered {
     }
 }
 
+/// What is on disk, for those who ask how the server does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OnDisk {
+    /// Bytes of the log's files.
+    pub(crate) log_bytes: u64,
+    pub(crate) checkpoint: Option<LastCheckpoint>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastCheckpoint {
+    pub(crate) lsn: u64,
+    pub(crate) bytes: u64,
+    /// When it was finished, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+}
+
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     effects: Effects,
@@ -90,6 +106,7 @@ pub(crate) struct Inner {
     /// By the record that they need, almost.
     held: VecDeque<Held>,
     pub(crate) synced: u64,
+    on_disk: OnDisk,
     asks: Vec<Ask>,
     /// Whoever waits for work is to look up.
     is_woken: bool,
@@ -145,7 +162,7 @@ impl Core {
         mut time: impl Time + 'static,
         deliver: impl Deliver,
     ) -> Result<Core, CoreError> {
-        let Recovered { engine, writer, disk, grown } = recover(&folder, settings, &options)?;
+        let Recovered { engine, writer, disk, grown, on_disk } = recover(&folder, settings, &options)?;
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
@@ -154,16 +171,10 @@ impl Core {
         }
         let synced = writer.synced_lsn();
         let durability = options.durability;
-        let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
+        let shared =
+            Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability, on_disk)));
         let shared = Arc::new(shared);
-        let keeper = Keeper {
-            shared: Arc::clone(&shared),
-            writer,
-            disk,
-            options,
-            grown,
-            checkpoint: None,
-        };
+        let keeper = Keeper { shared: Arc::clone(&shared), writer, disk, options, grown, checkpoint: None };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             keeper.run();
             drop(folder);
@@ -177,7 +188,7 @@ impl Core {
         engine: Engine,
         time: Box<dyn Time>,
         deliver: Box<dyn Deliver>,
-        log: Option<(u64, Durability)>,
+        log: Option<(u64, Durability, OnDisk)>,
     ) -> Shared {
         let inner = Inner {
             engine,
@@ -186,7 +197,8 @@ impl Core {
             now: Now::default(),
             gathered: Gathered::default(),
             held: VecDeque::new(),
-            synced: log.map_or(0, |(synced, _)| synced),
+            synced: log.map_or(0, |(synced, ..)| synced),
+            on_disk: log.map(|(.., on_disk)| on_disk).unwrap_or_default(),
             asks: Vec::new(),
             is_woken: false,
             ticked_at_ms: 0,
@@ -199,7 +211,7 @@ impl Core {
             ended: Bell::default(),
             work: Bell::default(),
             deliver,
-            durability: log.map(|(_, durability)| durability),
+            durability: log.map(|(_, durability, _)| durability),
             sockets: OnceLock::new(),
         }
     }
@@ -489,6 +501,12 @@ impl Shared {
             log: LogStatus {
                 lsn: inner.engine.lsn(),
                 synced_lsn: if self.durability.is_some() { inner.synced } else { 0 },
+                bytes: inner.on_disk.log_bytes,
+                checkpoint: inner.on_disk.checkpoint.map(|last| CheckpointStatus {
+                    lsn: last.lsn,
+                    bytes: last.bytes,
+                    age_ms: now.wall_ms.saturating_sub(last.at_ms),
+                }),
                 failed: inner.failed.clone(),
             },
             connections: ConnectionStatus {
@@ -502,11 +520,19 @@ impl Shared {
         }
     }
 
-    /// Lets out the replies whose records are on disk now.
-    pub(crate) fn release(&self, synced: u64) {
+    /// A checkpoint is on disk.
+    pub(crate) fn tell_checkpoint(&self, lsn: u64, bytes: u64) {
+        let mut inner = self.lock();
+        let at_ms = inner.look_at_clock().wall_ms;
+        inner.on_disk.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
+    }
+
+    /// Lets out the replies whose records are on disk now, in a log of so many
+    /// bytes.
+    pub(crate) fn release(&self, synced: u64, log_bytes: u64) {
         let mut inner = self.lock();
         let inner = &mut *inner;
-        inner.synced = synced;
+        (inner.synced, inner.on_disk.log_bytes) = (synced, log_bytes);
         // Those that need more stay, in their order.
         for _ in 0..inner.held.len() {
             let Some(held) = inner.held.pop_front() else { break };

@@ -2,9 +2,10 @@
 
 use crate::{
     DataFolder,
+    core::{LastCheckpoint, OnDisk},
     options::{CoreError, Durability, Options},
 };
-use std::ops::RangeInclusive;
+use std::{fs, ops::RangeInclusive, time::SystemTime};
 use yesquel_engine::{Engine, Record, Settings};
 use yesquel_log::{
     LogError, Torn, Writer, check, checkpoint,
@@ -27,6 +28,7 @@ pub(crate) struct Recovered {
     pub(crate) disk: Folder,
     /// Bytes of log since the checkpoint.
     pub(crate) grown: u64,
+    pub(crate) on_disk: OnDisk,
 }
 
 /// Reads a folder, which must be this server's.
@@ -86,7 +88,17 @@ pub(crate) fn recover(
         folder.belongs_to(settings.server)?;
     }
     engine.replayed();
-    Ok(Recovered { engine, writer: opened.writer, disk, grown })
+    let checkpoint = last.and_then(|lsn| last_checkpoint(folder, lsn));
+    let on_disk = OnDisk { log_bytes: opened.writer.bytes(), checkpoint };
+    Ok(Recovered { engine, writer: opened.writer, disk, grown, on_disk })
+}
+
+/// What the file system says of a checkpoint. Where it says nothing, nothing is
+/// told: it was read.
+fn last_checkpoint(folder: &DataFolder, lsn: u64) -> Option<LastCheckpoint> {
+    let file = fs::metadata(folder.path().join(checkpoint::name(lsn))).ok()?;
+    let at = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(LastCheckpoint { lsn, bytes: file.len(), at_ms: at.as_millis() as u64 })
 }
 
 /// Looks whether there is all that was in a damaged checkpoint without it: a

@@ -375,3 +375,38 @@ fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
         }
     }
 }
+
+#[test]
+fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
+    let place = tempfile::tempdir().unwrap();
+    let bytes = |kind: &str| fs::metadata(file_of(place.path(), kind)).unwrap().len();
+    let large = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
+    let mut server = Server::open(place.path(), large).unwrap();
+    server.create();
+    server.put(1, b"value");
+    let log = server.core.status().log;
+    // Zeros that were written ahead take room, too.
+    assert!(log.bytes > 100_000 && log.bytes == bytes("log-"), "{log:?}");
+    assert_eq!(log.checkpoint, None);
+    drop(server);
+    let mut server = Server::open(place.path(), Options { checkpoint_bytes: 1, ..large }).unwrap();
+    server.put(2, b"value");
+    // It may be finished after the reply to what began it.
+    let last = loop {
+        match server.core.status().log.checkpoint {
+            Some(last) => break last,
+            None => std::thread::yield_now(),
+        }
+    };
+    let lsn = server.core.status().log.lsn;
+    assert!(last.lsn > 0 && last.lsn <= lsn && last.bytes > 0 && last.age_ms < 600_000, "{last:?}");
+    drop(server);
+    let hour = Duration::from_secs(3_600);
+    let file = fs::File::options().write(true).open(file_of(place.path(), "checkpoint-")).unwrap();
+    file.set_modified(std::time::SystemTime::now() - hour).unwrap();
+    let server = Server::open(place.path(), large).unwrap();
+    let log = server.core.status().log;
+    let last = log.checkpoint.unwrap();
+    assert_eq!((log.bytes, last.bytes), (bytes("log-"), bytes("checkpoint-")));
+    assert!(last.lsn > lsn && last.age_ms >= 3_600_000 && last.age_ms < 4_200_000, "{last:?}");
+}
