@@ -54,6 +54,12 @@ impl Collector for Metrics {
         )?;
         gauge("yesquel_log_records", "Records of the log", status.log.lsn)?;
         gauge("yesquel_log_synced_records", "Records of the log that are on disk", status.log.synced_lsn)?;
+        gauge("yesquel_log_bytes", "Bytes of the log's files", status.log.bytes)?;
+        if let Some(last) = status.log.checkpoint {
+            gauge("yesquel_checkpoint_records", "Records of the log that the last checkpoint has", last.lsn)?;
+            gauge("yesquel_checkpoint_bytes", "Bytes of the last checkpoint", last.bytes)?;
+            gauge("yesquel_checkpoint_age_milliseconds", "Since the last checkpoint", last.age_ms)?;
+        }
         gauge("yesquel_log_failed", "1: the disk has failed", status.log.failed.is_some().into())?;
         gauge("yesquel_connections", "Connections that are open", status.connections.open)?;
         gauge(
@@ -185,12 +191,25 @@ mod tests {
     fn a_status_becomes_text_that_prometheus_reads() {
         let status = Status {
             memory: yesquel::status::MemoryStatus { bytes: 512, ..Default::default() },
+            log: yesquel::status::LogStatus {
+                bytes: 4_096,
+                checkpoint: Some(yesquel::status::CheckpointStatus { lsn: 9, bytes: 99, age_ms: 999 }),
+                ..Default::default()
+            },
             requests: yesquel::status::RequestStatus { commits: 7, ..Default::default() },
             ..Default::default()
         };
         let text = text(status).unwrap();
         assert!(text.contains("# TYPE yesquel_memory_bytes gauge\nyesquel_memory_bytes 512\n"), "{text}");
         assert!(text.contains("# TYPE yesquel_commits counter\nyesquel_commits_total 7\n"), "{text}");
+        for line in [
+            "log_bytes 4096",
+            "checkpoint_records 9",
+            "checkpoint_bytes 99",
+            "checkpoint_age_milliseconds 999",
+        ] {
+            assert!(text.contains(&format!("\nyesquel_{line}\n")), "{text}");
+        }
         assert!(!text.contains("memory_max") && text.ends_with("# EOF\n"), "{text}");
     }
 }

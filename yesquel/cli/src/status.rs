@@ -124,13 +124,18 @@ fn text(
         Some(why) => format!("FAILED: {why}"),
         None if status.durability == "memory" => "none: in memory only".to_owned(),
         None => format!(
-            "{} records, {} of them on disk, durability {}",
+            "{} records, {} of them on disk{}, durability {}",
             show::count(status.log.lsn),
             show::count(status.log.synced_lsn),
+            told(status.log.bytes, |bytes| format!(", files of {}", show::bytes(bytes))),
             status.durability
         ),
     };
     line("log", log);
+    if let Some(last) = status.log.checkpoint {
+        let (bytes, age) = (show::bytes(last.bytes), show::duration(last.age_ms));
+        line("checkpoint", format!("{age} ago, as of record {}, {bytes}", show::count(last.lsn)));
+    }
     line(
         "connections",
         format!(

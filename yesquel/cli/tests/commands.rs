@@ -202,6 +202,130 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     assert!(status == 4 && said.contains("socket: No such file"), "{said}");
 }
 
+impl Server {
+    /// Has it end in order.
+    fn end(mut self) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// What a server says that does not start on a place's folder.
+fn refused(place: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.arg("serve").arg("--data").arg(place.join("data")).arg("--listen").arg(place.join("socket"));
+    let output = command.args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_server_with_another_number_does_not_start() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &[]);
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    server.end();
+    let said = refused(place.path(), &["--server", "1"]);
+    assert!(said.contains("data: is the folder of server 0, and this is server 1"), "{said}");
+    assert!(said.contains("Start it with --server 0"), "{said}");
+    let server = serve(place.path(), &["--server", "0"]);
+    assert_eq!(server.prints(&["databases", "list", "SOCKET"]).trim(), "keep");
+}
+
+/// Of a folder's files the last one whose name begins so.
+fn last_file(place: &Path, kind: &str) -> PathBuf {
+    let files = std::fs::read_dir(place.join("data")).unwrap().map(|entry| entry.unwrap().path());
+    let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
+    files.filter(is_one).max().unwrap()
+}
+
+/// A folder with a checkpoint, whose server has ended in order or was killed.
+fn folder_with_checkpoint(place: &Path, in_order: bool) {
+    // Each transaction is more than a checkpoint's worth of log, and a segment.
+    let mut server = serve(place, &["--checkpoint-every", "64K"]);
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    let value = vec![b'v'; 200 << 10];
+    for key in ["a", "b", "c"] {
+        let put = server.run_with(&["tree", "SOCKET", "keep/m", "put", key, "-"], &value);
+        assert!(put.status.success(), "{put:?}");
+    }
+    server.prints(&["tree", "SOCKET", "keep/m", "put", "last", "1"]);
+    if in_order {
+        server.end();
+    } else {
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_log_whose_end_went_missing_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    folder_with_checkpoint(place.path(), true);
+    let log = last_file(place.path(), "log-");
+    let name = log.file_name().unwrap().to_str().unwrap();
+    let whole = std::fs::read(&log).unwrap();
+    for length in [0, 20, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&log, &whole[..length]).unwrap();
+        let said = refused(place.path(), &[]);
+        assert!(said.contains(&format!("{name}: damaged at byte")) && said.contains("copy"), "{said}");
+        assert_eq!(std::fs::read(&log).unwrap(), &whole[..length]);
+    }
+    std::fs::remove_file(&log).unwrap();
+    let said = refused(place.path(), &[]);
+    assert!(said.contains("data: ") && said.contains("Restore the folder from a copy"), "{said}");
+    std::fs::write(&log, &whole).unwrap();
+    let server = serve(place.path(), &[]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
+}
+
+#[test]
+fn an_end_of_the_log_that_is_not_whole_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    folder_with_checkpoint(place.path(), false);
+    // As a server leaves it that falls while it writes.
+    let log = last_file(place.path(), "log-");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    bytes.truncate(end);
+    bytes.extend_from_slice(b"YQLBhalf");
+    std::fs::write(&log, &bytes).unwrap();
+    let server = serve(place.path(), &["--log-format", "json"]);
+    let told = server.said.iter().find(|line| line.contains("cut off")).expect("it says nothing of it");
+    let told: serde_json::Value = serde_json::from_str(told).unwrap();
+    assert_eq!((&told["level"], &told["fields"]["offset"]), (&"WARN".into(), &end.into()), "{told}");
+    assert_eq!(told["fields"]["bytes"], 8, "{told}");
+    assert_eq!(told["fields"]["file"], log.to_str().unwrap(), "{told}");
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "last"]), "1\n");
+}
+
+#[test]
+fn a_damaged_checkpoint_that_is_not_needed_can_be_moved_away() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--checkpoint-every", "1K"]);
+    assert!(!server.prints(&["status", "SOCKET"]).contains("checkpoint "));
+    server.prints(&["databases", "create", "SOCKET", "keep"]);
+    server.prints(&["tree", "SOCKET", "keep/m", "put", "a", &"v".repeat(2_000)]);
+    server.end();
+    let server = serve(place.path(), &[]);
+    let said = server.prints(&["status", "SOCKET"]);
+    assert!(said.contains(" on disk, files of ") && said.contains("ago, as of record "), "{said}");
+    server.end();
+    let checkpoint = last_file(place.path(), "checkpoint-");
+    let mut bytes = std::fs::read(&checkpoint).unwrap();
+    bytes[70] ^= 1;
+    std::fs::write(&checkpoint, bytes).unwrap();
+    let said = refused(place.path(), &[]);
+    assert!(
+        said.contains(checkpoint.to_str().unwrap()) && said.contains("move it out of the folder"),
+        "{said}"
+    );
+    std::fs::rename(&checkpoint, place.path().join("moved")).unwrap();
+    let server = serve(place.path(), &[]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "a"]).trim(), "v".repeat(2_000));
+}
+
 #[test]
 fn completions_end_well_where_nobody_reads_them() {
     let mut command = Command::new(PROGRAM);

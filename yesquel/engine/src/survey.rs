@@ -5,7 +5,7 @@ use crate::{
     node::Node,
 };
 use std::collections::BTreeMap;
-use yesquel_model::{Key, KeyRange, NodeId, Timestamp, TreeId};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_wire::{
     NodeKind,
     status::{
@@ -51,6 +51,17 @@ fn id(node: NodeId) -> String {
 }
 
 impl Engine {
+    /// How many nodes there are by the server that they are named after, which
+    /// is this one unless it was started on what another has left. Takes a look
+    /// at each node.
+    pub fn nodes_by_server(&self) -> BTreeMap<ServerId, u64> {
+        let mut nodes = BTreeMap::new();
+        for node in self.store.iter() {
+            *nodes.entry(node.id.server).or_default() += 1;
+        }
+        nodes
+    }
+
     /// What it tells of itself. Takes a look at each node.
     pub fn status(&mut self, now: Now) -> Status {
         let clock = self.clock(now);

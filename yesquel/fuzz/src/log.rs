@@ -20,8 +20,8 @@ pub fn check(bytes: &[u8]) {
             disk.files().insert(name, input.bytes(length).to_vec());
         }
     }
-    let (found, cut) = match read(&disk, after) {
-        Ok((found, Opened { mut writer, cut })) => {
+    let (found, torn) = match read(&disk, after) {
+        Ok((found, Opened { mut writer, torn })) => {
             // It goes on.
             let next = writer.next_lsn();
             assert_eq!(next, after + 1 + found.len() as u64);
@@ -30,7 +30,7 @@ pub fn check(bytes: &[u8]) {
             writer.append(b"", &[0]).expect("the disk takes it");
             writer.sync().expect("the disk takes it");
             assert_eq!((writer.next_lsn(), writer.synced_lsn()), (next + 3, next + 2));
-            (found, cut)
+            (found, torn)
         }
         Err(error) => return told(&disk, &error),
     };
@@ -48,8 +48,8 @@ pub fn check(bytes: &[u8]) {
         read(&disk, after).unwrap_or_else(|error| panic!("what was opened is not: {error}"));
     written = found;
     written.extend([b"m".to_vec(), b"ore".to_vec(), Vec::new()]);
-    assert!(again == written, "{cut} bytes were cut: {again:?}, not {written:?}");
-    assert_eq!(opened.cut, 0, "the tail is still there");
+    assert!(again == written, "{torn:?} was cut: {again:?}, not {written:?}");
+    assert_eq!(opened.torn, None, "the tail is still there");
 }
 
 /// Opens a log; its records, which must come in order.
@@ -74,6 +74,9 @@ pub(crate) fn told(disk: &Memory, error: &LogError) {
         }
         LogError::Foreign { path, .. } => assert!(path.starts_with(disk.path()), "{error}"),
         LogError::Missing { from, to, .. } => assert!(from <= to && *from > 0, "{error}"),
+        LogError::NoLog { after, .. } => {
+            assert!(*after > 0 && !disk.files().keys().any(|name| name == &format!("log-{:020}", after + 1)));
+        }
         LogError::Io { .. } => panic!("this disk has no errors: {error}"),
     }
 }
@@ -84,7 +87,7 @@ fn write(disk: &Memory, input: &mut Input<'_>) -> Vec<Vec<u8>> {
     let opened = |next: usize| {
         let opened =
             open(disk.clone(), 0, |_, _| Ok(())).unwrap_or_else(|error| panic!("a whole log: {error}"));
-        assert_eq!((opened.cut, opened.writer.next_lsn()), (0, next as u64 + 1));
+        assert_eq!((opened.torn, opened.writer.next_lsn()), (None, next as u64 + 1));
         opened.writer
     };
     let mut writer = opened(0);

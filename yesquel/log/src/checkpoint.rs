@@ -18,7 +18,8 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What a file is called until it is whole.
 const UNFINISHED: &str = "checkpoint-unfinished";
 
-fn name(lsn: u64) -> String {
+/// The name of the checkpoint of this record.
+pub fn name(lsn: u64) -> String {
     format!("checkpoint-{lsn:020}")
 }
 
@@ -69,12 +70,12 @@ impl<F: DiskFile> Filling<F> {
 
 /// Writes a checkpoint as of a record of the log: `records` is given what
 /// takes each of them. It is durable when this returns, and the older ones are
-/// deleted.
+/// deleted. Returns the file's length.
 pub fn write<D: Disk>(
     disk: &D,
     lsn: u64,
     records: impl FnOnce(&mut dyn FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()>,
-) -> Result<(), LogError> {
+) -> Result<u64, LogError> {
     let failed = |what| LogError::io(disk.path().join(UNFINISHED), what);
     if disk.names().map_err(failed("its folder cannot be listed"))?.iter().any(|name| name == UNFINISHED) {
         disk.delete(UNFINISHED).map_err(failed("it cannot be deleted"))?;
@@ -94,7 +95,7 @@ pub fn write<D: Disk>(
     for older in list(disk)?.into_iter().filter(|older| *older < lsn) {
         disk.delete(&name(older)).map_err(failed("an older one cannot be deleted"))?;
     }
-    Ok(())
+    Ok(filling.length)
 }
 
 /// Batches that are read ahead of the records that are worked off.

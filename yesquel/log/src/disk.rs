@@ -27,6 +27,11 @@ pub trait Disk {
         Ok(Box::new(io::Cursor::new(self.read(name)?)))
     }
 
+    /// The length of a file.
+    fn size(&self, name: &str) -> io::Result<u64> {
+        Ok(self.read(name)?.len() as u64)
+    }
+
     /// Makes a file, which must not be there, and sees to it that its name is
     /// durable.
     fn create(&self, name: &str) -> io::Result<Self::File>;
@@ -86,6 +91,10 @@ impl Disk for Folder {
 
     fn reader(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
         Ok(Box::new(File::open(self.0.join(name))?))
+    }
+
+    fn size(&self, name: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.0.join(name))?.len())
     }
 
     fn create(&self, name: &str) -> io::Result<File> {

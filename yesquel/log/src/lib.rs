@@ -3,11 +3,12 @@
 
 pub mod checkpoint;
 pub mod disk;
+mod ended;
 mod format;
 mod reader;
 mod writer;
 
-pub use reader::{Opened, open};
+pub use reader::{Opened, Torn, check, open};
 pub use writer::Writer;
 
 use std::{io, path::PathBuf};
@@ -51,7 +52,7 @@ pub enum LogError {
         what: &'static str,
     },
     /// Files between others are missing.
-    #[error("{}: records {from} to {to} are in no file: a segment is missing. Restore the folder from a copy", path.display())]
+    #[error("{}: records {from} to {to} are in no file: a segment or a checkpoint is missing. Restore the folder from a copy", path.display())]
     Missing {
         /// The folder.
         path: PathBuf,
@@ -59,6 +60,18 @@ pub enum LogError {
         from: u64,
         /// The last.
         to: u64,
+    },
+    /// There is no log after a checkpoint.
+    #[error(
+        "{}: there is a checkpoint of record {after}, and no log after it: a file log-... that begins with record {} or \
+         one before it is missing. Restore the folder from a copy",
+        path.display(), after + 1
+    )]
+    NoLog {
+        /// The folder.
+        path: PathBuf,
+        /// The last record of the checkpoint.
+        after: u64,
     },
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     LogError,
     disk::{Disk, DiskFile},
+    ended,
     format::{SEGMENT_HEAD, first_of, put_batch, segment_head, segment_name},
 };
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct Writer<D: Disk> {
     length: u64,
     /// The file's length: zeros follow what is written.
     room: u64,
+    /// The first record and the bytes of each segment but the one that is open.
+    closed: Vec<(u64, u64)>,
     segment_bytes_max: u64,
     /// Zeros that are written when the room is used up.
     ahead: u64,
@@ -43,14 +46,22 @@ impl<D: Disk> fmt::Debug for Writer<D> {
 
 impl<D: Disk> Writer<D> {
     /// Goes on with the last segment, whose whole part has this length; a new
-    /// one begins if there is none, or if not even its beginning is whole.
-    pub(crate) fn resume(disk: D, next: u64, last: Option<(u64, u64)>) -> Result<Writer<D>, LogError> {
+    /// one begins if there is none, or if not even its first batch is whole.
+    pub(crate) fn resume(
+        disk: D,
+        next: u64,
+        last: Option<(u64, u64)>,
+        mut segments: Vec<(u64, u64)>,
+    ) -> Result<Writer<D>, LogError> {
+        // It is open, or deleted.
+        segments.retain(|(first, _)| last.is_none_or(|(last, _)| last != *first));
         let mut writer = Writer {
             disk,
             file: None,
             first: next,
             length: 0,
             room: 0,
+            closed: segments,
             segment_bytes_max: SEGMENT_BYTES_MAX,
             ahead: 0,
             next,
@@ -59,7 +70,7 @@ impl<D: Disk> Writer<D> {
             buffer: Vec::new(),
         };
         match last {
-            Some((first, length)) if length > 0 => {
+            Some((first, length)) if length > SEGMENT_HEAD as u64 => {
                 let name = segment_name(first);
                 let opened = writer.disk.open_cut(&name, length);
                 let mut file =
@@ -92,6 +103,12 @@ impl<D: Disk> Writer<D> {
         self.ahead = bytes;
     }
 
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        let closed: u64 = self.closed.iter().map(|(_, bytes)| bytes).sum();
+        closed + if self.file.is_some() { self.room } else { 0 }
+    }
+
     /// The number of the next record.
     pub fn next_lsn(&self) -> u64 {
         self.next
@@ -103,7 +120,8 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Writes records that came together: `bytes`, in which each ends where
-    /// `ends` says. They are durable after [`sync`](Self::sync).
+    /// `ends` says. They are durable after [`sync`](Self::sync), the first ones
+    /// of a segment at once.
     ///
     /// After an error nothing more can be written.
     pub fn append(&mut self, bytes: &[u8], ends: &[usize]) -> Result<(), LogError> {
@@ -125,8 +143,17 @@ impl<D: Disk> Writer<D> {
         if let Err(error) = file.write_at(self.length, &self.buffer) {
             return Err(self.fail("it cannot be written", error));
         }
+        // Whoever finds a segment without it may then be sure that it was lost,
+        // wherever the one before is not needed any more.
+        let is_first = self.length == SEGMENT_HEAD as u64;
+        if is_first && let Err(error) = file.sync() {
+            return Err(self.fail("it cannot be synced", error));
+        }
         self.length = length;
         self.next += ends.len() as u64;
+        if is_first {
+            self.synced = self.next - 1;
+        }
         Ok(())
     }
 
@@ -158,8 +185,17 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
+    /// Closes it for good, as far as this process goes: that all of it is there
+    /// is written down, so that it is missed if it ever is not.
+    pub fn end(&mut self) -> Result<(), LogError> {
+        self.close()?;
+        if self.synced == 0 { Ok(()) } else { ended::write(&self.disk, self.synced) }
+    }
+
     /// Deletes the segments that hold nothing but records up to `lsn`.
     pub fn forget_up_to(&mut self, lsn: u64) -> Result<(), LogError> {
+        // What was not written may be all that there is in the last one.
+        self.check()?;
         let names =
             self.disk.names().map_err(LogError::io(self.disk.path(), "its files cannot be listed"))?;
         let mut segments: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
@@ -170,6 +206,7 @@ impl<D: Disk> Writer<D> {
                 let name = segment_name(pair[0]);
                 let deleted = self.disk.delete(&name);
                 deleted.map_err(LogError::io(self.disk.path().join(&name), "it cannot be deleted"))?;
+                self.closed.retain(|(first, _)| *first != pair[0]);
             }
         }
         Ok(())
@@ -178,6 +215,9 @@ impl<D: Disk> Writer<D> {
     fn begin_segment(&mut self) -> Result<(), LogError> {
         // A segment that another follows is whole.
         self.close()?;
+        if self.file.take().is_some() {
+            self.closed.push((self.first, self.room));
+        }
         let name = segment_name(self.next);
         let made = self.disk.create(&name).and_then(|mut file| {
             file.write_at(0, &segment_head(self.next))?;

@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 use yesquel_log::{
-    LogError, Opened, Writer, checkpoint,
+    LogError, Opened, Torn, Writer, checkpoint,
     disk::{Disk, DiskFile, Folder},
     open,
 };
@@ -62,6 +62,13 @@ impl Simulated {
         let disk = Simulated::default();
         disk.0.lock().unwrap().room = usize::MAX;
         disk
+    }
+
+    /// Bytes of the files whose names begin so.
+    fn bytes_of(&self, kind: &str) -> u64 {
+        let inner = self.0.lock().unwrap();
+        let files = inner.files.iter().filter(|(name, _)| name.starts_with(kind));
+        files.map(|(_, file)| file.all.len() as u64).sum()
     }
 
     /// The power goes. Of what was not synced each sector is there, or is as it
@@ -245,6 +252,10 @@ fn crashes(seed: u64) {
                 }
             }
             synced = synced.max(writer.synced_lsn());
+            assert_eq!(writer.bytes(), disk.bytes_of("log-"));
+        }
+        if random.next(4) == 0 && writer.end().is_ok() {
+            synced = synced.max(writer.synced_lsn());
         }
         drop(writer);
         if random.next(2) == 0 {
@@ -289,11 +300,12 @@ fn a_hole_is_told_with_its_place() {
             });
             let is_last_batch = Some(name) == names.last() && at >= length - 60;
             match outcome {
-                Ok(Opened { cut, .. }) => {
+                Ok(Opened { torn, .. }) => {
+                    let torn = torn.unwrap();
                     assert!(
-                        is_last_batch && cut > 0 && last == 19,
-                        "{name}, byte {at}: {last} records, {cut} cut"
+                        torn.path.ends_with(name) && torn.offset == length as u64 - 60 && torn.bytes > 30
                     );
+                    assert!(is_last_batch && last == 19, "{name}, byte {at}: {last} records, {torn:?}");
                 }
                 Err(LogError::Damaged { path, offset, lsn, .. }) => {
                     assert!(
@@ -322,13 +334,14 @@ fn a_hole_is_told_with_its_place() {
 #[test]
 fn a_segment_that_another_one_reaches_into_is_named() {
     let logs = [Simulated::new(), Simulated::new()];
-    for (disk, after) in logs.iter().zip([0, 4]) {
-        let mut writer = open(disk.clone(), after, |_, _| Ok(())).unwrap().writer;
+    for (disk, before) in logs.iter().zip([0, 4]) {
+        let mut writer = synced_log(disk, before);
+        writer.segment_bytes_max(100);
         writer.append(b"abcdef", &[1, 2, 3, 4, 5, 6]).unwrap();
         writer.sync().unwrap();
     }
     let [disk, other] = logs;
-    let name = other.names().unwrap().remove(0);
+    let name = other.names().unwrap().pop().unwrap();
     let bytes = other.0.lock().unwrap().files[&name].clone();
     disk.0.lock().unwrap().files.insert(name.clone(), bytes);
     let error = open(disk, 0, |_, _| Ok(())).unwrap_err();
@@ -353,7 +366,7 @@ fn a_folder_of_the_file_system_keeps_records() {
         count += 1;
         Ok(())
     });
-    assert_eq!((opened.unwrap().cut, count), (0, 100));
+    assert_eq!((opened.unwrap().torn, count), (None, 100));
     // Records that a segment took with it are missed.
     let error = open(disk(), 10, |_, _| Ok(())).unwrap_err().to_string();
     assert!(error.contains("records 11 to "), "{error}");
@@ -366,7 +379,7 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
     for lsn in [3, 9] {
         let written =
             checkpoint::write(&disk, lsn, |take| records.iter().try_for_each(|record| take(record)));
-        written.unwrap();
+        assert_eq!(written.unwrap(), disk.bytes_of(&checkpoint::name(lsn)));
     }
     assert_eq!(checkpoint::list(&disk).unwrap(), [9], "the older one is gone");
     let read = || {
@@ -413,4 +426,121 @@ fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
     })
     .unwrap();
     assert_eq!(found, [(8, b"d".to_vec()), (9, b"e".to_vec())]);
+}
+
+/// What a damaged log says, and how far it was read.
+fn outcome(disk: &Simulated, after: u64) -> (Result<Option<Torn>, LogError>, u64) {
+    let mut last = after;
+    let opened = open(disk.clone(), after, |lsn, _| {
+        last = lsn;
+        Ok(())
+    });
+    (opened.map(|opened| opened.torn), last)
+}
+
+/// A log of batches of one record of 24 bytes, each synced: 60 bytes a batch.
+fn synced_log(disk: &Simulated, records: u64) -> Writer<Simulated> {
+    let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
+    for _ in 0..records {
+        writer.append(&[7; 24], &[24]).unwrap();
+        writer.sync().unwrap();
+    }
+    writer
+}
+
+fn cut(disk: &Simulated, name: &str, length: usize) {
+    let mut inner = disk.0.lock().unwrap();
+    let file = inner.files.get_mut(name).unwrap();
+    file.all.truncate(length);
+    file.sync();
+}
+
+const FIRST: &str = "log-00000000000000000001";
+
+/// Wherever a log is cut that ended in order: it is told.
+#[test]
+fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
+    let disk = Simulated::new();
+    let mut writer = synced_log(&disk, 5);
+    writer.end().unwrap();
+    drop(writer);
+    let whole = disk.read(FIRST).unwrap();
+    for length in (0..whole.len()).rev() {
+        cut(&disk, FIRST, length);
+        let (error, last) = outcome(&disk, 0);
+        let whole_batches = (length.saturating_sub(24) / 60) as u64;
+        let expected = if length < 24 { 0 } else { 24 + 60 * whole_batches };
+        match error.unwrap_err() {
+            LogError::Damaged { path, offset, lsn, .. } => {
+                assert!(
+                    path.ends_with(FIRST) && offset == expected && lsn == last + 1,
+                    "{length}: {offset} {lsn}"
+                );
+                assert_eq!(last, whole_batches, "{length}");
+            }
+            error => panic!("{length}: {error}"),
+        }
+        assert_eq!(disk.read(FIRST).unwrap().len(), length, "it was changed");
+    }
+    disk.0.lock().unwrap().files.remove(FIRST);
+    let error = outcome(&disk, 0).0.unwrap_err();
+    assert!(matches!(error, LogError::Missing { from: 1, to: 5, .. }), "{error}");
+    // It goes on, and falls: what was there at its end must still be.
+    disk.0.lock().unwrap().files.insert(FIRST.to_owned(), Bytes { all: whole, ..Bytes::default() });
+    let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
+    writer.append(&[7; 24], &[24]).unwrap();
+    drop(writer);
+    cut(&disk, FIRST, 24 + 5 * 60 + 20);
+    let torn = outcome(&disk, 0).0.unwrap().unwrap();
+    assert!(torn.path.ends_with(FIRST) && torn.offset == 24 + 5 * 60 && torn.bytes > 0, "{torn:?}");
+    cut(&disk, FIRST, 24 + 4 * 60 + 20);
+    assert!(matches!(outcome(&disk, 0).0, Err(LogError::Damaged { lsn: 5, .. })));
+    // What says so must be whole itself.
+    cut(&disk, "ended", 23);
+    let error = outcome(&disk, 0).0.unwrap_err().to_string();
+    assert!(error.contains("ended: damaged: it does not say where the log ended"), "{error}");
+}
+
+/// The log after a checkpoint begins with a batch that was on disk before the
+/// log before it was let go of.
+#[test]
+fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
+    let disk = Simulated::new();
+    let mut writer = synced_log(&disk, 5);
+    writer.segment_bytes_max(100);
+    // Not synced by whoever writes it.
+    writer.append(&[7; 24], &[24]).unwrap();
+    assert_eq!(writer.synced_lsn(), 6);
+    writer.forget_up_to(5).unwrap();
+    drop(writer);
+    disk.crash(&mut Random::new(1));
+    assert!(matches!(outcome(&disk, 5), (Ok(None), 6)));
+    let name = "log-00000000000000000006";
+    let whole = disk.read(name).unwrap();
+    for length in (0..whole.len()).rev() {
+        cut(&disk, name, length);
+        let error = outcome(&disk, 5).0.unwrap_err();
+        let expected = if length < 24 { 0 } else { 24 };
+        assert!(matches!(error, LogError::Damaged { offset, lsn: 6, .. } if offset == expected), "{error}");
+        assert_eq!(disk.read(name).unwrap().len(), length, "it was changed");
+    }
+    disk.0.lock().unwrap().files.remove(name);
+    let error = outcome(&disk, 5).0.unwrap_err().to_string();
+    assert!(error.contains("a checkpoint of record 5, and no log after it"), "{error}");
+    assert!(error.contains("begins with record 6 or one before it"), "{error}");
+}
+
+/// A segment that was begun when the power went, while the one before is there.
+#[test]
+fn a_segment_of_which_nothing_is_there_is_told_and_begun_again() {
+    let disk = Simulated::new();
+    drop(synced_log(&disk, 5));
+    let name = "log-00000000000000000006";
+    for after in [0, 5] {
+        disk.0.lock().unwrap().files.insert(name.to_owned(), Bytes::default());
+        let (said, last) = outcome(&disk, after);
+        let torn = Torn { path: Path::new("simulated").join(name), offset: 0, bytes: 0 };
+        assert_eq!((said.unwrap(), last), (Some(torn), 5));
+        assert_eq!(disk.names().unwrap(), [FIRST]);
+    }
 }

@@ -5,11 +5,11 @@ use crate::{
     bell::Bell,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
+    recovery::{Recovered, recover},
 };
 use std::{
     collections::VecDeque,
     fmt,
-    ops::RangeInclusive,
     sync::{
         Arc, OnceLock, RwLock, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -18,11 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
-use yesquel_log::{checkpoint, disk::Folder, open};
 use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, News, Reply, Request,
-    status::{ConnectionStatus, LogStatus, Status},
+    status::{CheckpointStatus, ConnectionStatus, LogStatus, Status},
 };
 
 /// Whoever takes replies.
@@ -81,6 +80,22 @@ impl Gathered {
     }
 }
 
+/// What is on disk, for those who ask how the server does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OnDisk {
+    /// Bytes of the log's files.
+    pub(crate) log_bytes: u64,
+    pub(crate) checkpoint: Option<LastCheckpoint>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastCheckpoint {
+    pub(crate) lsn: u64,
+    pub(crate) bytes: u64,
+    /// When it was finished, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+}
+
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     effects: Effects,
@@ -91,6 +106,7 @@ pub(crate) struct Inner {
     /// By the record that they need, almost.
     held: VecDeque<Held>,
     pub(crate) synced: u64,
+    on_disk: OnDisk,
     asks: Vec<Ask>,
     /// Whoever waits for work is to look up.
     is_woken: bool,
@@ -115,13 +131,6 @@ pub(crate) struct Shared {
     pub(crate) durability: Option<Durability>,
     sockets: OnceLock<Arc<SocketCounters>>,
 }
-
-/// Bytes of a segment of the log, where checkpoints come often and where they
-/// do not: what is before a checkpoint is let go of by whole segments.
-const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
-/// Zeros written ahead in a log that is synced before each reply: enough that
-/// few syncs wait for a file that grows, few enough that such a one is not felt.
-const AHEAD_BYTES: u64 = 512 << 10;
 
 /// Milliseconds between an engine's ticks.
 const TICK_MS: u64 = 50;
@@ -153,54 +162,19 @@ impl Core {
         mut time: impl Time + 'static,
         deliver: impl Deliver,
     ) -> Result<Core, CoreError> {
-        let disk = Folder::new(folder.path());
-        let mut engine = Engine::new(settings);
-        let mut faulty = None;
-        let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match Record::decode(bytes) {
-            Ok(record) => engine.replay(&record),
-            Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
-        };
-        let last = checkpoint::list(&disk)?.last().copied();
-        if let Some(lsn) = last {
-            checkpoint::read(&disk, lsn, |record| {
-                replay(&mut engine, lsn, record);
-                Ok(())
-            })?;
-            engine.restored(lsn);
-        }
-        let mut grown = 0;
-        let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
-            grown += record.len() as u64;
-            replay(&mut engine, lsn, record);
-            Ok(())
-        })?;
-        let (least, most) = SEGMENT_BYTES.into_inner();
-        opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
-        if options.durability == Durability::Sync {
-            opened.writer.ahead(AHEAD_BYTES);
-        }
-        if let Some((lsn, malformed)) = faulty {
-            return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
-        }
-        engine.replayed();
+        let Recovered { engine, writer, disk, grown, on_disk } = recover(&folder, settings, &options)?;
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
             // Nobody can be served before, so there is nothing to be woken for.
             thread::sleep(Duration::from_millis(wait_ms));
         }
-        let synced = opened.writer.synced_lsn();
+        let synced = writer.synced_lsn();
         let durability = options.durability;
-        let shared = Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability)));
+        let shared =
+            Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability, on_disk)));
         let shared = Arc::new(shared);
-        let keeper = Keeper {
-            shared: Arc::clone(&shared),
-            writer: opened.writer,
-            disk,
-            options,
-            grown,
-            checkpoint: None,
-        };
+        let keeper = Keeper { shared: Arc::clone(&shared), writer, disk, options, grown, checkpoint: None };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             keeper.run();
             drop(folder);
@@ -214,7 +188,7 @@ impl Core {
         engine: Engine,
         time: Box<dyn Time>,
         deliver: Box<dyn Deliver>,
-        log: Option<(u64, Durability)>,
+        log: Option<(u64, Durability, OnDisk)>,
     ) -> Shared {
         let inner = Inner {
             engine,
@@ -223,7 +197,8 @@ impl Core {
             now: Now::default(),
             gathered: Gathered::default(),
             held: VecDeque::new(),
-            synced: log.map_or(0, |(synced, _)| synced),
+            synced: log.map_or(0, |(synced, ..)| synced),
+            on_disk: log.map(|(.., on_disk)| on_disk).unwrap_or_default(),
             asks: Vec::new(),
             is_woken: false,
             ticked_at_ms: 0,
@@ -236,7 +211,7 @@ impl Core {
             ended: Bell::default(),
             work: Bell::default(),
             deliver,
-            durability: log.map(|(_, durability)| durability),
+            durability: log.map(|(_, durability, _)| durability),
             sockets: OnceLock::new(),
         }
     }
@@ -526,6 +501,12 @@ impl Shared {
             log: LogStatus {
                 lsn: inner.engine.lsn(),
                 synced_lsn: if self.durability.is_some() { inner.synced } else { 0 },
+                bytes: inner.on_disk.log_bytes,
+                checkpoint: inner.on_disk.checkpoint.map(|last| CheckpointStatus {
+                    lsn: last.lsn,
+                    bytes: last.bytes,
+                    age_ms: now.wall_ms.saturating_sub(last.at_ms),
+                }),
                 failed: inner.failed.clone(),
             },
             connections: ConnectionStatus {
@@ -539,11 +520,19 @@ impl Shared {
         }
     }
 
-    /// Lets out the replies whose records are on disk now.
-    pub(crate) fn release(&self, synced: u64) {
+    /// A checkpoint is on disk.
+    pub(crate) fn tell_checkpoint(&self, lsn: u64, bytes: u64) {
+        let mut inner = self.lock();
+        let at_ms = inner.look_at_clock().wall_ms;
+        inner.on_disk.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
+    }
+
+    /// Lets out the replies whose records are on disk now, in a log of so many
+    /// bytes.
+    pub(crate) fn release(&self, synced: u64, log_bytes: u64) {
         let mut inner = self.lock();
         let inner = &mut *inner;
-        inner.synced = synced;
+        (inner.synced, inner.on_disk.log_bytes) = (synced, log_bytes);
         // Those that need more stay, in their order.
         for _ in 0..inner.held.len() {
             let Some(held) = inner.held.pop_front() else { break };

@@ -1,4 +1,4 @@
-//! A data folder, which one server at a time has.
+//! A data folder, which one server at a time has, and always the same one.
 
 use rustix::fs::{FlockOperation, flock};
 use std::{
@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
+use yesquel_model::ServerId;
 
 /// Why a data folder cannot be had.
 #[derive(Debug, Error)]
@@ -35,6 +36,38 @@ pub enum FolderError {
         /// One of them.
         file: String,
     },
+    /// It is another server's.
+    #[error(
+        "{}: is the folder of server {}, and this is server {}: its databases would not be found. Start it with \
+         --server {}, or name another folder",
+        path.display(), owner.0, asked.0, owner.0
+    )]
+    OtherServer {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        owner: ServerId,
+        /// Who asks for it.
+        asked: ServerId,
+    },
+    /// A newer version has made it.
+    #[error("{}: the folder has format {format}, and this version of Yesquel knows {FORMAT}", path.display())]
+    OtherFormat {
+        /// The file that says so.
+        path: PathBuf,
+        /// Which.
+        format: u32,
+    },
+    /// The file that says whose it is says nothing that is understood.
+    #[error(
+        "{}: damaged: it does not say whose the folder is. Delete it: the next start finds the server's number in \
+         what is stored, and makes it again",
+        path.display()
+    )]
+    NoOwner {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 /// A data folder that is ours until this is dropped.
@@ -46,17 +79,35 @@ pub struct DataFolder {
 }
 
 const LOCK: &str = "lock";
+/// Says whose the folder is, and in which format.
+const OWNER: &str = "server";
+/// What that file is called until it is whole.
+const OWNER_UNFINISHED: &str = "server-unfinished";
+/// Of the folder as a whole: which files there are, and what they are for.
+const FORMAT: u32 = 1;
+
+fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
+    let path = of.to_owned();
+    move |error| FolderError::Io { path, error }
+}
+
+/// The format and the server's number.
+fn understood(text: &str) -> Option<(u32, Option<ServerId>)> {
+    let mut lines = text.lines();
+    let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
+    let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
+    Some((format, server.map(ServerId)))
+}
 
 impl DataFolder {
     /// Takes a folder, which is made if it is not there.
     pub fn take(path: impl Into<PathBuf>) -> Result<DataFolder, FolderError> {
         let path = path.into();
-        let failed = |of: &Path| {
-            let path = of.to_owned();
-            move |error| FolderError::Io { path, error }
-        };
         fs::create_dir_all(&path).map_err(failed(&path))?;
-        let ours = |name: &str| name == LOCK || name.starts_with("log-") || name.starts_with("checkpoint-");
+        let ours = |name: &str| {
+            [LOCK, OWNER, OWNER_UNFINISHED].contains(&name)
+                || ["log-", "checkpoint-", "ended"].iter().any(|kind| name.starts_with(kind))
+        };
         for entry in fs::read_dir(&path).map_err(failed(&path))? {
             let name = entry.map_err(failed(&path))?.file_name().to_string_lossy().into_owned();
             if !ours(&name) {
@@ -84,5 +135,40 @@ impl DataFolder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whose it is. One that is new says nothing yet, and one that was made
+    /// before folders did neither.
+    pub(crate) fn owner(&self) -> Result<Option<ServerId>, FolderError> {
+        let path = self.path.join(OWNER);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(failed(&path))?,
+        };
+        match std::str::from_utf8(&bytes).ok().and_then(understood) {
+            Some((FORMAT, Some(server))) => Ok(Some(server)),
+            Some((format, _)) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
+            _ => Err(FolderError::NoOwner { path }),
+        }
+    }
+
+    /// Sees to it that nobody but this server has it.
+    pub(crate) fn check(&self, owner: ServerId, asked: ServerId) -> Result<(), FolderError> {
+        if owner == asked {
+            return Ok(());
+        }
+        Err(FolderError::OtherServer { path: self.path.clone(), owner, asked })
+    }
+
+    /// Writes down whose it is. The file is there whole or not at all.
+    pub(crate) fn belongs_to(&self, server: ServerId) -> Result<(), FolderError> {
+        let path = self.path.join(OWNER_UNFINISHED);
+        let written = File::create(&path).and_then(|mut file| {
+            write!(file, "format {FORMAT}\nserver {}\n", server.0)?;
+            file.sync_all()?;
+            fs::rename(&path, self.path.join(OWNER))?;
+            File::open(&self.path)?.sync_all()
+        });
+        written.map_err(failed(&path))
     }
 }

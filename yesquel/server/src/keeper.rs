@@ -24,8 +24,11 @@ pub(crate) struct Keeper {
     /// Bytes of log since the last checkpoint.
     pub(crate) grown: u64,
     /// Where it is said how the one went that is being written.
-    pub(crate) checkpoint: Option<Receiver<Result<u64, LogError>>>,
+    pub(crate) checkpoint: Option<Receiver<Written>>,
 }
+
+/// The last record of a checkpoint and its bytes, or why there is none.
+type Written = Result<(u64, u64), LogError>;
 
 impl Keeper {
     pub(crate) fn run(mut self) {
@@ -52,7 +55,7 @@ impl Keeper {
                 return;
             }
             self.grown += gathered.log.len() as u64;
-            self.shared.release(self.writer.synced_lsn());
+            self.shared.release(self.writer.synced_lsn(), self.writer.bytes());
             self.shared.released();
             match self.checkpoint.as_ref().map(Receiver::try_recv) {
                 None | Some(Err(TryRecvError::Empty)) => {}
@@ -64,8 +67,8 @@ impl Keeper {
             if ending {
                 let written = self.checkpoint.as_ref().map(Receiver::recv);
                 self.end_checkpoint(written.and_then(Result::ok));
-                if let Err(error) = self.writer.close() {
-                    tracing::error!(%error, "the log was not closed");
+                if let Err(error) = self.writer.end() {
+                    tracing::error!(%error, "the log was not ended in order");
                 }
                 return;
             }
@@ -100,7 +103,7 @@ impl Keeper {
         let (say, said) = mpsc::channel();
         let shared = Arc::clone(&self.shared);
         let write = move || {
-            let written = checkpoint::write(&disk, lsn, |take| state.write(take)).map(|()| lsn);
+            let written = checkpoint::write(&disk, lsn, |take| state.write(take)).map(|bytes| (lsn, bytes));
             // What only it had is let go of before anybody hears of it.
             drop(state);
             // Somebody hears it: he is waited for at the end.
@@ -114,11 +117,16 @@ impl Keeper {
     }
 
     /// Lets go of the log that a checkpoint stands for.
-    fn end_checkpoint(&mut self, written: Option<Result<u64, LogError>>) {
+    fn end_checkpoint(&mut self, written: Option<Written>) {
         self.checkpoint = None;
         let Some(written) = written else { return };
+        if let Ok((lsn, bytes)) = written {
+            self.shared.tell_checkpoint(lsn, bytes);
+        }
         // What is in it may be ahead of the log, which must hold what follows.
-        let forgotten = written.and_then(|lsn| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
+        let forgotten =
+            written.and_then(|(lsn, _)| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
+        self.shared.release(self.writer.synced_lsn(), self.writer.bytes());
         // The log is whole without it; the next one may go better.
         if let Err(error) = forgotten {
             tracing::error!(%error, "no checkpoint could be made");

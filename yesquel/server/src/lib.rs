@@ -10,6 +10,7 @@ mod core;
 mod folder;
 mod keeper;
 mod options;
+mod recovery;
 mod sharing;
 mod sockets;
 mod time;

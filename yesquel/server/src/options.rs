@@ -1,7 +1,7 @@
 //! How a server keeps what it knows, and why it cannot start.
 
 use crate::FolderError;
-use std::fmt;
+use std::{fmt, path::PathBuf};
 use thiserror::Error;
 use yesquel_log::LogError;
 use yesquel_wire::Malformed;
@@ -52,11 +52,31 @@ pub enum CoreError {
     /// The log or a checkpoint.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// A checkpoint is damaged that is not needed.
+    #[error(
+        "{}: damaged at byte {offset} ({what}). {} what was in it: move it out of the folder, and start again; the \
+         start takes longer, and nothing is lost",
+        path.display(),
+        older.as_ref().map_or_else(
+            || "All of the log is there and has".to_owned(),
+            |older| format!("The one before it, {}, and all of the log after that are there and have", older.display())
+        )
+    )]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+        /// The checkpoint before it; none: the log goes back to its beginning.
+        older: Option<PathBuf>,
+    },
     /// A record is whole and says nothing that this version knows.
     #[error("{}: record {lsn} of the log is not understood ({malformed}): was it written by a newer version?", folder.display())]
     Record {
         /// The data folder.
-        folder: std::path::PathBuf,
+        folder: PathBuf,
         /// Which.
         lsn: u64,
         /// What is wrong.

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
@@ -44,9 +44,14 @@ fn root() -> NodeId {
 
 impl Server {
     fn open(path: &Path, options: Options) -> Result<Server, CoreError> {
+        Server::open_as(0, path, options)
+    }
+
+    fn open_as(number: u16, path: &Path, options: Options) -> Result<Server, CoreError> {
         let (sender, replies) = channel();
         let folder = DataFolder::take(path)?;
-        let core = Core::open(folder, Settings::default(), options, WallTime::default(), Replies(sender))?;
+        let settings = Settings { server: ServerId(number), ..Settings::default() };
+        let core = Core::open(folder, settings, options, WallTime::default(), Replies(sender))?;
         Ok(Server { core, replies, number: 0, last_txn: 0 })
     }
 
@@ -257,4 +262,151 @@ fn damage_is_told_with_file_and_place_and_nothing_is_changed() {
     assert!(error.contains("log-00000000000000000001: damaged at byte"), "{error}");
     assert!(error.contains("Restore the folder from a copy"), "{error}");
     assert_eq!(fs::read(&log).unwrap(), bytes);
+}
+
+#[test]
+fn a_folder_is_one_servers_and_says_whose() {
+    let place = tempfile::tempdir().unwrap();
+    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    let owner = place.path().join("server");
+    assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 3\n");
+    let refused = || Server::open(place.path(), Options::default()).err().unwrap().to_string();
+    let error = refused();
+    assert!(error.contains("is the folder of server 3, and this is server 0"), "{error}");
+    assert!(error.contains("--server 3"), "{error}");
+    drop(Server::open_as(3, place.path(), Options::default()).unwrap());
+    // Of another version, or of nobody.
+    for (says, expected) in [
+        ("format 2\nfolder of many\n", "the folder has format 2, and this version of Yesquel knows 1"),
+        ("format 1\n", "it does not say whose the folder is. Delete it"),
+        ("format 1\nserver 65536\n", "it does not say whose the folder is. Delete it"),
+        ("", "it does not say whose the folder is. Delete it"),
+    ] {
+        fs::write(&owner, says).unwrap();
+        let error = refused();
+        assert!(error.contains(expected), "{says:?}: {error}");
+        assert_eq!(fs::read_to_string(&owner).unwrap(), says);
+    }
+}
+
+/// Folders of earlier versions do not say whose they are; their nodes do.
+#[test]
+fn a_folder_that_does_not_say_whose_it_is_is_known_by_its_nodes() {
+    for checkpoint_bytes in [1, u64::MAX] {
+        let place = tempfile::tempdir().unwrap();
+        let options = Options { checkpoint_bytes, ..Options::default() };
+        let mut server = Server::open(place.path(), options).unwrap();
+        server.create();
+        server.put(1, b"value");
+        let leaf = NodeId { local: LocalId(1 << 20), ..root() };
+        let create = WriteOperation::Create(NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() });
+        server.commit_at(leaf, std::slice::from_ref(&create));
+        // Once it was started with a wrong number, which left this behind.
+        server.commit_at(NodeId { server: ServerId(1), ..root() }, &[create]);
+        drop(server);
+        let owner = place.path().join("server");
+        fs::remove_file(&owner).unwrap();
+        let error = Server::open_as(1, place.path(), options).err().unwrap().to_string();
+        assert!(error.contains("is the folder of server 0, and this is server 1"), "{error}");
+        assert!(!owner.exists());
+        let mut server = Server::open(place.path(), options).unwrap();
+        assert_eq!(server.get(1).unwrap(), b"value");
+        assert_eq!(fs::read_to_string(&owner).unwrap(), "format 1\nserver 0\n");
+    }
+}
+
+fn file_of(place: &Path, kind: &str) -> PathBuf {
+    let files = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
+    let is_one = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(kind);
+    files.filter(is_one).max().unwrap()
+}
+
+/// The log may go back behind a checkpoint, to its beginning or to the
+/// checkpoint before, which is deleted a moment later.
+#[test]
+fn a_damaged_checkpoint_that_is_not_needed_is_said_not_to_be() {
+    let place = tempfile::tempdir().unwrap();
+    // So little that all of the log is in one segment.
+    let options = Options { checkpoint_bytes: 2_000, ..Options::default() };
+    let mut server = Server::open(place.path(), options).unwrap();
+    server.create();
+    for number in 0..50 {
+        server.put(number, b"before");
+    }
+    drop(server);
+    let older = file_of(place.path(), "checkpoint-");
+    let before = fs::read(&older).unwrap();
+    let mut server = Server::open(place.path(), options).unwrap();
+    for number in 50..100 {
+        server.put(number, b"after");
+    }
+    drop(server);
+    let newest = file_of(place.path(), "checkpoint-");
+    assert_ne!(older, newest);
+    let mut bytes = fs::read(&newest).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&newest, &bytes).unwrap();
+    let refused = || Server::open(place.path(), options).err().unwrap().to_string();
+    let error = refused();
+    assert!(error.contains(&format!("{}: damaged at byte 24", newest.display())), "{error}");
+    assert!(error.contains("All of the log is there and has what was in it: move it out"), "{error}");
+    fs::write(&older, &before).unwrap();
+    let error = refused();
+    let expected = format!("The one before it, {}, and all of the log after that are there", older.display());
+    assert!(error.contains(&expected), "{error}");
+    // Where it is not true it is not said.
+    let log = file_of(place.path(), "log-");
+    let whole = fs::read(&log).unwrap();
+    for keep in [whole.len() - 1, 0] {
+        fs::write(&log, &whole[..keep]).unwrap();
+        assert!(refused().contains("Restore the folder from a copy"));
+    }
+    fs::write(&log, &whole).unwrap();
+    fs::write(&older, &before[..before.len() - 1]).unwrap();
+    assert!(refused().contains("Restore the folder from a copy"));
+    fs::write(&older, &before).unwrap();
+    assert_eq!(fs::read(&newest).unwrap(), bytes, "it was changed");
+    for checkpoint in [newest, older] {
+        fs::remove_file(checkpoint).unwrap();
+        let options = Options { checkpoint_bytes: u64::MAX, ..options };
+        let mut server = Server::open(place.path(), options).unwrap();
+        for number in 0..100 {
+            assert_eq!(server.get(number).unwrap(), if number < 50 { &b"before"[..] } else { b"after" });
+        }
+    }
+}
+
+#[test]
+fn a_server_tells_what_its_files_take_and_of_its_last_checkpoint() {
+    let place = tempfile::tempdir().unwrap();
+    let bytes = |kind: &str| fs::metadata(file_of(place.path(), kind)).unwrap().len();
+    let large = Options { checkpoint_bytes: u64::MAX, ..Options::default() };
+    let mut server = Server::open(place.path(), large).unwrap();
+    server.create();
+    server.put(1, b"value");
+    let log = server.core.status().log;
+    // Zeros that were written ahead take room, too.
+    assert!(log.bytes > 100_000 && log.bytes == bytes("log-"), "{log:?}");
+    assert_eq!(log.checkpoint, None);
+    drop(server);
+    let mut server = Server::open(place.path(), Options { checkpoint_bytes: 1, ..large }).unwrap();
+    server.put(2, b"value");
+    // It may be finished after the reply to what began it.
+    let last = loop {
+        match server.core.status().log.checkpoint {
+            Some(last) => break last,
+            None => std::thread::yield_now(),
+        }
+    };
+    let lsn = server.core.status().log.lsn;
+    assert!(last.lsn > 0 && last.lsn <= lsn && last.bytes > 0 && last.age_ms < 600_000, "{last:?}");
+    drop(server);
+    let hour = Duration::from_secs(3_600);
+    let file = fs::File::options().write(true).open(file_of(place.path(), "checkpoint-")).unwrap();
+    file.set_modified(std::time::SystemTime::now() - hour).unwrap();
+    let server = Server::open(place.path(), large).unwrap();
+    let log = server.core.status().log;
+    let last = log.checkpoint.unwrap();
+    assert_eq!((log.bytes, last.bytes), (bytes("log-"), bytes("checkpoint-")));
+    assert!(last.lsn > lsn && last.age_ms >= 3_600_000 && last.age_ms < 4_200_000, "{last:?}");
 }

@@ -64,8 +64,24 @@ pub struct LogStatus {
     pub lsn: u64,
     /// Of them, those that are on disk.
     pub synced_lsn: u64,
+    /// Bytes of its files, zeros that were written ahead among them.
+    pub bytes: u64,
+    /// The last checkpoint, if there is one.
+    pub checkpoint: Option<CheckpointStatus>,
     /// Why it takes no more, if so.
     pub failed: Option<String>,
+}
+
+/// A checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CheckpointStatus {
+    /// The last record of the log that is in it.
+    pub lsn: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Milliseconds since it was finished.
+    pub age_ms: u64,
 }
 
 /// Transactions.

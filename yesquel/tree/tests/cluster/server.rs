@@ -312,7 +312,7 @@ impl World {
         let Some(mut state) = running.checkpoint.take() else { return };
         let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
         let forgotten =
-            written.and_then(|()| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));
+            written.and_then(|_| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));
         if self.servers[at].disk.is_gone() {
             return self.lose_power(at);
         }

@@ -1,0 +1,124 @@
+//! What a server knows again when it starts: its folder's checkpoint and log.
+
+use crate::{
+    DataFolder,
+    core::{LastCheckpoint, OnDisk},
+    options::{CoreError, Durability, Options},
+};
+use std::{fs, ops::RangeInclusive, time::SystemTime};
+use yesquel_engine::{Engine, Record, Settings};
+use yesquel_log::{
+    LogError, Torn, Writer, check, checkpoint,
+    disk::{Disk as _, Folder},
+    open,
+};
+use yesquel_model::ServerId;
+
+/// Bytes of a segment of the log, where checkpoints come often and where they
+/// do not: what is before a checkpoint is let go of by whole segments.
+const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=64 << 20;
+/// Zeros written ahead in a log that is synced before each reply: enough that
+/// few syncs wait for a file that grows, few enough that such a one is not felt.
+const AHEAD_BYTES: u64 = 512 << 10;
+
+/// What was read, and what goes on with it.
+pub(crate) struct Recovered {
+    pub(crate) engine: Engine,
+    pub(crate) writer: Writer<Folder>,
+    pub(crate) disk: Folder,
+    /// Bytes of log since the checkpoint.
+    pub(crate) grown: u64,
+    pub(crate) on_disk: OnDisk,
+}
+
+/// Reads a folder, which must be this server's.
+pub(crate) fn recover(
+    folder: &DataFolder,
+    settings: Settings,
+    options: &Options,
+) -> Result<Recovered, CoreError> {
+    let owner = folder.owner()?;
+    if let Some(owner) = owner {
+        folder.check(owner, settings.server)?;
+    }
+    let disk = Folder::new(folder.path());
+    let mut engine = Engine::new(settings);
+    let mut faulty = None;
+    let mut replay = |engine: &mut Engine, lsn: u64, bytes: &[u8]| match Record::decode(bytes) {
+        Ok(record) => engine.replay(&record),
+        Err(malformed) => faulty = faulty.or(Some((lsn, malformed))),
+    };
+    let checkpoints = checkpoint::list(&disk)?;
+    let last = checkpoints.last().copied();
+    if let Some(lsn) = last {
+        let read = checkpoint::read(&disk, lsn, |record| {
+            replay(&mut engine, lsn, record);
+            Ok(())
+        });
+        let older = checkpoints.iter().rev().nth(1).copied();
+        read.map_err(|error| look_for_another_way(&disk, error, older))?;
+        engine.restored(lsn);
+    }
+    let mut grown = 0;
+    let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
+        grown += record.len() as u64;
+        replay(&mut engine, lsn, record);
+        Ok(())
+    })?;
+    if let Some(Torn { path, offset, bytes }) = &opened.torn {
+        tracing::warn!(
+            file = %path.display(),
+            offset,
+            bytes,
+            "the log's end was not whole and is cut off. A server that fell while it wrote leaves such an end, in which \
+             is nothing that was acknowledged with durability sync, unless the file was damaged afterwards"
+        );
+    }
+    let (least, most) = SEGMENT_BYTES.into_inner();
+    opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
+    if options.durability == Durability::Sync {
+        opened.writer.ahead(AHEAD_BYTES);
+    }
+    if let Some((lsn, malformed)) = faulty {
+        return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });
+    }
+    if owner.is_none() {
+        folder.check(found_owner(&engine, settings.server), settings.server)?;
+        // Before anything of this server is in it.
+        folder.belongs_to(settings.server)?;
+    }
+    engine.replayed();
+    let checkpoint = last.and_then(|lsn| last_checkpoint(folder, lsn));
+    let on_disk = OnDisk { log_bytes: opened.writer.bytes(), checkpoint };
+    Ok(Recovered { engine, writer: opened.writer, disk, grown, on_disk })
+}
+
+/// What the file system says of a checkpoint. Where it says nothing, nothing is
+/// told: it was read.
+fn last_checkpoint(folder: &DataFolder, lsn: u64) -> Option<LastCheckpoint> {
+    let file = fs::metadata(folder.path().join(checkpoint::name(lsn))).ok()?;
+    let at = file.modified().ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(LastCheckpoint { lsn, bytes: file.len(), at_ms: at.as_millis() as u64 })
+}
+
+/// Looks whether there is all that was in a damaged checkpoint without it: a
+/// server that fell before it had deleted the one before leaves that. It is for
+/// people to decide what becomes of a folder that is damaged.
+fn look_for_another_way(disk: &Folder, error: LogError, older: Option<u64>) -> CoreError {
+    let LogError::Damaged { path, offset, lsn, what } = error else { return error.into() };
+    let is_older_whole = older.is_none_or(|older| checkpoint::read(disk, older, |_| Ok(())).is_ok());
+    if is_older_whole && check(disk, older.unwrap_or(0)).is_ok_and(|last| last >= lsn) {
+        let older = older.map(|older| disk.path().join(checkpoint::name(older)));
+        return CoreError::Checkpoint { path, offset, what, older };
+    }
+    LogError::Damaged { path, offset, lsn, what }.into()
+}
+
+/// Whose a folder is that does not say it: whoever has the most nodes in it,
+/// for a start with a wrong number has left no more than an empty tree of names
+/// behind. Where that decides nothing it may be the one who asks.
+fn found_owner(engine: &Engine, asked: ServerId) -> ServerId {
+    let nodes = engine.nodes_by_server();
+    let most = nodes.iter().max_by_key(|(server, count)| (**count, **server == asked));
+    most.map_or(asked, |(server, _)| *server)
+}
