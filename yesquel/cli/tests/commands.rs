@@ -114,6 +114,43 @@ fn databases_and_keys_are_made_read_and_dropped() {
 }
 
 #[test]
+fn what_is_printed_is_exact_and_can_be_given() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none"]);
+    let address = yesquel::Address::Unix(server.socket.clone());
+    let store = yesquel::Store::connect(&address, yesquel::SocketOptions::default()).unwrap();
+    let database = store.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    // In the order of bytes, for they are printed so.
+    let keys: [&[u8]; 8] = [b"-", b"--new", b"-7", b"0x80", b"a\tb\nc", b"a\\tb", "süß".as_bytes(), &[0x80]];
+    for key in keys {
+        database.put(map, key, key).unwrap();
+    }
+    let tree = |more: &[&str]| server.prints(&[&["tree", "SOCKET", "shop/stock"], more].concat());
+    let shown = tree(&["scan"]);
+    let shown: Vec<&str> = shown.lines().map(|line| line.split_once('\t').unwrap().0).collect();
+    assert_eq!(shown, [r"\x2d", r"\x2d-new", "-7", "0x80", r"a\tb\nc", r"a\\tb", "süß", r"\x80"]);
+    let json = tree(&["scan", "--json"]);
+    for ((line, key), shown) in json.lines().zip(keys).zip(shown) {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let exact = match std::str::from_utf8(key) {
+            Ok(text) => serde_json::json!({ "key": text, "value": text }),
+            Err(_) => serde_json::json!({ "key": { "hex": "80" }, "value": { "hex": "80" } }),
+        };
+        assert_eq!(object, exact);
+        // Whatever is printed can be given.
+        assert_eq!(tree(&["get", shown]), format!("{shown}\n"));
+        tree(&["put", shown, shown]);
+        assert_eq!(database.get(map, key).unwrap().as_deref(), Some(key));
+        assert_eq!(tree(&["scan", "--from", shown, "--limit", "1"]), format!("{shown}\t{shown}\n"));
+        tree(&["delete", shown]);
+        assert_eq!(database.get(map, key).unwrap(), None);
+    }
+    let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "get", r"a\qb"]);
+    assert!(status == 2 && said.contains("after a backslash"), "{said}");
+}
+
+#[test]
 fn a_tree_is_drawn_and_a_server_says_how_it_does() {
     let place = tempfile::tempdir().unwrap();
     let server = serve(place.path(), &["--durability", "none"]);
