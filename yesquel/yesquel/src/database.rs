@@ -6,7 +6,7 @@ use std::{
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::Timestamp;
+use yesquel_model::{Refusal, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
@@ -26,6 +26,10 @@ impl Map {
 
 /// A database: maps by name. Clones are the same one; threads may share it.
 ///
+/// It goes by its name: after another client has dropped it and made it anew,
+/// this is the new one. Maps that are remembered are forgotten when one is told
+/// [`Error::NoMap`]: ask for them again.
+///
 /// ```
 /// # fn main() -> Result<(), yesquel::Error> {
 /// let database = yesquel::Store::in_memory()?.create_database("shop")?;
@@ -43,7 +47,6 @@ impl Map {
 pub struct Database {
     store: Store,
     name: Arc<str>,
-    number: u64,
     maps: Arc<Mutex<HashMap<String, Map>>>,
 }
 
@@ -51,8 +54,8 @@ pub struct Database {
 const RUNS_MAX: usize = 100;
 
 impl Database {
-    pub(crate) fn new(store: Store, name: &str, number: u64) -> Database {
-        Database { store, name: name.into(), number, maps: Arc::default() }
+    pub(crate) fn new(store: Store, name: &str) -> Database {
+        Database { store, name: name.into(), maps: Arc::default() }
     }
 
     /// Its name.
@@ -83,7 +86,7 @@ impl Database {
         if let Some(map) = self.known().get(name) {
             return Ok(*map);
         }
-        let tree = block_on(self.catalog().create_map((&self.name, self.number), name))?;
+        let tree = block_on(self.catalog().create_map(&self.name, name))?;
         let map = Map { tree };
         self.known().insert(name.to_owned(), map);
         Ok(map)
@@ -91,12 +94,12 @@ impl Database {
 
     /// The map of a name, if it is there.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
-        Ok(block_on(self.catalog().map(self.number, name))?.map(|tree| Map { tree }))
+        Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| Map { tree }))
     }
 
     /// Its maps, by name in order.
     pub fn maps(&self) -> Result<Vec<(String, Map)>, Error> {
-        let all = block_on(self.catalog().maps(self.number))?;
+        let all = block_on(self.catalog().maps(&self.name))?;
         Ok(all.into_iter().map(|(name, tree)| (name, Map { tree })).collect())
     }
 
@@ -104,12 +107,24 @@ impl Database {
     /// Whoever writes to it afterwards is told [`Error::NoMap`].
     pub fn drop_map(&self, name: &str) -> Result<bool, Error> {
         self.known().remove(name);
-        block_on(self.catalog().drop_map(self.number, name))
+        block_on(self.catalog().drop_map(&self.name, name))
+    }
+
+    /// Notes what an operation has told: a map that is not there any more may
+    /// have been made anew, and is to be found.
+    pub(crate) fn told<T>(&self, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
+        outcome.map_err(|error| {
+            let error = error.into();
+            if let Error::NoMap(gone) = &error {
+                self.known().retain(|_, map| map.tree.root().tree != *gone);
+            }
+            error
+        })
     }
 
     /// Begins a transaction. Nothing is asked of a server.
     pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self.trees().begin())
+        Transaction::new(self)
     }
 
     /// Runs what a transaction does and commits it; begins again, up to 100
@@ -131,7 +146,7 @@ impl Database {
 
     /// The value under a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        Ok(block_on(self.trees().get(map.tree, key))?)
+        self.told(block_on(self.trees().get(map.tree, key)))
     }
 
     /// Writes a value under a key, in a transaction of its own. Returns when
@@ -146,12 +161,16 @@ impl Database {
 
     /// Numbers for new rows of a map, all above `above`, that nobody else gets:
     /// a counter at the server, from one on. Whoever asks for many at a time
-    /// asks seldom; those that he does not use are used by nobody.
+    /// asks seldom; those that he does not use are used by nobody. Fails with
+    /// [`Error::NoRowIds`], and gives out nothing, if they would be above
+    /// `u64::MAX`.
     pub fn row_ids(&self, map: Map, count: u64, above: u64) -> Result<Range<u64>, Error> {
-        let first = block_on(self.trees().client().take(map.tree.root(), count, above))?;
-        match first.checked_add(count) {
-            Some(end) => Ok(first..end),
-            None => Err(Error::NoRowIds),
+        let root = map.tree.root();
+        match block_on(self.trees().client().take(root, count, above)) {
+            Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
+            Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+            Err(yesquel_client::Error::Refused(Refusal::Moved(_))) => self.told(Err(Error::NoMap(root.tree))),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -135,20 +135,19 @@ impl Store {
 
     /// The names of the databases, in order.
     pub fn databases(&self) -> Result<Vec<String>, Error> {
-        let all = block_on(self.catalog().databases())?;
-        Ok(all.into_iter().map(|(name, _)| name).collect())
+        block_on(self.catalog().databases())
     }
 
     /// Makes a database.
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        let number = block_on(self.catalog().create_database(name))?;
-        Ok(Database::new(self.clone(), name, number))
+        block_on(self.catalog().create_database(name))?;
+        Ok(Database::new(self.clone(), name))
     }
 
     /// A database.
     pub fn database(&self, name: &str) -> Result<Database, Error> {
-        let number = block_on(self.catalog().database(name))?;
-        Ok(Database::new(self.clone(), name, number))
+        block_on(self.catalog().database(name))?;
+        Ok(Database::new(self.clone(), name))
     }
 
     /// A database, which is made if it is not there.

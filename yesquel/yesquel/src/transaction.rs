@@ -1,9 +1,10 @@
 //! Transactions and cursors, for threads that wait.
 
-use crate::{Error, Map, any::Any};
+use crate::{Database, Error, Map, any::Any};
 use std::ops::{Bound, RangeBounds};
 use yesquel_model::{Key, KeyRange, Timestamp};
 use yesquel_transport::block_on;
+use yesquel_tree::TreeError;
 
 pub use yesquel_tree::Savepoint;
 
@@ -17,6 +18,7 @@ pub type Entry = (Key, Box<[u8]>);
 /// [`commit`](Self::commit); dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction<'a> {
+    database: &'a Database,
     pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
 }
 
@@ -37,8 +39,13 @@ pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange 
 }
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn new(inner: yesquel_tree::Transaction<'a, Any>) -> Transaction<'a> {
-        Transaction { inner }
+    pub(crate) fn new(database: &'a Database) -> Transaction<'a> {
+        Transaction { database, inner: database.trees().begin() }
+    }
+
+    /// What an operation has told.
+    fn told<T>(&mut self, outcome: Result<T, TreeError>) -> Result<T, Error> {
+        self.database.told(outcome)
     }
 
     /// The moment that it reads, once it has read something.
@@ -49,23 +56,27 @@ impl<'a> Transaction<'a> {
     /// The value under a key. One round trip, none if the transaction has
     /// written the key or read its neighbourhood.
     pub fn get(&mut self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        Ok(block_on(self.inner.get(map.tree, key))?)
+        let outcome = block_on(self.inner.get(map.tree, key));
+        self.told(outcome)
     }
 
     /// Writes a value under a key, whatever is there.
     pub fn put(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.put(map.tree, key, value)?)
+        let outcome = self.inner.put(map.tree, key, value);
+        self.told(outcome)
     }
 
     /// Inserts a key that must not be there; that it is not is found out by
     /// the commit, if not before.
     pub fn insert(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.insert(map.tree, key, value)?)
+        let outcome = self.inner.insert(map.tree, key, value);
+        self.told(outcome)
     }
 
     /// Deletes a key, if it is there.
     pub fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.delete(map.tree, key)?)
+        let outcome = self.inner.delete(map.tree, key);
+        self.told(outcome)
     }
 
     /// Deletes all keys of a range.
@@ -105,7 +116,7 @@ impl<'a> Transaction<'a> {
 
     /// Commits it. Returns when it happened.
     pub fn commit(self) -> Result<Timestamp, Error> {
-        Ok(block_on(self.inner.commit())?)
+        self.database.told(block_on(self.inner.commit()))
     }
 }
 
@@ -124,7 +135,8 @@ impl Cursor {
 
     /// Goes to a key, or to the next one if it is not there.
     pub fn seek(&mut self, transaction: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.seek(&mut transaction.inner, key))?)
+        let outcome = block_on(self.inner.seek(&mut transaction.inner, key));
+        transaction.told(outcome)
     }
 
     /// Goes to a key, or to the one before it if it is not there.
@@ -133,27 +145,32 @@ impl Cursor {
         transaction: &mut Transaction<'_>,
         key: &[u8],
     ) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.seek_back(&mut transaction.inner, key))?)
+        let outcome = block_on(self.inner.seek_back(&mut transaction.inner, key));
+        transaction.told(outcome)
     }
 
     /// Goes to the least key.
     pub fn first(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.first(&mut transaction.inner))?)
+        let outcome = block_on(self.inner.first(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the greatest key.
     pub fn last(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.last(&mut transaction.inner))?)
+        let outcome = block_on(self.inner.last(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the next key.
     pub fn next(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.next(&mut transaction.inner))?)
+        let outcome = block_on(self.inner.next(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the key before.
     pub fn previous(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.previous(&mut transaction.inner))?)
+        let outcome = block_on(self.inner.previous(&mut transaction.inner));
+        transaction.told(outcome)
     }
 }
 

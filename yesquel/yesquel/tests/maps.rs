@@ -63,6 +63,63 @@ fn maps_are_made_once_and_dropped() {
 }
 
 #[test]
+fn a_map_that_others_make_anew_is_found() {
+    let ours = database();
+    let theirs = ours.store().database("test").unwrap();
+    // Each way to hear that it is gone.
+    let ways: [fn(&Database, yesquel::Map) -> Error; 6] = [
+        |database, map| database.get(map, b"key").unwrap_err(),
+        |database, map| database.put(map, b"key", b"old").unwrap_err(),
+        |database, map| database.row_ids(map, 1, 0).unwrap_err(),
+        |database, map| database.begin().get(map, b"key").unwrap_err(),
+        |database, map| database.begin().range::<&[u8]>(map, ..).next().unwrap().unwrap_err(),
+        |database, map| database.run(|transaction| transaction.delete(map, b"key")).unwrap_err(),
+    ];
+    for way in ways {
+        let old = ours.map("map").unwrap();
+        assert!(theirs.drop_map("map").unwrap());
+        let new = theirs.map("map").unwrap();
+        theirs.put(new, b"key", b"new").unwrap();
+        assert!(matches!(way(&ours, old), Error::NoMap(_)));
+        assert_eq!(ours.map("map").unwrap(), new);
+        assert_eq!(ours.get(new, b"key").unwrap().as_deref(), Some(&b"new"[..]));
+    }
+}
+
+#[test]
+fn a_database_that_others_make_anew_is_found() {
+    let ours = database();
+    let old = ours.map("map").unwrap();
+    ours.store().drop_database("test").unwrap();
+    assert!(matches!(ours.put(old, b"key", b"old"), Err(Error::NoMap(_))));
+    assert!(matches!(ours.map("map"), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.existing_map("map"), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.maps(), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.drop_map("map"), Err(Error::NoDatabase(_))));
+    let new = ours.store().create_database("test").unwrap();
+    assert_eq!(ours.existing_map("map").unwrap(), None);
+    let map = ours.map("map").unwrap();
+    assert_ne!(map, old);
+    assert_eq!(new.maps().unwrap(), [("map".to_owned(), map)]);
+    ours.put(map, b"key", b"new").unwrap();
+}
+
+#[test]
+fn numbers_for_rows_are_given_out_once_or_refused() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    assert_eq!(database.row_ids(map, 2, 0).unwrap(), 1..3);
+    for (count, above) in [(u64::MAX, 0), (1, u64::MAX), (u64::MAX, u64::MAX), (2, u64::MAX - 2)] {
+        let refused = database.row_ids(map, count, above);
+        assert!(matches!(refused, Err(Error::NoRowIds)), "{refused:?}");
+    }
+    assert_eq!(database.row_ids(map, 1, 0).unwrap(), 3..4);
+    assert_eq!(database.row_ids(map, 1, 41).unwrap(), 42..43);
+    database.drop_map("map").unwrap();
+    assert!(matches!(database.row_ids(map, 1, 0), Err(Error::NoMap(_))));
+}
+
+#[test]
 fn threads_that_make_a_map_get_the_same_one() {
     let database = database();
     let maps: Vec<_> = std::thread::scope(|scope| {
