@@ -2,7 +2,7 @@
 
 use crate::{Database, Error, Map, any::Any};
 use std::ops::{Bound, RangeBounds};
-use yesquel_model::{Key, KeyRange, Timestamp};
+use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::TreeError;
 
@@ -19,6 +19,9 @@ pub type Entry = (Key, Box<[u8]>);
 #[derive(Debug)]
 pub struct Transaction<'a> {
     database: &'a Database,
+    /// What an operation was refused for, if one was after which only a new
+    /// transaction can be committed.
+    pub(crate) lost_to: Option<Refusal>,
     pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
 }
 
@@ -40,12 +43,14 @@ pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange 
 
 impl<'a> Transaction<'a> {
     pub(crate) fn new(database: &'a Database) -> Transaction<'a> {
-        Transaction { database, inner: database.trees().begin() }
+        Transaction { database, lost_to: None, inner: database.trees().begin() }
     }
 
     /// What an operation has told.
     fn told<T>(&mut self, outcome: Result<T, TreeError>) -> Result<T, Error> {
-        self.database.told(outcome)
+        let outcome = self.database.told(outcome);
+        self.lost_to = self.lost_to.or(outcome.as_ref().err().and_then(Error::lost_to));
+        outcome
     }
 
     /// The moment that it reads, once it has read something.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::ops::Bound;
-use yesquel::{Database, Error, Store};
+use yesquel::{Conflict, CoreError, Database, Error, FolderError, Refusal, Store};
 
 fn database() -> Database {
     Store::in_memory().unwrap().create_database("test").unwrap()
@@ -216,6 +216,67 @@ fn the_first_committer_wins_and_run_begins_again() {
     assert_eq!(database.get(map, b"count").unwrap().as_deref(), Some(&b"1000"[..]));
 }
 
+/// An application's error, which does not say what Yesquel's was.
+#[derive(Debug, PartialEq)]
+enum Own {
+    Enough,
+    Yesquel,
+}
+
+impl From<Error> for Own {
+    fn from(_: Error) -> Own {
+        Own::Yesquel
+    }
+}
+
+#[test]
+fn an_own_error_rolls_back_and_conflicts_begin_again() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    database.put(map, b"n", b"0").unwrap();
+    let mut runs = 0;
+    let stopped: Result<(), Own> = database.try_run(|transaction| {
+        runs += 1;
+        transaction.put(map, b"n", b"1")?;
+        Err(Own::Enough)
+    });
+    assert_eq!((stopped, runs), (Err(Own::Enough), 1));
+    assert_eq!(database.get(map, b"n").unwrap().as_deref(), Some(&b"0"[..]));
+    // Another one is first, twice: the commit says so.
+    let mut runs = 0;
+    let done: Result<u8, Own> = database.try_run(|transaction| {
+        runs += 1;
+        let value = transaction.get(map, b"n")?;
+        if runs < 3 {
+            database.put(map, b"n", b"9")?;
+        }
+        transaction.put(map, b"n", b"2")?;
+        Ok(value.map_or(0, |value| value[0]))
+    });
+    assert_eq!((done, runs), (Ok(b'9'), 3));
+    // The error of another transaction's is not this one's, but for `run`.
+    let mut late = database.begin();
+    late.get(map, b"n").unwrap();
+    late.put(map, b"n", b"3").unwrap();
+    database.put(map, b"n", b"4").unwrap();
+    let lost = late.commit().unwrap_err();
+    assert!(matches!(lost, Error::Conflict(Refusal::Conflict(Conflict::Cell { .. }))), "{lost:?}");
+    let mut lost = Some(lost);
+    let mut runs = 0;
+    database
+        .run(|_| {
+            runs += 1;
+            lost.take().map_or(Ok(()), Err)
+        })
+        .unwrap();
+    assert_eq!(runs, 2);
+    let missing = database.try_run(|transaction| {
+        transaction.put(map, &vec![b'x'; yesquel::limits::KEY_BYTES_MAX + 1], b"")?;
+        Ok(())
+    });
+    assert_eq!(missing, Err(Own::Yesquel));
+}
+
 #[test]
 fn what_is_in_a_folder_is_there_again() {
     let place = tempfile::tempdir().unwrap();
@@ -228,6 +289,10 @@ fn what_is_in_a_folder_is_there_again() {
         }
         let second = Store::open(place.path()).unwrap_err();
         assert!(second.to_string().contains("in use by process"), "{second}");
+        let Error::InUse(CoreError::Folder(FolderError::InUse { path, .. })) = second else {
+            panic!("{second:?}");
+        };
+        assert_eq!(path, place.path());
     }
     let store = Store::open(place.path()).unwrap();
     let database = store.database("kept").unwrap();
