@@ -1,6 +1,8 @@
 //! Databases, their maps, and transactions over them.
 
-use crate::{Error, Transaction, any::Any, catalog::Catalog, lease::writing, store::Store};
+use crate::{
+    Error, Transaction, any::Any, catalog::Catalog, identity::Identity, lease::writing, store::Store,
+};
 use std::{
     collections::HashMap,
     ops::Range,
@@ -11,10 +13,13 @@ use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
 /// An ordered map: bytes by bytes, in the order of bytes. It is a name for
-/// one, and costs nothing to copy.
+/// one, and costs nothing to copy. It is good for the [`Store`] that it was got
+/// from and others by way of the same [`Host`](crate::Host) or at the same
+/// address; with another one operations fail with [`Error::OtherStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Map {
     pub(crate) tree: Tree,
+    pub(crate) store: Identity,
 }
 
 impl Map {
@@ -87,20 +92,20 @@ impl Database {
             return Ok(*map);
         }
         let tree = block_on(self.catalog().create_map(&self.name, name))?;
-        let map = Map { tree };
+        let map = self.store.map_of(tree);
         self.known().insert(name.to_owned(), map);
         Ok(map)
     }
 
     /// The map of a name, if it is there.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
-        Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| Map { tree }))
+        Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
     }
 
     /// Its maps, by name in order.
     pub fn maps(&self) -> Result<Vec<(String, Map)>, Error> {
         let all = block_on(self.catalog().maps(&self.name))?;
-        Ok(all.into_iter().map(|(name, tree)| (name, Map { tree })).collect())
+        Ok(all.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))).collect())
     }
 
     /// Takes a map away, with all that is in it; whether it was there.
@@ -203,7 +208,7 @@ impl Database {
 
     /// The value under a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        self.told(block_on(self.trees().get(map.tree, key)))
+        self.told(block_on(self.trees().get(self.store.tree_of(map)?, key)))
     }
 
     /// Writes a value under a key, in a transaction of its own. Returns when
@@ -222,7 +227,7 @@ impl Database {
     /// [`Error::NoRowIds`], and gives out nothing, if they would be above
     /// `u64::MAX`.
     pub fn row_ids(&self, map: Map, count: u64, above: u64) -> Result<Range<u64>, Error> {
-        let root = map.tree.root();
+        let root = self.store.tree_of(map)?.root();
         match block_on(self.trees().client().take(root, count, above)) {
             Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
             Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),

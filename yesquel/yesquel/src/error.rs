@@ -26,6 +26,12 @@ pub enum Error {
     /// The map was dropped.
     #[error("the map is not there any more (tree {0})")]
     NoMap(TreeId),
+    /// The map was got from another store than the one that it is used with.
+    #[error("the map is of another store: ask this one's database for it")]
+    OtherStore,
+    /// The transaction cannot come back to the savepoint.
+    #[error("not a savepoint to roll back to: {0}")]
+    Savepoint(&'static str),
     /// There is no database of this name.
     #[error("there is no database '{0}': create it, or see which there are")]
     NoDatabase(String),
@@ -187,6 +193,7 @@ impl From<TreeError> for Error {
             TreeError::Exists => Error::Exists,
             TreeError::NoTree(tree) => Error::NoMap(tree),
             TreeError::TooLong { what, bytes, bytes_max } => Error::TooLong { what, bytes, bytes_max },
+            TreeError::Savepoint(why) => Error::Savepoint(why),
             other @ TreeError::Damaged(..) => Error::Internal(other.to_string()),
         }
     }

@@ -17,6 +17,7 @@ mod catalog;
 mod database;
 mod error;
 mod host;
+mod identity;
 mod lease;
 mod server;
 mod store;

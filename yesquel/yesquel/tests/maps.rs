@@ -179,7 +179,7 @@ fn ranges_cursors_and_savepoints() {
     assert_eq!(cursor.previous(&mut transaction).unwrap(), None);
     assert_eq!(&*cursor.seek_back(&mut transaction, b"f").unwrap().unwrap().0, b"e");
     assert_eq!(&*cursor.last(&mut transaction).unwrap().unwrap().0, b"h");
-    transaction.rollback_to(savepoint);
+    transaction.rollback_to(savepoint).unwrap();
     assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "abcdefgh");
     transaction.delete_range(map, "a"..="b");
     transaction.commit().unwrap();
@@ -214,6 +214,76 @@ fn the_first_committer_wins_and_run_begins_again() {
         }
     });
     assert_eq!(database.get(map, b"count").unwrap().as_deref(), Some(&b"1000"[..]));
+}
+
+#[test]
+fn savepoints_are_good_where_they_were_taken() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    let (mut ours, mut theirs) = (database.begin(), database.begin());
+    ours.put(map, b"a", b"1").unwrap();
+    let savepoint = ours.savepoint();
+    theirs.put(map, b"b", b"1").unwrap();
+    theirs.put(map, b"c", b"1").unwrap();
+    // Before and after it has savepoints of its own.
+    assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
+    let _ = theirs.savepoint();
+    assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
+    theirs.commit().unwrap();
+    assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2);
+    // A later one that was taken back, at a depth that is reached again.
+    ours.put(map, b"d", b"1").unwrap();
+    let later = ours.savepoint();
+    ours.rollback_to(savepoint).unwrap();
+    assert!(matches!(ours.rollback_to(later), Err(Error::Savepoint(_))));
+    ours.put(map, b"e", b"1").unwrap();
+    ours.put(map, b"f", b"1").unwrap();
+    assert!(matches!(ours.rollback_to(later), Err(Error::Savepoint(_))));
+    let again = ours.savepoint();
+    ours.put(map, b"g", b"1").unwrap();
+    // One to which it was rolled back stays, and may be come back to again.
+    for _ in 0..2 {
+        ours.rollback_to(again).unwrap();
+    }
+    ours.commit().unwrap();
+    assert_eq!(keys(database.begin().range::<&[u8]>(map, ..)).concat(), "abcef");
+}
+
+#[test]
+fn maps_are_good_where_they_were_got() {
+    let (ours, theirs) = (database(), database());
+    let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
+    // It is the same number: nothing else would tell them apart.
+    assert_eq!(map.tree(), other.tree());
+    assert_ne!(map, other);
+    let is_refused = |error: Error| assert!(matches!(error, Error::OtherStore), "{error:?}");
+    is_refused(ours.get(other, b"key").unwrap_err());
+    is_refused(ours.put(other, b"key", b"").unwrap_err());
+    is_refused(ours.row_ids(other, 1, 0).unwrap_err());
+    is_refused(ours.store().nodes(other).unwrap_err());
+    let second = std::time::Duration::from_secs(1);
+    is_refused(ours.lease::<&[u8]>(other, .., second, second).unwrap_err());
+    let mut transaction = ours.begin();
+    is_refused(transaction.get(other, b"key").unwrap_err());
+    is_refused(transaction.put(other, b"key", b"").unwrap_err());
+    is_refused(transaction.insert(other, b"key", b"").unwrap_err());
+    is_refused(transaction.delete(other, b"key").unwrap_err());
+    is_refused(transaction.range::<&[u8]>(other, ..).next().unwrap().unwrap_err());
+    is_refused(transaction.cursor(other).last(&mut transaction).unwrap_err());
+    // A cursor of theirs is no better.
+    is_refused(theirs.begin().cursor(other).first(&mut transaction).unwrap_err());
+    transaction.put(map, b"key", b"").unwrap();
+    transaction.delete_range::<&[u8]>(other, ..);
+    is_refused(transaction.commit().unwrap_err());
+    let mut transaction = ours.begin();
+    transaction.guard::<&[u8]>(other, ..);
+    is_refused(transaction.commit().unwrap_err());
+    assert_eq!(ours.begin().range::<&[u8]>(map, ..).count(), 0);
+    // Of the same server in this process it is the same map, in any database.
+    let host = ours.store().host().unwrap();
+    let same = Store::of_host(std::sync::Arc::clone(host)).create_database("other").unwrap();
+    same.put(map, b"key", b"value").unwrap();
+    assert_eq!(ours.get(map, b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
 /// An application's error, which does not say what Yesquel's was.
