@@ -8,7 +8,7 @@ use std::io::{BufRead, IsTerminal, Write};
 pub(crate) enum Command {
     /// List the databases of a server, with their maps
     List(List),
-    /// Make a database
+    /// Make a database; its name has no `/`, for DATABASE/MAP is cut at the first one
     Create(Named),
     /// Drop a database with all that is in it
     Drop(Drop),

@@ -22,11 +22,11 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// 1: it was not done; 2: it was asked for wrongly; 3: there is no such
-    /// key; 4: the server cannot be reached.
+    /// database, map or key; 4: the server cannot be reached.
     pub(crate) fn status(&self) -> u8 {
         match self {
-            Failure::Address(_) | Failure::Usage(_) => 2,
-            Failure::Absent(_) => 3,
+            Failure::Address(_) | Failure::Usage(_) | Failure::Yesquel(yesquel::Error::Name { .. }) => 2,
+            Failure::Absent(_) | Failure::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
             Failure::Yesquel(yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_)) => 4,
             Failure::Yesquel(_) | Failure::File { .. } | Failure::Output(_) => 1,
         }

@@ -80,6 +80,11 @@ fn databases_and_keys_are_made_read_and_dropped() {
     server.prints(&["databases", "create", "SOCKET", "shop"]);
     let (status, said) = server.fails(&["databases", "create", "SOCKET", "shop"]);
     assert!(status == 1 && said.contains("there is a database 'shop' already"), "{said}");
+    let (status, said) = server.fails(&["databases", "create", "SOCKET", "a/b"]);
+    assert!(status == 2 && said.contains("'a/b' cannot be a name: it has a '/'"), "{said}");
+    // A map may have one.
+    server.prints(&["tree", "SOCKET", "shop/a/b", "put", "key", "value"]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "shop/a/b", "scan"]), "key\tvalue\n");
     for (key, value) in [("apples", "7"), ("pears", "3"), ("plums", "12")] {
         server.prints(&["tree", "SOCKET", "shop/stock", "put", key, value]);
     }
@@ -104,13 +109,13 @@ fn databases_and_keys_are_made_read_and_dropped() {
     assert!(put.status.success());
     assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
     assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
-    assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"stock\"]}\n");
+    assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"a/b\",\"stock\"]}\n");
     // Nobody is there to be asked.
     let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
     assert!(status == 2 && said.contains("--yes"), "{said}");
     server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
     let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "scan"]);
-    assert!(status == 1 && said.contains("there is no database 'shop'"), "{said}");
+    assert!(status == 3 && said.contains("there is no database 'shop'"), "{said}");
 }
 
 #[test]

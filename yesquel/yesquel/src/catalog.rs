@@ -103,6 +103,12 @@ impl<'a> Catalog<'a> {
     /// Makes a database.
     pub(crate) async fn create_database(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
+        // DATABASE/MAP is cut at the first one. Older versions have made such
+        // names, so that they can still be asked for.
+        if name.contains('/') {
+            let what = "it has a '/', behind which the name of a map begins";
+            return Err(Error::Name { name: name.to_owned(), what });
+        }
         let made = self.trees.number(self.server, DATABASES).await?;
         let mut transaction = self.trees.begin();
         transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;

@@ -40,7 +40,9 @@ pub use yesquel_model::{
 pub use yesquel_server::{
     Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, SocketCounters, Time, WallTime,
 };
-pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, Embedded, SocketOptions};
+pub use yesquel_transport::{
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, SocketOptions,
+};
 pub use yesquel_tree::Counts as SearchCounts;
 pub use yesquel_wire::{
     Malformed,

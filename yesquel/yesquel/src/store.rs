@@ -153,7 +153,10 @@ impl Store {
         block_on(self.catalog().databases())
     }
 
-    /// Makes a database.
+    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
+    /// without control characters and `/`; those of maps may have a `/`.
+    ///
+    /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
         block_on(self.catalog().create_database(name))?;
         Ok(Database::new(self.clone(), name))

@@ -34,9 +34,13 @@ fn databases_are_made_found_listed_and_dropped() {
     // One of the same name is another one.
     let again = store.create_database("shop").unwrap();
     assert_eq!(again.maps().unwrap(), []);
-    for name in ["", "a\nb", &"x".repeat(256)] {
+    for name in ["", "a\nb", "a/b", "/", &"x".repeat(256)] {
         assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
     }
+    assert!(matches!(store.database_or_create("a/b"), Err(Error::Name { .. })));
+    // One that an older version has made could be asked for, were it there.
+    assert!(matches!(store.drop_database("a/b"), Err(Error::NoDatabase(_))));
+    again.map("a/b").unwrap();
 }
 
 #[test]
