@@ -87,5 +87,20 @@ fn is_sure(name: &str, maps: usize) -> Result<bool, Failure> {
     output.flush()?;
     let mut answer = String::new();
     input.lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(is_yes(&answer))
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yes_is_yes_in_any_letters() {
+        assert!(["y", "Y", "yes", "YES", " Yes\n"].into_iter().all(is_yes));
+        assert!(!["", "\n", "n", "no", "ye", "yes please"].into_iter().any(is_yes));
+    }
 }

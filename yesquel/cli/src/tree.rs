@@ -84,7 +84,7 @@ enum Command {
     },
     /// Draw the tree: its nodes, what keys are theirs, and how often each is asked for
     Draw {
-        /// As a picture, into this file
+        /// As a picture, into this file; `-`: to standard output
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
@@ -167,7 +167,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let nodes = store.nodes(map)?;
             match svg {
                 None => draw::text(&nodes, &mut anstream::stdout()),
-                Some(path) => draw::svg(&nodes, &arguments.map, path),
+                Some(path) if path.as_os_str() == "-" => {
+                    Ok(svg::write(std::io::stdout().lock(), &draw::svg(&nodes, &arguments.map)?)?)
+                }
+                Some(path) => svg::save(path, &draw::svg(&nodes, &arguments.map)?)
+                    .map_err(|error| Failure::File { path: path.into(), error }),
             }
         }
     }

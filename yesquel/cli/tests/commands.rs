@@ -186,6 +186,10 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
     let picture = place.path().join("tree.svg");
     server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", picture.to_str().unwrap()]);
     let picture = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", "-"]).trim(), picture.trim());
+    // Leaves beyond a row's stand in more rows.
+    let width = picture.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(leaves.len() > 12 && width.parse::<f64>().unwrap() < 2_000.0, "{} leaves, {width}", leaves.len());
     assert_eq!(picture.matches(" keys, ").count(), 2 * leaves.len(), "a label and a hint each");
 }
 
@@ -242,6 +246,58 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     assert!(!server.socket.exists());
     let (status, said) = server.fails(&["status", "SOCKET"]);
     assert!(status == 4 && said.contains("socket: No such file"), "{said}");
+}
+
+#[test]
+fn options_say_what_is_wrong_with_them() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none"]);
+    for (value, what) in [
+        ("1e300", "it is more than 86400 seconds, a day"),
+        ("inf", "it is more than 86400 seconds, a day"),
+        ("0", "it must be above zero"),
+        ("-1", "it must be above zero"),
+        ("NaN", "it must be above zero"),
+        ("soon", "it is no number of seconds"),
+    ] {
+        let (status, said) = server.fails(&["databases", "list", "SOCKET", "--connect-timeout", value]);
+        assert!(status == 2 && said.contains(what) && !said.contains("tip"), "{value}: {said}");
+    }
+    let (status, said) = server.fails(&["tree", "SOCKET", "a/b", "scan", "--limit", "-1"]);
+    assert!(status == 2 && said.contains("invalid value '-1'") && !said.contains("tip"), "{said}");
+    // What follows is the address; how often comes with the option.
+    for watch in ["--watch", "--watch=0.1"] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["status", watch]).arg(&server.socket).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("server"), "{line}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let (status, said) = server.fails(&["status", "--watch=0.01", "SOCKET"]);
+    assert!(status == 2 && said.contains("it must be 0.1 or more"), "{said}");
+    let help = server.prints(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("3 there is no such database, map or key"), "{help}");
+}
+
+#[test]
+fn options_that_help_a_connection_are_named() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none", "--listen", "127.0.0.1:0"]);
+    let ready = server.said.iter().find(|line| line.contains("127.0.0.1:")).unwrap();
+    let port: String =
+        ready.split("127.0.0.1:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let (status, said) = server.fails(&["status", &format!("127.0.0.1:{port}"), "--tls"]);
+    assert!(status == 4 && said.contains("it may speak no TLS") && said.contains("Leave --tls"), "{said}");
+    // Somebody who takes a connection and ends it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let (status, said) = server.fails(&["status", &address]);
+    assert!(status == 4 && said.contains("closed the connection") && said.contains("--tls-ca"), "{said}");
+    other.join().unwrap();
 }
 
 #[test]
