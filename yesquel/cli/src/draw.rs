@@ -231,3 +231,71 @@ pub(crate) fn svg(nodes: &TreeNodes, name: &str) -> Result<Document, Failure> {
         .add(lines)
         .add(boxes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of so many leaves, each inner node with so many children.
+    fn example(leaves: usize, fan: usize) -> TreeNodes {
+        let mut nodes: Vec<NodeStatus> = Vec::new();
+        let mut next = 1;
+        let mut floor: Vec<String> = Vec::new();
+        let id = |number: u64| format!("{number:032x}");
+        for leaf in 0..leaves {
+            let low = show::to_hex(format!("user{:06}", leaf * 38).as_bytes());
+            let (cells, load) = (38, (leaf % 7) as u64 * 100);
+            nodes.push(NodeStatus { id: id(next), leaf: true, low, cells, load, ..Default::default() });
+            floor.push(id(next));
+            next += 1;
+        }
+        while floor.len() > 1 {
+            let is_top = floor.len() <= fan;
+            let mut above = Vec::new();
+            for children in floor.chunks(fan) {
+                // The root's local id, the last 64 bits, is zero.
+                let id = if is_top { id(0) } else { id(next) };
+                next += 1;
+                above.push(id.clone());
+                nodes.push(NodeStatus { id, children: children.to_vec(), ..Default::default() });
+            }
+            floor = above;
+        }
+        TreeNodes { nodes, more: false }
+    }
+
+    /// Where all nodes of a block stand.
+    fn places(block: &Block<'_>, (x, y): (f64, f64), all: &mut Vec<(f64, f64)>) {
+        all.push((x + (block.width - WIDTH) / 2.0, y));
+        for (dx, dy, below) in &block.below {
+            assert!(*dx >= 0.0 && dx + below.width <= block.width && dy + below.height <= block.height);
+            places(below, (x + dx, y + dy), all);
+        }
+    }
+
+    #[test]
+    fn wide_trees_stand_in_rows_and_nothing_on_anything_else() {
+        for (leaves, fan, width_max) in
+            [(3, 8, ROW), (521, 600, 4_000.0), (521, 60, 5_000.0), (1_900, 60, 9_000.0)]
+        {
+            let nodes = example(leaves, fan);
+            let tree = tree(&nodes).unwrap();
+            let block = Block::new(&tree, tree.root, 0);
+            assert!(
+                block.width <= width_max && block.height < block.width * 2.0,
+                "{} {}",
+                block.width,
+                block.height
+            );
+            let mut all = Vec::new();
+            places(&block, (0.0, 0.0), &mut all);
+            assert_eq!(all.len(), nodes.nodes.len());
+            for (at, (x, y)) in all.iter().enumerate() {
+                let apart = |(other_x, other_y): &(f64, f64)| {
+                    (x - other_x).abs() >= WIDTH || (y - other_y).abs() >= HEIGHT
+                };
+                assert!(all[..at].iter().all(apart), "a node of {leaves} at {x}, {y}");
+            }
+        }
+    }
+}
