@@ -75,7 +75,7 @@ fn a_server_that_says_little_at_a_time_gets_no_more_time() {
 fn what_is_likely_the_matter_is_told() {
     let ends = |_| ();
     let is_of_the_web = |mut stream: TcpStream| {
-        stream.read(&mut [0; 4096]).unwrap();
+        assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         // Until the client has gone.
         let _ = stream.read_to_end(&mut Vec::new());
