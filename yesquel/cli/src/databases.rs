@@ -8,7 +8,7 @@ use std::io::{BufRead, IsTerminal, Write};
 pub(crate) enum Command {
     /// List the databases of a server, with their maps
     List(List),
-    /// Make a database
+    /// Make a database; its name has no `/`, for DATABASE/MAP is cut at the first one
     Create(Named),
     /// Drop a database with all that is in it
     Drop(Drop),
@@ -87,5 +87,20 @@ fn is_sure(name: &str, maps: usize) -> Result<bool, Failure> {
     output.flush()?;
     let mut answer = String::new();
     input.lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(is_yes(&answer))
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yes_is_yes_in_any_letters() {
+        assert!(["y", "Y", "yes", "YES", " Yes\n"].into_iter().all(is_yes));
+        assert!(!["", "\n", "n", "no", "ye", "yes please"].into_iter().any(is_yes));
+    }
 }

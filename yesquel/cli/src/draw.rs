@@ -2,7 +2,7 @@
 //! much it holds, and how often it is asked for.
 
 use crate::{failure::Failure, show};
-use std::{collections::HashMap, io::Write, path::Path};
+use std::{collections::HashMap, io::Write};
 use svg::{
     Document,
     node::element::{Group, Line, Rectangle, Text, Title},
@@ -82,68 +82,104 @@ const GAP_X: f64 = 14.0;
 const GAP_Y: f64 = 60.0;
 const MARGIN: f64 = 24.0;
 const HEAD: f64 = 46.0;
+/// Between rows, and around them.
+const GAP_ROWS: f64 = 14.0;
+/// What is no wider than this stays in a row.
+const ROW: f64 = 8.0 * (WIDTH + GAP_X);
+/// How much wider than high what is wrapped should be.
+const SHAPE: f64 = 1.6;
 
-/// Where a node stands.
-struct Placed<'a> {
+/// A node with all that is below it, and the room that they take.
+struct Block<'a> {
     node: &'a NodeStatus,
-    x: f64,
-    y: f64,
-    children: Vec<Placed<'a>>,
+    width: f64,
+    height: f64,
+    /// Blocks, and where they are in this one.
+    below: Vec<(f64, f64, Block<'a>)>,
+    /// They are in several rows: a frame holds them together.
+    is_wrapped: bool,
 }
 
-impl<'a> Placed<'a> {
-    /// Leaves stand side by side, and whoever leads to some above their middle.
-    fn new(tree: &Tree<'a>, node: &'a NodeStatus, floor: usize, next_x: &mut f64) -> Placed<'a> {
-        let y = HEAD + MARGIN + floor as f64 * (HEIGHT + GAP_Y);
+impl<'a> Block<'a> {
+    /// Children stand side by side below their node, those of one with many in
+    /// rows, for nobody could read a picture as wide as they are.
+    fn new(tree: &Tree<'a>, node: &'a NodeStatus, floor: usize) -> Block<'a> {
         // No tree is as high as that: what leads in circles ends.
-        let below = if floor < 32 { tree.children(node) } else { Vec::new() };
-        let children: Vec<Placed<'a>> =
-            below.into_iter().map(|child| Placed::new(tree, child, floor + 1, next_x)).collect();
-        let x = match (children.first(), children.last()) {
-            (Some(first), Some(last)) => (first.x + last.x) / 2.0,
-            _ => {
-                let x = *next_x;
-                *next_x += WIDTH + GAP_X;
-                x
-            }
-        };
-        Placed { node, x, y, children }
-    }
-
-    fn bottom(&self) -> f64 {
-        self.children.iter().map(Placed::bottom).fold(self.y + HEIGHT, f64::max)
-    }
-
-    fn draw(&self, load_max: u64, mut lines: Group, mut boxes: Group) -> (Group, Group) {
-        for child in &self.children {
-            let line = Line::new()
-                .set("x1", self.x + WIDTH / 2.0)
-                .set("y1", self.y + HEIGHT)
-                .set("x2", child.x + WIDTH / 2.0)
-                .set("y2", child.y);
-            lines = lines.add(line);
+        let children = if floor < 32 { tree.children(node) } else { Vec::new() };
+        let blocks: Vec<Block<'a>> =
+            children.into_iter().map(|child| Block::new(tree, child, floor + 1)).collect();
+        if blocks.is_empty() {
+            return Block { node, width: WIDTH, height: HEIGHT, below: Vec::new(), is_wrapped: false };
         }
-        boxes = boxes.add(self.shape(load_max));
-        for child in &self.children {
-            (lines, boxes) = child.draw(load_max, lines, boxes);
+        let area: f64 = blocks.iter().map(|block| (block.width + GAP_X) * (block.height + GAP_ROWS)).sum();
+        let widest = (area * SHAPE).sqrt().max(ROW);
+        let (mut rows, mut row, mut filled) = (Vec::new(), Vec::new(), 0.0);
+        for block in blocks {
+            if !row.is_empty() && filled + block.width > widest {
+                rows.push(std::mem::take(&mut row));
+                filled = 0.0;
+            }
+            filled += block.width + GAP_X;
+            row.push(block);
+        }
+        rows.push(row);
+        let is_wrapped = rows.len() > 1;
+        let edge = if is_wrapped { GAP_ROWS } else { 0.0 };
+        let (mut below, mut width, mut y) = (Vec::new(), 0.0_f64, HEIGHT + GAP_Y + edge);
+        for row in rows {
+            let (mut x, mut height) = (edge, 0.0_f64);
+            for block in row {
+                height = height.max(block.height);
+                let at = x;
+                x += block.width + GAP_X;
+                width = width.max(x - GAP_X + edge);
+                below.push((at, y, block));
+            }
+            y += height + GAP_ROWS;
+        }
+        Block { node, width, height: y - GAP_ROWS + edge, below, is_wrapped }
+    }
+
+    fn draw(&self, (x, y): (f64, f64), load_max: u64, mut lines: Group, mut boxes: Group) -> (Group, Group) {
+        let middle = x + self.width / 2.0;
+        let line = |to_x: f64, to_y: f64| {
+            Line::new().set("x1", middle).set("y1", y + HEIGHT).set("x2", to_x).set("y2", to_y)
+        };
+        if self.is_wrapped {
+            let top = y + HEIGHT + GAP_Y;
+            let frame = Rectangle::new()
+                .set("x", x)
+                .set("y", top)
+                .set("width", self.width)
+                .set("height", y + self.height - top)
+                .set("rx", 8)
+                .set("class", "frame");
+            lines = lines.add(frame).add(line(middle, top));
+        }
+        boxes = boxes.add(self.shape((middle - WIDTH / 2.0, y), load_max));
+        for (dx, dy, block) in &self.below {
+            if !self.is_wrapped {
+                lines = lines.add(line(x + dx + block.width / 2.0, y + dy));
+            }
+            (lines, boxes) = block.draw((x + dx, y + dy), load_max, lines, boxes);
         }
         (lines, boxes)
     }
 
     /// The node itself; the busier, the warmer.
-    fn shape(&self, load_max: u64) -> Group {
+    fn shape(&self, (x, y): (f64, f64), load_max: u64) -> Group {
         let heat = if load_max == 0 { 0.0 } else { self.node.load as f64 / load_max as f64 };
         let mix = |cold: f64, hot: f64| (cold + (hot - cold) * heat).round();
         let fill = format!("rgb({},{},{})", mix(236.0, 244.0), mix(242.0, 120.0), mix(248.0, 66.0));
         let line = |dy: f64, class: &str, text: String| {
-            Text::new(text).set("x", self.x + WIDTH / 2.0).set("y", self.y + dy).set("class", class)
+            Text::new(text).set("x", x + WIDTH / 2.0).set("y", y + dy).set("class", class)
         };
         let cut = |text: String| {
             if text.chars().count() > 24 { text.chars().take(23).chain(['…']).collect() } else { text }
         };
         let frame = Rectangle::new()
-            .set("x", self.x)
-            .set("y", self.y)
+            .set("x", x)
+            .set("y", y)
             .set("width", WIDTH)
             .set("height", HEIGHT)
             .set("rx", if self.node.leaf { 4 } else { 14 })
@@ -161,25 +197,24 @@ impl<'a> Placed<'a> {
 const STYLE: &str = "text { font: 11px sans-serif; text-anchor: middle; fill: #1c2733 } \
     .fence { font-weight: bold } .load { fill: #5b6b7b } .head { font: bold 16px sans-serif; text-anchor: start } \
     .note { font: 12px sans-serif; text-anchor: start; fill: #5b6b7b } \
-    line { stroke: #9fb0c0 } rect { stroke: #6d8296 }";
+    line { stroke: #9fb0c0 } rect { stroke: #6d8296 } .frame { fill: none; stroke: #9fb0c0 }";
 
 /// The tree as a picture.
-pub(crate) fn svg(nodes: &TreeNodes, name: &str, path: &Path) -> Result<(), Failure> {
+pub(crate) fn svg(nodes: &TreeNodes, name: &str) -> Result<Document, Failure> {
     if nodes.more || nodes.nodes.len() > PICTURE_NODES_MAX {
         return Err(Failure::Usage(format!(
             "the tree has more than {PICTURE_NODES_MAX} nodes, too many for a picture: draw it as text"
         )));
     }
     let tree = tree(nodes)?;
-    let mut next_x = MARGIN;
-    let root = Placed::new(&tree, tree.root, 0, &mut next_x);
+    let root = Block::new(&tree, tree.root, 0);
     let load_max = nodes.nodes.iter().map(|node| node.load).max().unwrap_or_default();
-    let (width, height) = ((next_x - GAP_X + MARGIN).max(420.0), root.bottom() + MARGIN);
-    let (lines, boxes) = root.draw(load_max, Group::new(), Group::new());
+    let (width, height) = ((root.width + 2.0 * MARGIN).max(420.0), HEAD + root.height + 2.0 * MARGIN);
+    let (lines, boxes) = root.draw((MARGIN, HEAD + MARGIN), load_max, Group::new(), Group::new());
     let leaves = nodes.nodes.iter().filter(|node| node.leaf);
     let (count, keys) = (leaves.clone().count(), leaves.map(|node| node.cells).sum());
     let note = format!("{} leaves, {} keys; the busier a node, the warmer", count, show::count(keys));
-    let picture = Document::new()
+    Ok(Document::new()
         .set("viewBox", (0, 0, width, height))
         .set("width", width)
         .set("height", height)
@@ -194,6 +229,73 @@ pub(crate) fn svg(nodes: &TreeNodes, name: &str, path: &Path) -> Result<(), Fail
         .add(Text::new(name).set("x", MARGIN).set("y", 28).set("class", "head"))
         .add(Text::new(note).set("x", MARGIN).set("y", 48).set("class", "note"))
         .add(lines)
-        .add(boxes);
-    svg::save(path, &picture).map_err(|error| Failure::File { path: path.into(), error })
+        .add(boxes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of so many leaves, each inner node with so many children.
+    fn example(leaves: usize, fan: usize) -> TreeNodes {
+        let mut nodes: Vec<NodeStatus> = Vec::new();
+        let mut next = 1;
+        let mut floor: Vec<String> = Vec::new();
+        let id = |number: u64| format!("{number:032x}");
+        for leaf in 0..leaves {
+            let low = show::to_hex(format!("user{:06}", leaf * 38).as_bytes());
+            let (cells, load) = (38, (leaf % 7) as u64 * 100);
+            nodes.push(NodeStatus { id: id(next), leaf: true, low, cells, load, ..Default::default() });
+            floor.push(id(next));
+            next += 1;
+        }
+        while floor.len() > 1 {
+            let is_top = floor.len() <= fan;
+            let mut above = Vec::new();
+            for children in floor.chunks(fan) {
+                // The root's local id, the last 64 bits, is zero.
+                let id = if is_top { id(0) } else { id(next) };
+                next += 1;
+                above.push(id.clone());
+                nodes.push(NodeStatus { id, children: children.to_vec(), ..Default::default() });
+            }
+            floor = above;
+        }
+        TreeNodes { nodes, more: false }
+    }
+
+    /// Where all nodes of a block stand.
+    fn places(block: &Block<'_>, (x, y): (f64, f64), all: &mut Vec<(f64, f64)>) {
+        all.push((x + (block.width - WIDTH) / 2.0, y));
+        for (dx, dy, below) in &block.below {
+            assert!(*dx >= 0.0 && dx + below.width <= block.width && dy + below.height <= block.height);
+            places(below, (x + dx, y + dy), all);
+        }
+    }
+
+    #[test]
+    fn wide_trees_stand_in_rows_and_nothing_on_anything_else() {
+        for (leaves, fan, width_max) in
+            [(3, 8, ROW), (521, 600, 4_000.0), (521, 60, 5_000.0), (1_900, 60, 9_000.0)]
+        {
+            let nodes = example(leaves, fan);
+            let tree = tree(&nodes).unwrap();
+            let block = Block::new(&tree, tree.root, 0);
+            assert!(
+                block.width <= width_max && block.height < block.width * 2.0,
+                "{} {}",
+                block.width,
+                block.height
+            );
+            let mut all = Vec::new();
+            places(&block, (0.0, 0.0), &mut all);
+            assert_eq!(all.len(), nodes.nodes.len());
+            for (at, (x, y)) in all.iter().enumerate() {
+                let apart = |(other_x, other_y): &(f64, f64)| {
+                    (x - other_x).abs() >= WIDTH || (y - other_y).abs() >= HEIGHT
+                };
+                assert!(all[..at].iter().all(apart), "a node of {leaves} at {x}, {y}");
+            }
+        }
+    }
 }

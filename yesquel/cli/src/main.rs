@@ -15,9 +15,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
 use std::{io::Write, process::ExitCode};
 
+/// For scripts, and as `docs/yesquel/commands.md` has it.
+const STATUSES: &str = "Exit status: 0 done; 1 not done, and the message says why; 2 asked for wrongly, or not agreed \
+    to; 3 there is no such database, map or key; 4 no connection to the server; 130 ended by Ctrl-C.";
+
 /// A storage server for ordered maps with transactions, and what looks after it.
 #[derive(Debug, Parser)]
-#[command(name = "yesquel", version, max_term_width = 100)]
+#[command(name = "yesquel", version, max_term_width = 100, after_help = STATUSES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

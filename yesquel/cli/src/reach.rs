@@ -8,7 +8,7 @@ use yesquel::{Address, CREDENTIAL_BYTES_MAX, SocketOptions, Store};
 /// A server, and how it is asked.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// The server: host:port, host, or the path of a Unix socket
+    /// The server: host:port, host, or the path of a Unix socket, which has a `/` (./s1.sock)
     #[arg(value_name = "ADDRESS")]
     address: Address,
     #[command(flatten)]
@@ -26,9 +26,24 @@ struct ReachOptions {
     /// The file with the server's credential
     #[arg(long, value_name = "FILE", global = true, env = "YESQUEL_CREDENTIAL_FILE")]
     credential_file: Option<PathBuf>,
-    /// Seconds that a connection may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, global = true)]
-    connect_timeout: f64,
+    /// Seconds that a connection may take in all, a day at most
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds,
+        allow_negative_numbers = true, global = true)]
+    connect_timeout: Duration,
+}
+
+/// Seconds, not none and not for ever.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    const MOST: f64 = 86_400.0;
+    match text.parse::<f64>() {
+        Err(_) => Err("it is no number of seconds".to_owned()),
+        Ok(seconds) if seconds > MOST => Err(format!("it is more than {MOST} seconds, a day")),
+        // What is no number is not above zero either.
+        Ok(seconds) => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|time| !time.is_zero())
+            .ok_or_else(|| "it must be above zero".to_owned()),
+    }
 }
 
 /// The credential in a file: its first line.
@@ -54,10 +69,7 @@ impl Reach {
         let ReachOptions { tls, tls_ca, credential_file, connect_timeout } = &self.options;
         let tls = (*tls || tls_ca.is_some()).then(|| yesquel::tls::client(tls_ca.as_deref())).transpose()?;
         let credential = credential_file.as_ref().map(credential).transpose()?.unwrap_or_default();
-        let connect_timeout = Duration::try_from_secs_f64(*connect_timeout)
-            .ok()
-            .filter(|timeout| !timeout.is_zero())
-            .ok_or_else(|| Failure::Usage("--connect-timeout must be above zero".to_owned()))?;
+        let connect_timeout = *connect_timeout;
         let options = SocketOptions { credential, tls, connect_timeout, ..SocketOptions::default() };
         Ok(Store::connect(&self.address, options)?)
     }

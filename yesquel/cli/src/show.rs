@@ -1,5 +1,8 @@
 //! Numbers and bytes as people read them.
 
+use serde_json::Value;
+use std::fmt::Write as _;
+
 /// Bytes in units of 1,024.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -36,15 +39,78 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
-/// A key or a value: text as it is, numbers and the like in hexadecimal, text
-/// with other bytes in it escaped.
+/// A key or a value as text from which [`from_text`] makes the same bytes: UTF-8
+/// as it is, but a backslash doubled, and `\t`, `\n`, `\r` and `\xHH` for control
+/// characters and for bytes that are no text.
 pub(crate) fn text(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|sign| sign.is_control() || sign == '\\') => text.to_owned(),
-        _ if bytes.iter().filter(|byte| byte.is_ascii_graphic()).count() * 2 < bytes.len() => {
-            format!("0x{}", to_hex(bytes))
+    let mut shown = String::new();
+    let escape = |shown: &mut String, bytes: &[u8]| {
+        for byte in bytes {
+            // A string takes whatever is written to it.
+            let _ = write!(shown, "\\x{byte:02x}");
         }
-        _ => bytes.escape_ascii().to_string(),
+    };
+    for chunk in bytes.utf8_chunks() {
+        for sign in chunk.valid().chars() {
+            match sign {
+                '\\' => shown.push_str("\\\\"),
+                '\t' => shown.push_str("\\t"),
+                '\n' => shown.push_str("\\n"),
+                '\r' => shown.push_str("\\r"),
+                sign if sign.is_control() => escape(&mut shown, sign.encode_utf8(&mut [0; 4]).as_bytes()),
+                sign => shown.push(sign),
+            }
+        }
+        escape(&mut shown, chunk.invalid());
+    }
+    shown
+}
+
+/// The same, so that it can be given as an argument: what begins with `-` and is
+/// no number would be taken for an option, or for standard input.
+pub(crate) fn argument(bytes: &[u8]) -> String {
+    let shown = text(bytes);
+    match shown.strip_prefix('-') {
+        Some(rest) if rest.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("\\x2d{rest}")
+        }
+        _ => shown,
+    }
+}
+
+/// The bytes that are written as [`text`], or what is wrong.
+pub(crate) fn from_text(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((plain, escaped)) = rest.split_once('\\') {
+        bytes.extend_from_slice(plain.as_bytes());
+        let (byte, length) = match escaped.bytes().next() {
+            Some(b'\\') => (b'\\', 1),
+            Some(b't') => (b'\t', 1),
+            Some(b'n') => (b'\n', 1),
+            Some(b'r') => (b'\r', 1),
+            Some(b'x') => match escaped.get(1..3).and_then(from_hex).as_deref() {
+                Some([byte]) => (*byte, 3),
+                _ => return Err(format!("'{text}': after \\x come two hexadecimal digits")),
+            },
+            _ => {
+                return Err(format!(
+                    "'{text}': after a backslash comes t, n, r, xHH, or another one: write \\\\ for one that is meant"
+                ));
+            }
+        };
+        bytes.push(byte);
+        rest = &escaped[length..];
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Ok(bytes)
+}
+
+/// A key or a value as JSON: a string if it is UTF-8, else `{"hex":"80"}`.
+pub(crate) fn json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => serde_json::json!({ "hex": to_hex(bytes) }),
     }
 }
 
@@ -55,7 +121,8 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 
 /// Bytes from hexadecimal digits.
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+    // A sign would be taken for part of a number.
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
@@ -77,10 +144,40 @@ mod tests {
         );
         assert_eq!(duration(1_250), "1.2 s");
         assert_eq!(duration(90_061_000), "1 d 1 h");
-        assert_eq!(text("süß".as_bytes()), "süß");
-        assert_eq!(text(&[b'a', b'b', 255]), "ab\\xff");
-        assert_eq!(text(&[0, 0, 1, b'a']), "0x00000161");
         assert_eq!(from_hex("00ff"), Some(vec![0, 255]));
-        assert_eq!([from_hex("0"), from_hex("zz"), from_hex("€")], [None, None, None]);
+        assert_eq!([from_hex("0"), from_hex("zz"), from_hex("€"), from_hex("+1")], [const { None }; 4]);
+    }
+
+    #[test]
+    fn bytes_are_shown_as_they_can_be_given() {
+        for (bytes, shown) in [
+            (&b"apples"[..], "apples"),
+            ("süß".as_bytes(), "süß"),
+            (b"a\tb\nc\r", r"a\tb\nc\r"),
+            (b"a\\tb", r"a\\tb"),
+            (b"0x80", "0x80"),
+            (b"\x80", r"\x80"),
+            (b"\\x80", r"\\x80"),
+            (&[0, b'a', 0xc3, b'b', 127], r"\x00a\xc3b\x7f"),
+            ("\u{85}".as_bytes(), r"\xc2\x85"),
+            (b"-", r"\x2d"),
+            (b"--hex", r"\x2d-hex"),
+            (b"-5", "-5"),
+            (b"", ""),
+        ] {
+            assert_eq!(argument(bytes), shown);
+            assert_eq!(from_text(shown).as_deref(), Ok(bytes));
+        }
+        // No two kinds of bytes look the same.
+        for first in 0..=255u8 {
+            for second in 0..=255u8 {
+                assert_eq!(from_text(&argument(&[first, second])), Ok(vec![first, second]));
+            }
+        }
+        assert_eq!([json(b"0x80"), json(b"a\tb")], [Value::from("0x80"), Value::from("a\tb")]);
+        assert_eq!(json(&[0x80]).to_string(), r#"{"hex":"80"}"#);
+        for wrong in ["\\", "\\q", "\\x8", "\\x+1", "\\x€"] {
+            assert!(from_text(wrong).is_err(), "{wrong}");
+        }
     }
 }

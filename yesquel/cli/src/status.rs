@@ -1,6 +1,10 @@
 //! `yesquel status`: how a server does, once or again and again.
 
-use crate::{failure::Failure, reach::Reach, show};
+use crate::{
+    failure::Failure,
+    reach::{self, Reach},
+    show,
+};
 use anstyle::Style;
 use clap::Args;
 use signal_hook::{consts::SIGINT, iterator::Signals};
@@ -24,9 +28,16 @@ pub(crate) struct Arguments {
     /// As JSON, one object
     #[arg(long)]
     json: bool,
-    /// Again every so many seconds, until Ctrl-C
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
-    watch: Option<f64>,
+    /// Again every so many seconds (1 if none are given), until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+        value_parser = interval)]
+    watch: Option<Duration>,
+}
+
+/// The time between two looks.
+fn interval(text: &str) -> Result<Duration, String> {
+    let every = reach::seconds(text)?;
+    if every < Duration::from_millis(100) { Err("it must be 0.1 or more".to_owned()) } else { Ok(every) }
 }
 
 /// Names of trees, as far as they are maps.
@@ -51,8 +62,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(every) = arguments.watch else {
         return print(arguments, &store, &look(&store)?, None);
     };
-    let every = Duration::try_from_secs_f64(every).ok().filter(|every| *every >= Duration::from_millis(100));
-    let every = every.ok_or_else(|| Failure::Usage("--watch takes seconds, 0.1 or more".to_owned()))?;
     let (interrupted, interrupt) = mpsc::channel();
     let mut signals = Signals::new([SIGINT])?;
     thread::spawn(move || signals.forever().next().map(|_| interrupted.send(())));

@@ -2,6 +2,7 @@
 
 use crate::{draw, failure::Failure, reach::Reach, show};
 use clap::{Args, Subcommand};
+use serde_json::Value;
 use std::{
     io::{Read, Write},
     ops::Bound,
@@ -9,7 +10,14 @@ use std::{
 };
 use yesquel::{Database, Map, limits};
 
+/// How bytes are written, for the help.
+const WRITING: &str = "Keys and values are text, given and printed the same way: \\t, \\n, \\r and \\xHH (two \
+    hexadecimal digits) stand for control characters and for bytes that are no UTF-8, \\\\ for a backslash, and \
+    \\x2d for a '-' that would be taken for an option. With --hex all is hexadecimal digits. JSON has strings, and \
+    {\"hex\":\"80\"} in place of a key or value that is no UTF-8; with --hex all its strings are hexadecimal.";
+
 #[derive(Debug, Args)]
+#[command(after_help = WRITING)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     reach: Reach,
@@ -26,49 +34,57 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print the value under a key
+    #[command(after_help = WRITING)]
     Get {
         /// The key
+        #[arg(allow_negative_numbers = true)]
         key: String,
         /// The bytes as they are, without a line's end
         #[arg(long)]
         raw: bool,
     },
     /// Write a value under a key; the map is made if it is not there
+    #[command(after_help = WRITING)]
     Put {
         /// The key
+        #[arg(allow_negative_numbers = true)]
         key: String,
-        /// The value; `-`: what comes on standard input
+        /// The value; `-`: what comes on standard input, as it is
+        #[arg(allow_negative_numbers = true)]
         value: String,
         /// Fail if the key is there
         #[arg(long)]
         new: bool,
     },
     /// Delete a key
+    #[command(after_help = WRITING)]
     Delete {
         /// The key
+        #[arg(allow_negative_numbers = true)]
         key: String,
     },
     /// Print keys and their values in order
+    #[command(after_help = WRITING)]
     Scan {
         /// The first key
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         from: Option<String>,
         /// The key to stop before
-        #[arg(long, value_name = "KEY")]
+        #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
         to: Option<String>,
         /// Only keys that begin so
         #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
         prefix: Option<String>,
         /// So many at most
-        #[arg(long, value_name = "COUNT")]
+        #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
         limit: Option<usize>,
-        /// An object a line
+        /// An object a line: {"key":"...","value":"..."}; what is no UTF-8 as {"hex":"80"}
         #[arg(long)]
         json: bool,
     },
     /// Draw the tree: its nodes, what keys are theirs, and how often each is asked for
     Draw {
-        /// As a picture, into this file
+        /// As a picture, into this file; `-`: to standard output
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
@@ -77,13 +93,17 @@ enum Command {
 impl Arguments {
     fn bytes(&self, text: &str) -> Result<Vec<u8>, Failure> {
         if !self.hex {
-            return Ok(text.as_bytes().to_vec());
+            return show::from_text(text).map_err(Failure::Usage);
         }
         show::from_hex(text).ok_or_else(|| Failure::Usage(format!("'{text}' is not hexadecimal")))
     }
 
     fn show(&self, bytes: &[u8]) -> String {
-        if self.hex { show::to_hex(bytes) } else { show::text(bytes) }
+        if self.hex { show::to_hex(bytes) } else { show::argument(bytes) }
+    }
+
+    fn json(&self, bytes: &[u8]) -> Value {
+        if self.hex { show::to_hex(bytes).into() } else { show::json(bytes) }
     }
 
     /// A map that must be there.
@@ -147,7 +167,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let nodes = store.nodes(map)?;
             match svg {
                 None => draw::text(&nodes, &mut anstream::stdout()),
-                Some(path) => draw::svg(&nodes, &arguments.map, path),
+                Some(path) if path.as_os_str() == "-" => {
+                    Ok(svg::write(std::io::stdout().lock(), &draw::svg(&nodes, &arguments.map)?)?)
+                }
+                Some(path) => svg::save(path, &draw::svg(&nodes, &arguments.map)?)
+                    .map_err(|error| Failure::File { path: path.into(), error }),
             }
         }
     }
@@ -175,11 +199,11 @@ fn scan(
         if prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix)) {
             break;
         }
-        let (key, value) = (arguments.show(&key), arguments.show(&value));
         if json {
+            let (key, value) = (arguments.json(&key), arguments.json(&value));
             writeln!(out, "{}", serde_json::json!({ "key": key, "value": value }))?;
         } else {
-            writeln!(out, "{key}\t{value}")?;
+            writeln!(out, "{}\t{}", arguments.show(&key), arguments.show(&value))?;
         }
     }
     Ok(out.flush()?)

@@ -80,6 +80,11 @@ fn databases_and_keys_are_made_read_and_dropped() {
     server.prints(&["databases", "create", "SOCKET", "shop"]);
     let (status, said) = server.fails(&["databases", "create", "SOCKET", "shop"]);
     assert!(status == 1 && said.contains("there is a database 'shop' already"), "{said}");
+    let (status, said) = server.fails(&["databases", "create", "SOCKET", "a/b"]);
+    assert!(status == 2 && said.contains("'a/b' cannot be a name: it has a '/'"), "{said}");
+    // A map may have one.
+    server.prints(&["tree", "SOCKET", "shop/a/b", "put", "key", "value"]);
+    assert_eq!(server.prints(&["tree", "SOCKET", "shop/a/b", "scan"]), "key\tvalue\n");
     for (key, value) in [("apples", "7"), ("pears", "3"), ("plums", "12")] {
         server.prints(&["tree", "SOCKET", "shop/stock", "put", key, value]);
     }
@@ -104,13 +109,50 @@ fn databases_and_keys_are_made_read_and_dropped() {
     assert!(put.status.success());
     assert_eq!(server.run(&["tree", "SOCKET", "shop/stock", "get", "long", "--raw"]).stdout, value);
     assert_eq!(tree(&["--hex", "get", "6170706c6573"]), "37\n");
-    assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"stock\"]}\n");
+    assert_eq!(server.prints(&["databases", "list", "SOCKET", "--json"]), "{\"shop\":[\"a/b\",\"stock\"]}\n");
     // Nobody is there to be asked.
     let (status, said) = server.fails(&["databases", "drop", "SOCKET", "shop"]);
     assert!(status == 2 && said.contains("--yes"), "{said}");
     server.prints(&["databases", "drop", "SOCKET", "shop", "--yes"]);
     let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "scan"]);
-    assert!(status == 1 && said.contains("there is no database 'shop'"), "{said}");
+    assert!(status == 3 && said.contains("there is no database 'shop'"), "{said}");
+}
+
+#[test]
+fn what_is_printed_is_exact_and_can_be_given() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none"]);
+    let address = yesquel::Address::Unix(server.socket.clone());
+    let store = yesquel::Store::connect(&address, yesquel::SocketOptions::default()).unwrap();
+    let database = store.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    // In the order of bytes, for they are printed so.
+    let keys: [&[u8]; 8] = [b"-", b"--new", b"-7", b"0x80", b"a\tb\nc", b"a\\tb", "süß".as_bytes(), &[0x80]];
+    for key in keys {
+        database.put(map, key, key).unwrap();
+    }
+    let tree = |more: &[&str]| server.prints(&[&["tree", "SOCKET", "shop/stock"], more].concat());
+    let shown = tree(&["scan"]);
+    let shown: Vec<&str> = shown.lines().map(|line| line.split_once('\t').unwrap().0).collect();
+    assert_eq!(shown, [r"\x2d", r"\x2d-new", "-7", "0x80", r"a\tb\nc", r"a\\tb", "süß", r"\x80"]);
+    let json = tree(&["scan", "--json"]);
+    for ((line, key), shown) in json.lines().zip(keys).zip(shown) {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let exact = match std::str::from_utf8(key) {
+            Ok(text) => serde_json::json!({ "key": text, "value": text }),
+            Err(_) => serde_json::json!({ "key": { "hex": "80" }, "value": { "hex": "80" } }),
+        };
+        assert_eq!(object, exact);
+        // Whatever is printed can be given.
+        assert_eq!(tree(&["get", shown]), format!("{shown}\n"));
+        tree(&["put", shown, shown]);
+        assert_eq!(database.get(map, key).unwrap().as_deref(), Some(key));
+        assert_eq!(tree(&["scan", "--from", shown, "--limit", "1"]), format!("{shown}\t{shown}\n"));
+        tree(&["delete", shown]);
+        assert_eq!(database.get(map, key).unwrap(), None);
+    }
+    let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "get", r"a\qb"]);
+    assert!(status == 2 && said.contains("after a backslash"), "{said}");
 }
 
 #[test]
@@ -144,6 +186,10 @@ fn a_tree_is_drawn_and_a_server_says_how_it_does() {
     let picture = place.path().join("tree.svg");
     server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", picture.to_str().unwrap()]);
     let picture = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(server.prints(&["tree", "SOCKET", "big/map", "draw", "--svg", "-"]).trim(), picture.trim());
+    // Leaves beyond a row's stand in more rows.
+    let width = picture.split("width=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(leaves.len() > 12 && width.parse::<f64>().unwrap() < 2_000.0, "{} leaves, {width}", leaves.len());
     assert_eq!(picture.matches(" keys, ").count(), 2 * leaves.len(), "a label and a hint each");
 }
 
@@ -324,6 +370,58 @@ fn a_damaged_checkpoint_that_is_not_needed_can_be_moved_away() {
     std::fs::rename(&checkpoint, place.path().join("moved")).unwrap();
     let server = serve(place.path(), &[]);
     assert_eq!(server.prints(&["tree", "SOCKET", "keep/m", "get", "a"]).trim(), "v".repeat(2_000));
+}
+
+#[test]
+fn options_say_what_is_wrong_with_them() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none"]);
+    for (value, what) in [
+        ("1e300", "it is more than 86400 seconds, a day"),
+        ("inf", "it is more than 86400 seconds, a day"),
+        ("0", "it must be above zero"),
+        ("-1", "it must be above zero"),
+        ("NaN", "it must be above zero"),
+        ("soon", "it is no number of seconds"),
+    ] {
+        let (status, said) = server.fails(&["databases", "list", "SOCKET", "--connect-timeout", value]);
+        assert!(status == 2 && said.contains(what) && !said.contains("tip"), "{value}: {said}");
+    }
+    let (status, said) = server.fails(&["tree", "SOCKET", "a/b", "scan", "--limit", "-1"]);
+    assert!(status == 2 && said.contains("invalid value '-1'") && !said.contains("tip"), "{said}");
+    // What follows is the address; how often comes with the option.
+    for watch in ["--watch", "--watch=0.1"] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["status", watch]).arg(&server.socket).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("server"), "{line}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let (status, said) = server.fails(&["status", "--watch=0.01", "SOCKET"]);
+    assert!(status == 2 && said.contains("it must be 0.1 or more"), "{said}");
+    let help = server.prints(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("3 there is no such database, map or key"), "{help}");
+}
+
+#[test]
+fn options_that_help_a_connection_are_named() {
+    let place = tempfile::tempdir().unwrap();
+    let server = serve(place.path(), &["--durability", "none", "--listen", "127.0.0.1:0"]);
+    let ready = server.said.iter().find(|line| line.contains("127.0.0.1:")).unwrap();
+    let port: String =
+        ready.split("127.0.0.1:").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let (status, said) = server.fails(&["status", &format!("127.0.0.1:{port}"), "--tls"]);
+    assert!(status == 4 && said.contains("it may speak no TLS") && said.contains("Leave --tls"), "{said}");
+    // Somebody who takes a connection and ends it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let (status, said) = server.fails(&["status", &address]);
+    assert!(status == 4 && said.contains("closed the connection") && said.contains("--tls-ca"), "{said}");
+    other.join().unwrap();
 }
 
 #[test]

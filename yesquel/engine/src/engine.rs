@@ -10,12 +10,12 @@ use crate::{
     settings::Settings,
     snapshots::Snapshots,
     staging::Staging,
-    store::{NodeLimits, Store},
+    store::{NodeLimits, Store, TreeEnd},
     times::Frozen,
     transaction::{Ends, Voted},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, NodeId, Refusal, ServerId, Tally, Timestamp, TxnId};
+use yesquel_model::{Clock, Key, LocalId, NodeId, Refusal, ServerId, Tally, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
 /// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
@@ -348,7 +348,7 @@ impl Engine {
             }
             // Whoever runs the engine knows more.
             Request::Inspect { .. } | Request::InspectAfter { .. } => Reply::Report(b"{}"),
-            Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)),
+            Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)?),
         };
         reply.write(&mut effects.bytes);
         Ok(self.lsn)
@@ -463,14 +463,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Numbers that are logged as given out before they are.
-    fn take(&mut self, node: NodeId, count: u64, above: u64, effects: &mut Effects) -> u64 {
+    /// Numbers that are logged as given out before they are. What is refused
+    /// changes nothing: a number that is too large would leave none to others.
+    fn take(&mut self, node: NodeId, count: u64, above: u64, effects: &mut Effects) -> Result<u64, Refusal> {
+        // The counter of a tree goes with the tree; those of no tree have no nodes.
+        let is_of_tree = node.tree != TreeId::default() && node.local == LocalId::ROOT;
+        let is_dropped = || matches!(self.store.tree_end(node.tree), Some(TreeEnd::Dropped(_)));
+        let is_there = || self.store.get(node).is_some_and(|root| root.shape().is_some());
+        if is_of_tree && (!is_there() || is_dropped()) {
+            return Err(Refusal::Moved(node));
+        }
         let next = self.counters.get(&node).copied().unwrap_or(1);
-        let first = next.max(above.saturating_add(1));
-        let next = first.saturating_add(count);
+        let first = above.checked_add(1).ok_or(Refusal::Unfit(node))?.max(next);
+        let next = first.checked_add(count).ok_or(Refusal::Unfit(node))?;
         self.counters.insert(node, next);
         self.log(&Record::Counter { node, next }, effects);
-        first
+        Ok(first)
     }
 
     /// A connection holds snapshots from this one on, or none.

@@ -499,3 +499,34 @@ fn a_prepared_move_does_not_move() {
     server.committed(4, &[put(6, b"a")]);
     server.comes_back();
 }
+
+#[test]
+fn numbers_that_do_not_fit_are_refused_and_change_nothing() {
+    let mut server = Server::new();
+    let take = |server: &mut Server, node: NodeId, count: u64, above: u64| {
+        server.send(&Request::Take { node, count, above });
+        let answers = server.answers();
+        match Reply::decode(&answers[0].1) {
+            Ok(Reply::Taken(first)) => Ok(first),
+            Ok(Reply::Refused { refusal, .. }) => Err(refusal),
+            reply => panic!("{reply:?}"),
+        }
+    };
+    let root = node(0);
+    assert_eq!(take(&mut server, root, 2, 0), Ok(1));
+    let logged = server.log.len();
+    for (count, above) in [(u64::MAX, 0), (u64::MAX - 2, 0), (1, u64::MAX), (1, u64::MAX - 1), (0, u64::MAX)]
+    {
+        assert_eq!(take(&mut server, root, count, above), Err(Refusal::Unfit(root)), "{count} above {above}");
+    }
+    assert_eq!(server.log.len(), logged);
+    assert_eq!(take(&mut server, root, 1, 0), Ok(3));
+    // A tree that was never there, and one that is there no more.
+    let other = NodeId { tree: TreeId::new(2).unwrap(), ..root };
+    assert_eq!(take(&mut server, other, 1, 0), Err(Refusal::Moved(other)));
+    server.committed(2, &[of(0, WriteOperation::DropTree)]);
+    assert_eq!(take(&mut server, root, 1, 0), Err(Refusal::Moved(root)));
+    // Counters of no tree have no nodes.
+    let names = NodeId { tree: TreeId::default(), server: ServerId(0), local: LocalId(16) };
+    assert_eq!(take(&mut server, names, 1, 0), Ok(1));
+}

@@ -7,7 +7,7 @@ mod socket;
 mod wait;
 
 pub use embedded::Embedded;
-pub use socket::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions, Sockets};
+pub use socket::{Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, Sockets};
 pub use wait::block_on;
 
 use std::{future::Future, sync::Arc};

@@ -8,14 +8,16 @@ mod cache;
 mod counters;
 mod cursor;
 mod large;
+mod savepoint;
 mod search;
 mod split;
 mod transaction;
 
 pub use counters::{Counters, Counts};
 pub use cursor::Cursor;
+pub use savepoint::Savepoint;
 pub use split::Splitter;
-pub use transaction::{Savepoint, Transaction};
+pub use transaction::Transaction;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
@@ -52,6 +54,9 @@ pub enum TreeError {
         /// The limit.
         bytes_max: usize,
     },
+    /// A savepoint that the transaction cannot come back to.
+    #[error("not a savepoint to roll back to: {0}")]
+    Savepoint(&'static str),
     /// The nodes of a tree lead nowhere.
     #[error("tree {0} is damaged: {1}")]
     Damaged(TreeId, &'static str),

@@ -5,6 +5,7 @@ use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
     large::Larges,
+    savepoint::{Savepoint, Steps, Undo},
     search::{FORWARD_STEPS_MAX, Looked, Page, Stored, check_key},
     split::Split,
 };
@@ -25,20 +26,6 @@ pub(crate) struct Write {
     expect: Expect,
 }
 
-/// What undoes a step.
-#[derive(Debug)]
-enum Undo {
-    Write(NodeId, Key, Option<Write>),
-    Range,
-    Guard,
-    Create,
-    Drop,
-}
-
-/// A place in a transaction to come back to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Savepoint(usize);
-
 /// A transaction: snapshot isolation, and guards for what must be more.
 ///
 /// Its snapshot is that of its first read. Dropping it rolls it back.
@@ -57,7 +44,7 @@ pub struct Transaction<'a, T> {
     /// Roots of trees to drop, after all else.
     drops: Vec<NodeId>,
     lease: Option<Lease>,
-    undo: Vec<Undo>,
+    steps: Steps,
     /// Leaves that were read whole: the snapshot does not change.
     pages: HashMap<NodeId, Rc<Page>>,
 }
@@ -82,7 +69,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             creates: Vec::new(),
             drops: Vec::new(),
             lease: None,
-            undo: Vec::new(),
+            steps: Steps::default(),
             pages: HashMap::new(),
         }
     }
@@ -225,7 +212,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
         let old = self.writes.entry(tree.root).or_default().insert(key.into(), write);
-        self.undo.push(Undo::Write(tree.root, key.into(), old));
+        self.steps.push(Undo::Write(tree.root, key.into(), old));
     }
 
     /// What a write of a key must expect, which an earlier one may have
@@ -282,11 +269,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     }
                     _ => writes.remove(&key),
                 };
-                self.undo.push(Undo::Write(tree.root, key, old));
+                self.steps.push(Undo::Write(tree.root, key, old));
             }
         }
         self.ranges.push((tree.root, range.clone()));
-        self.undo.push(Undo::Range);
+        self.steps.push(Undo::Range);
     }
 
     /// What was read in a range must still be so at the commit, and whoever
@@ -294,14 +281,14 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub fn guard(&mut self, tree: Tree, range: &KeyRange) {
         if !range.is_empty() {
             self.guards.push((tree.root, range.within_bounds()));
-            self.undo.push(Undo::Guard);
+            self.steps.push(Undo::Guard);
         }
     }
 
     /// Makes a tree, empty, that nobody else [has got](Trees::fresh).
     pub fn create_tree(&mut self, tree: Tree) {
         self.creates.push(tree.root);
-        self.undo.push(Undo::Create);
+        self.steps.push(Undo::Create);
     }
 
     /// What it writes is within a lease, where nobody else writes now. One that
@@ -314,7 +301,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// there is none.
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);
-        self.undo.push(Undo::Drop);
+        self.steps.push(Undo::Drop);
     }
 
     /// A cursor over a tree, which sees what the transaction writes too.
@@ -324,27 +311,28 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// A place to come back to.
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.undo.len())
+        self.steps.savepoint()
     }
 
-    /// Takes back what was written after a savepoint.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        while self.undo.len() > savepoint.0 {
-            match self.undo.pop() {
-                Some(Undo::Write(root, key, old)) => {
+    /// Takes back what was written after a savepoint. Fails, and changes
+    /// nothing, if it is another transaction's, or was itself taken back.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TreeError> {
+        for undo in self.steps.back_to(savepoint).map_err(TreeError::Savepoint)? {
+            match undo {
+                Undo::Write(root, key, old) => {
                     let writes = self.writes.entry(root).or_default();
                     match old {
                         Some(old) => drop(writes.insert(key, old)),
                         None => drop(writes.remove(&key)),
                     }
                 }
-                Some(Undo::Range) => drop(self.ranges.pop()),
-                Some(Undo::Guard) => drop(self.guards.pop()),
-                Some(Undo::Create) => drop(self.creates.pop()),
-                Some(Undo::Drop) => drop(self.drops.pop()),
-                None => return,
+                Undo::Range => drop(self.ranges.pop()),
+                Undo::Guard => drop(self.guards.pop()),
+                Undo::Create => drop(self.creates.pop()),
+                Undo::Drop => drop(self.drops.pop()),
             }
         }
+        Ok(())
     }
 
     /// Ends it without a trace.

@@ -268,7 +268,7 @@ impl Run<'_> {
                 let Some(which) = self.pick(*txn) else { return };
                 let open = &mut self.open[which];
                 if let Some((savepoint, effects, absent)) = open.savepoint {
-                    open.txn.rollback_to(savepoint);
+                    open.txn.rollback_to(savepoint).unwrap();
                     open.effects.truncate(effects);
                     open.absent.truncate(absent);
                 }

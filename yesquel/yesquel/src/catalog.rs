@@ -15,6 +15,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The counter that numbers databases; trees have those below.
 const DATABASES: u16 = 16;
 
+/// Times that a map is looked for again which others make and drop.
+const ATTEMPTS_MAX: usize = 100;
+
 const DATABASE: u8 = b'd';
 const MAP: u8 = b'm';
 
@@ -78,28 +81,39 @@ impl<'a> Catalog<'a> {
         Ok(all)
     }
 
-    /// The databases, by name.
-    pub(crate) async fn databases(&self) -> Result<Vec<(String, u64)>, Error> {
-        let mut transaction = self.trees.begin();
-        let all = self.list(&mut transaction, &[DATABASE]).await?;
-        all.into_iter().map(|(name, value)| Ok((name, number(&value)?))).collect()
+    /// The names of the databases.
+    pub(crate) async fn databases(&self) -> Result<Vec<String>, Error> {
+        let all = self.list(&mut self.trees.begin(), &[DATABASE]).await?;
+        Ok(all.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The number of a database.
-    pub(crate) async fn database(&self, name: &str) -> Result<u64, Error> {
+    /// The number of a database, which is another one after it was dropped and
+    /// made anew: it is looked up with what is asked for, and never kept.
+    async fn number(&self, transaction: &mut Transaction<'a, Any>, name: &str) -> Result<u64, Error> {
         check_name(name)?;
-        let found = self.trees.begin().get(self.tree(), &database_key(name)).await?;
+        let found = transaction.get(self.tree(), &database_key(name)).await?;
         found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
     }
 
+    /// Fails if there is no such database.
+    pub(crate) async fn database(&self, name: &str) -> Result<(), Error> {
+        self.number(&mut self.trees.begin(), name).await.map(|_| ())
+    }
+
     /// Makes a database.
-    pub(crate) async fn create_database(&self, name: &str) -> Result<u64, Error> {
+    pub(crate) async fn create_database(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
+        // DATABASE/MAP is cut at the first one. Older versions have made such
+        // names, so that they can still be asked for.
+        if name.contains('/') {
+            let what = "it has a '/', behind which the name of a map begins";
+            return Err(Error::Name { name: name.to_owned(), what });
+        }
         let made = self.trees.number(self.server, DATABASES).await?;
         let mut transaction = self.trees.begin();
         transaction.insert(self.tree(), &database_key(name), &made.to_be_bytes())?;
         match transaction.commit().await.map_err(Error::from) {
-            Ok(_) => Ok(made),
+            Ok(_) => Ok(()),
             // Another one made it a moment ago.
             Err(Error::Exists | Error::Conflict(_)) => Err(Error::DatabaseExists(name.to_owned())),
             Err(error) => Err(error),
@@ -108,11 +122,8 @@ impl<'a> Catalog<'a> {
 
     /// Takes a database away, with all its maps.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
-        check_name(name)?;
         let mut transaction = self.trees.begin();
-        let found = transaction.get(self.tree(), &database_key(name)).await?;
-        let made = number(&found.ok_or_else(|| Error::NoDatabase(name.to_owned()))?)?;
-        let prefix = map_key(made, "");
+        let prefix = map_key(self.number(&mut transaction, name).await?, "");
         for (_, value) in self.list(&mut transaction, &prefix).await? {
             transaction.drop_tree(root(&value)?);
         }
@@ -125,53 +136,64 @@ impl<'a> Catalog<'a> {
     }
 
     /// The maps of a database, by name.
-    pub(crate) async fn maps(&self, database: u64) -> Result<Vec<(String, Tree)>, Error> {
+    pub(crate) async fn maps(&self, database: &str) -> Result<Vec<(String, Tree)>, Error> {
         let mut transaction = self.trees.begin();
-        let all = self.list(&mut transaction, &map_key(database, "")).await?;
+        let prefix = map_key(self.number(&mut transaction, database).await?, "");
+        let all = self.list(&mut transaction, &prefix).await?;
         all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
     }
 
-    /// The map of a name, if it is there.
-    pub(crate) async fn map(&self, database: u64, name: &str) -> Result<Option<Tree>, Error> {
+    /// The key of a map's name, and the map, if it is there.
+    async fn find(
+        &self,
+        transaction: &mut Transaction<'a, Any>,
+        database: &str,
+        name: &str,
+    ) -> Result<(Vec<u8>, Option<Tree>), Error> {
         check_name(name)?;
-        let found = self.trees.begin().get(self.tree(), &map_key(database, name)).await?;
-        found.map(|value| root(&value)).transpose()
+        let key = map_key(self.number(transaction, database).await?, name);
+        let found = transaction.get(self.tree(), &key).await?;
+        Ok((key, found.map(|value| root(&value)).transpose()?))
+    }
+
+    /// The map of a name, if it is there.
+    pub(crate) async fn map(&self, database: &str, name: &str) -> Result<Option<Tree>, Error> {
+        Ok(self.find(&mut self.trees.begin(), database, name).await?.1)
     }
 
     /// The map of a name, which is made if it is not there.
-    pub(crate) async fn create_map(&self, of: (&str, u64), name: &str) -> Result<Tree, Error> {
-        let (database_name, database) = of;
-        if let Some(tree) = self.map(database, name).await? {
-            return Ok(tree);
-        }
-        let tree = self.trees.fresh(self.server).await?;
-        let mut transaction = self.trees.begin();
-        let is_there = transaction.get(self.tree(), &database_key(database_name)).await?;
-        if is_there.map(|value| number(&value)).transpose()? != Some(database) {
-            return Err(Error::NoDatabase(database_name.to_owned()));
-        }
-        // With its name or not at all: nobody finds a tree that has none.
-        transaction.create_tree(tree);
-        let value = tree.root().to_bits().to_be_bytes();
-        transaction.insert(self.tree(), &map_key(database, name), &value)?;
-        // Not into a database that is dropped meanwhile.
-        transaction.guard(self.tree(), &KeyRange::only(&database_key(database_name)));
-        match transaction.commit().await.map_err(Error::from) {
-            Ok(_) => Ok(tree),
-            Err(Error::Exists | Error::Conflict(_)) => match self.map(database, name).await? {
-                Some(theirs) => Ok(theirs),
-                None => Err(Error::NoDatabase(database_name.to_owned())),
-            },
-            Err(error) => Err(error),
+    pub(crate) async fn create_map(&self, database: &str, name: &str) -> Result<Tree, Error> {
+        let (mut fresh, mut attempts) = (None, 0);
+        loop {
+            let mut transaction = self.trees.begin();
+            let (key, found) = self.find(&mut transaction, database, name).await?;
+            if let Some(tree) = found {
+                return Ok(tree);
+            }
+            // That of an attempt before is nobody's yet.
+            let tree = match fresh {
+                Some(tree) => tree,
+                None => *fresh.insert(self.trees.fresh(self.server).await?),
+            };
+            // With its name or not at all: nobody finds a tree that has none.
+            transaction.create_tree(tree);
+            transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
+            // Not into a database that is dropped meanwhile.
+            transaction.guard(self.tree(), &KeyRange::only(&database_key(database)));
+            match transaction.commit().await.map_err(Error::from) {
+                Ok(_) => return Ok(tree),
+                // Another one made it a moment ago, or dropped the database.
+                Err(Error::Exists | Error::Conflict(_)) if attempts < ATTEMPTS_MAX => attempts += 1,
+                Err(error) => return Err(error),
+            }
         }
     }
 
     /// Takes a map away; whether it was there.
-    pub(crate) async fn drop_map(&self, database: u64, name: &str) -> Result<bool, Error> {
-        check_name(name)?;
-        let (mut transaction, key) = (self.trees.begin(), map_key(database, name));
-        let Some(value) = transaction.get(self.tree(), &key).await? else { return Ok(false) };
-        transaction.drop_tree(root(&value)?);
+    pub(crate) async fn drop_map(&self, database: &str, name: &str) -> Result<bool, Error> {
+        let mut transaction = self.trees.begin();
+        let (key, Some(tree)) = self.find(&mut transaction, database, name).await? else { return Ok(false) };
+        transaction.drop_tree(tree);
         transaction.delete(self.tree(), &key)?;
         transaction.commit().await?;
         Ok(true)

@@ -1,20 +1,25 @@
 //! Databases, their maps, and transactions over them.
 
-use crate::{Error, Transaction, any::Any, catalog::Catalog, lease::writing, store::Store};
+use crate::{
+    Error, Transaction, any::Any, catalog::Catalog, identity::Identity, lease::writing, store::Store,
+};
 use std::{
     collections::HashMap,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::Timestamp;
+use yesquel_model::{Refusal, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
 /// An ordered map: bytes by bytes, in the order of bytes. It is a name for
-/// one, and costs nothing to copy.
+/// one, and costs nothing to copy. It is good for the [`Store`] that it was got
+/// from and others by way of the same [`Host`](crate::Host) or at the same
+/// address; with another one operations fail with [`Error::OtherStore`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Map {
     pub(crate) tree: Tree,
+    pub(crate) store: Identity,
 }
 
 impl Map {
@@ -25,6 +30,10 @@ impl Map {
 }
 
 /// A database: maps by name. Clones are the same one; threads may share it.
+///
+/// It goes by its name: after another client has dropped it and made it anew,
+/// this is the new one. Maps that are remembered are forgotten when one is told
+/// [`Error::NoMap`]: ask for them again.
 ///
 /// ```
 /// # fn main() -> Result<(), yesquel::Error> {
@@ -43,7 +52,6 @@ impl Map {
 pub struct Database {
     store: Store,
     name: Arc<str>,
-    number: u64,
     maps: Arc<Mutex<HashMap<String, Map>>>,
 }
 
@@ -51,8 +59,8 @@ pub struct Database {
 const RUNS_MAX: usize = 100;
 
 impl Database {
-    pub(crate) fn new(store: Store, name: &str, number: u64) -> Database {
-        Database { store, name: name.into(), number, maps: Arc::default() }
+    pub(crate) fn new(store: Store, name: &str) -> Database {
+        Database { store, name: name.into(), maps: Arc::default() }
     }
 
     /// Its name.
@@ -83,55 +91,124 @@ impl Database {
         if let Some(map) = self.known().get(name) {
             return Ok(*map);
         }
-        let tree = block_on(self.catalog().create_map((&self.name, self.number), name))?;
-        let map = Map { tree };
+        let tree = block_on(self.catalog().create_map(&self.name, name))?;
+        let map = self.store.map_of(tree);
         self.known().insert(name.to_owned(), map);
         Ok(map)
     }
 
     /// The map of a name, if it is there.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
-        Ok(block_on(self.catalog().map(self.number, name))?.map(|tree| Map { tree }))
+        Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
     }
 
     /// Its maps, by name in order.
     pub fn maps(&self) -> Result<Vec<(String, Map)>, Error> {
-        let all = block_on(self.catalog().maps(self.number))?;
-        Ok(all.into_iter().map(|(name, tree)| (name, Map { tree })).collect())
+        let all = block_on(self.catalog().maps(&self.name))?;
+        Ok(all.into_iter().map(|(name, tree)| (name, self.store.map_of(tree))).collect())
     }
 
     /// Takes a map away, with all that is in it; whether it was there.
     /// Whoever writes to it afterwards is told [`Error::NoMap`].
     pub fn drop_map(&self, name: &str) -> Result<bool, Error> {
         self.known().remove(name);
-        block_on(self.catalog().drop_map(self.number, name))
+        block_on(self.catalog().drop_map(&self.name, name))
+    }
+
+    /// Notes what an operation has told: a map that is not there any more may
+    /// have been made anew, and is to be found.
+    pub(crate) fn told<T>(&self, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
+        outcome.map_err(|error| {
+            let error = error.into();
+            if let Error::NoMap(gone) = &error {
+                self.known().retain(|_, map| map.tree.root().tree != *gone);
+            }
+            error
+        })
     }
 
     /// Begins a transaction. Nothing is asked of a server.
     pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self.trees().begin())
+        Transaction::new(self)
     }
 
     /// Runs what a transaction does and commits it; begins again, up to 100
     /// times, when another transaction was first, and waits up to five seconds
-    /// for [leases](crate::Lease). Returns what it returned.
+    /// for [leases](crate::Lease). Returns what it returned. An error rolls it
+    /// back.
     pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        self.try_run(|transaction| {
+            act(transaction).inspect_err(|error| {
+                // It may have been told so by another transaction.
+                transaction.lost_to = transaction.lost_to.or(error.lost_to());
+            })
+        })
+    }
+
+    /// The same for what fails with errors of its own, which roll it back.
+    ///
+    /// It begins again after the commit or an operation has said that another
+    /// transaction was first, whatever the closure has made of that.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// #[derive(Debug, PartialEq)]
+    /// enum Failure {
+    ///     NotEnough { there: u8 },
+    ///     Yesquel(String),
+    /// }
+    ///
+    /// impl From<yesquel::Error> for Failure {
+    ///     fn from(error: yesquel::Error) -> Failure {
+    ///         Failure::Yesquel(error.to_string())
+    ///     }
+    /// }
+    ///
+    /// let database = yesquel::Store::in_memory()?.create_database("shop")?;
+    /// let (stock, orders) = (database.map("stock")?, database.map("orders")?);
+    /// database.put(stock, b"apples", &[3])?;
+    /// let order = |count: u8| {
+    ///     database.try_run(|transaction| {
+    ///         transaction.put(orders, b"apples", &[count])?;
+    ///         let there = transaction.get(stock, b"apples")?.map_or(0, |value| value[0]);
+    ///         // What was written above is taken back.
+    ///         let rest = there.checked_sub(count).ok_or(Failure::NotEnough { there })?;
+    ///         transaction.put(stock, b"apples", &[rest])?;
+    ///         Ok(rest)
+    ///     })
+    /// };
+    /// assert_eq!(order(7), Err(Failure::NotEnough { there: 3 }));
+    /// assert_eq!(database.get(orders, b"apples")?, None);
+    /// assert_eq!(order(2), Ok(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_run<T, E: From<Error>>(
+        &self,
+        mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut attempts = 0;
         loop {
+            // The outer result says whether to begin again, and how.
             let outcome = writing(|| {
                 let mut transaction = self.begin();
-                act(&mut transaction).and_then(|result| transaction.commit().map(|_| result))
+                match (act(&mut transaction), transaction.lost_to) {
+                    (Ok(result), _) => transaction.commit().map(|_| Ok(result)),
+                    (Err(_), Some(refusal)) => Err(refusal.into()),
+                    (Err(own), None) => Ok(Err(own)),
+                }
             });
             match outcome {
+                Ok(done) => return done,
                 Err(error) if error.is_retryable() && attempts < RUNS_MAX => attempts += 1,
-                outcome => return outcome,
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     /// The value under a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        Ok(block_on(self.trees().get(map.tree, key))?)
+        self.told(block_on(self.trees().get(self.store.tree_of(map)?, key)))
     }
 
     /// Writes a value under a key, in a transaction of its own. Returns when
@@ -146,12 +223,16 @@ impl Database {
 
     /// Numbers for new rows of a map, all above `above`, that nobody else gets:
     /// a counter at the server, from one on. Whoever asks for many at a time
-    /// asks seldom; those that he does not use are used by nobody.
+    /// asks seldom; those that he does not use are used by nobody. Fails with
+    /// [`Error::NoRowIds`], and gives out nothing, if they would be above
+    /// `u64::MAX`.
     pub fn row_ids(&self, map: Map, count: u64, above: u64) -> Result<Range<u64>, Error> {
-        let first = block_on(self.trees().client().take(map.tree.root(), count, above))?;
-        match first.checked_add(count) {
-            Some(end) => Ok(first..end),
-            None => Err(Error::NoRowIds),
+        let root = self.store.tree_of(map)?.root();
+        match block_on(self.trees().client().take(root, count, above)) {
+            Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
+            Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+            Err(yesquel_client::Error::Refused(Refusal::Moved(_))) => self.told(Err(Error::NoMap(root.tree))),
+            Err(error) => Err(error.into()),
         }
     }
 }

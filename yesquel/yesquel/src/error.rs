@@ -1,7 +1,9 @@
 //! What can go wrong, for callers to match on.
 
+use std::io;
 use thiserror::Error;
 use yesquel_client::CommitError;
+use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
 use yesquel_server::{CoreError, FolderError};
 use yesquel_transport::ConnectError;
@@ -24,6 +26,12 @@ pub enum Error {
     /// The map was dropped.
     #[error("the map is not there any more (tree {0})")]
     NoMap(TreeId),
+    /// The map was got from another store than the one that it is used with.
+    #[error("the map is of another store: ask this one's database for it")]
+    OtherStore,
+    /// The transaction cannot come back to the savepoint.
+    #[error("not a savepoint to roll back to: {0}")]
+    Savepoint(&'static str),
     /// There is no database of this name.
     #[error("there is no database '{0}': create it, or see which there are")]
     NoDatabase(String),
@@ -71,9 +79,19 @@ pub enum Error {
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The folder cannot be opened.
+    /// Another process has the folder, or this one has it already.
     #[error(transparent)]
-    Open(#[from] CoreError),
+    InUse(CoreError),
+    /// What is in the folder was written once and cannot be read any more, or
+    /// is missing.
+    #[error(transparent)]
+    Damaged(CoreError),
+    /// The system does not allow this process to use the folder.
+    #[error(transparent)]
+    Denied(CoreError),
+    /// The folder cannot be opened for another reason.
+    #[error(transparent)]
+    Open(CoreError),
     /// A location that makes no sense.
     #[error("'{location}': {what}")]
     Location {
@@ -91,13 +109,42 @@ impl Error {
     /// Whether the transaction may be begun again: another one was first, or
     /// holds a lease.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Leased(_))
+        self.lost_to().is_some()
+    }
+
+    /// What the transaction has lost to, if it may be begun again.
+    pub(crate) fn lost_to(&self) -> Option<Refusal> {
+        match self {
+            Error::Conflict(refusal) | Error::SnapshotTooOld(refusal) | Error::Leased(refusal) => {
+                Some(*refusal)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<CoreError> for Error {
+    fn from(error: CoreError) -> Error {
+        match &error {
+            CoreError::Folder(FolderError::InUse { .. }) => Error::InUse(error),
+            CoreError::Checkpoint { .. }
+            | CoreError::Log(LogError::Damaged { .. } | LogError::Missing { .. } | LogError::NoLog { .. }) => {
+                Error::Damaged(error)
+            }
+            CoreError::Folder(FolderError::Io { error: cause, .. })
+            | CoreError::Log(LogError::Io { error: cause, .. })
+                if cause.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Error::Denied(error)
+            }
+            _ => Error::Open(error),
+        }
     }
 }
 
 impl From<FolderError> for Error {
     fn from(error: FolderError) -> Error {
-        Error::Open(error.into())
+        CoreError::from(error).into()
     }
 }
 
@@ -149,6 +196,7 @@ impl From<TreeError> for Error {
             TreeError::Exists => Error::Exists,
             TreeError::NoTree(tree) => Error::NoMap(tree),
             TreeError::TooLong { what, bytes, bytes_max } => Error::TooLong { what, bytes, bytes_max },
+            TreeError::Savepoint(why) => Error::Savepoint(why),
             other @ TreeError::Damaged(..) => Error::Internal(other.to_string()),
         }
     }

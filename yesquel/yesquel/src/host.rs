@@ -1,7 +1,7 @@
 //! A storage server in this process, with the thread that does for it what an
 //! engine cannot do itself: lets time go on, and splits nodes.
 
-use crate::Error;
+use crate::{Error, identity::Identity};
 use std::{
     sync::{
         Arc,
@@ -40,6 +40,7 @@ pub(crate) fn client_number() -> u64 {
 pub struct Host {
     embedded: Embedded,
     server: ServerId,
+    pub(crate) identity: Identity,
     ending: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
 }
@@ -76,7 +77,7 @@ impl Host {
         let helper = helper
             .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
-        let host = Host { embedded, server, ending, helper: Some(helper) };
+        let host = Host { embedded, server, identity: Identity::fresh(), ending, helper: Some(helper) };
         let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
         block_on(trees.create_if_missing(catalog(server)))?;
         Ok(host)

@@ -101,6 +101,7 @@ impl Database {
         time: Duration,
         patience: Duration,
     ) -> Result<Lease, Error> {
+        self.store().tree_of(map)?;
         let name = self.trees().client().new_lease();
         let range = range_of(&range).within_bounds();
         let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };

@@ -7,7 +7,8 @@
 //!
 //! Isolation is snapshot isolation (Berenson et al., 1995), first committer
 //! wins at the grain of keys: a transaction whose commit fails with
-//! [`Error::Conflict`] begins again, which [`Database::run`] does by itself.
+//! [`Error::Conflict`] begins again, which [`Database::run`] does by itself, and
+//! [`Database::try_run`] for work that fails with errors of its own.
 //! What must be more than a snapshot, uniqueness of something that is no key
 //! say, is [guarded](Transaction::guard).
 
@@ -16,6 +17,7 @@ mod catalog;
 mod database;
 mod error;
 mod host;
+mod identity;
 mod lease;
 mod server;
 mod store;
@@ -30,9 +32,20 @@ pub use lease::Lease;
 pub use server::{CLIENTS_MAX, Reach, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Savepoint, Transaction};
-pub use yesquel_engine::{Now, Settings, Techniques};
-pub use yesquel_model::{Key, ServerId, Timestamp, limits};
-pub use yesquel_server::{Durability, Options, SocketCounters, Time};
-pub use yesquel_transport::{Address, AddressError, ConnectError, DEFAULT_PORT, SocketOptions};
+pub use yesquel_engine::{Asker, Now, Settings, Techniques};
+pub use yesquel_log::LogError;
+pub use yesquel_model::{
+    Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
+};
+pub use yesquel_server::{
+    Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, SocketCounters, Time, WallTime,
+};
+pub use yesquel_transport::{
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, SocketOptions,
+};
 pub use yesquel_tree::Counts as SearchCounts;
-pub use yesquel_wire::{greeting::CREDENTIAL_BYTES_MAX, status};
+pub use yesquel_wire::{
+    Malformed,
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError},
+    status,
+};

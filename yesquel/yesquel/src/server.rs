@@ -167,6 +167,7 @@ impl Server {
         let sockets = Sockets::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
+        addresses.iter().for_each(|address| host.identity.is_at(address, settings.server));
         Ok(Server { sockets, host: Arc::new(host), addresses, files })
     }
 

@@ -5,6 +5,7 @@ use crate::{
     any::Any,
     catalog::Catalog,
     host::{Host, client_number},
+    identity::Identity,
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
@@ -14,7 +15,7 @@ use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
 use yesquel_server::{DataFolder, Deliver, Options, WallTime};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
-use yesquel_tree::{Counts as SearchCounts, Trees};
+use yesquel_tree::{Counts as SearchCounts, Tree, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
 
 /// There are no sockets.
@@ -28,6 +29,7 @@ impl Deliver for Nobody {
 pub(crate) struct Inner {
     pub(crate) trees: Trees<Any>,
     pub(crate) server: ServerId,
+    pub(crate) identity: Identity,
     /// The server itself, where it is in this process. After the trees, so
     /// that it goes last.
     host: Option<Arc<Host>>,
@@ -73,7 +75,7 @@ impl Store {
     pub fn of_host(host: Arc<Host>) -> Store {
         let (server, transport) = (host.server(), Any::Embedded(host.transport().clone()));
         let trees = Trees::new(Client::new(transport, client_number()));
-        Store { inner: Arc::new(Inner { trees, server, host: Some(host) }) }
+        Store { inner: Arc::new(Inner { trees, server, identity: host.identity, host: Some(host) }) }
     }
 
     /// At a server. All threads of a process share one connection to it.
@@ -82,7 +84,9 @@ impl Store {
         let sockets = Sockets::connect(std::slice::from_ref(address), client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
         let trees = Trees::new(Client::new(Any::Sockets(sockets), client));
-        Ok(Store { inner: Arc::new(Inner { trees, server, host: None }) })
+        Ok(Store {
+            inner: Arc::new(Inner { trees, server, identity: Identity::at(address, server), host: None }),
+        })
     }
 
     /// The server, where it is in this process.
@@ -109,7 +113,8 @@ impl Store {
     /// there, and one that was taken away may be named by its parent.
     pub fn nodes(&self, map: Map) -> Result<TreeNodes, Error> {
         let (client, server) = (self.inner.trees.client(), self.inner.server);
-        let first = block_on(client.inspect(server, Some(map.tree.root().tree)))?;
+        let tree = self.tree_of(map)?.root().tree;
+        let first = block_on(client.inspect(server, Some(tree)))?;
         let mut all: TreeNodes = understood(&first)?;
         while all.more {
             let last = all.nodes.last().and_then(|node| u128::from_str_radix(&node.id, 16).ok());
@@ -129,26 +134,38 @@ impl Store {
         Ok(all)
     }
 
+    /// The tree of a map, if it is of this store: another one may have given
+    /// the same number to something else.
+    pub(crate) fn tree_of(&self, map: Map) -> Result<Tree, Error> {
+        if map.store == self.inner.identity { Ok(map.tree) } else { Err(Error::OtherStore) }
+    }
+
+    pub(crate) fn map_of(&self, tree: Tree) -> Map {
+        Map { tree, store: self.inner.identity }
+    }
+
     fn catalog(&self) -> Catalog<'_> {
         Catalog { trees: &self.inner.trees, server: self.inner.server }
     }
 
     /// The names of the databases, in order.
     pub fn databases(&self) -> Result<Vec<String>, Error> {
-        let all = block_on(self.catalog().databases())?;
-        Ok(all.into_iter().map(|(name, _)| name).collect())
+        block_on(self.catalog().databases())
     }
 
-    /// Makes a database.
+    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
+    /// without control characters and `/`; those of maps may have a `/`.
+    ///
+    /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
     pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        let number = block_on(self.catalog().create_database(name))?;
-        Ok(Database::new(self.clone(), name, number))
+        block_on(self.catalog().create_database(name))?;
+        Ok(Database::new(self.clone(), name))
     }
 
     /// A database.
     pub fn database(&self, name: &str) -> Result<Database, Error> {
-        let number = block_on(self.catalog().database(name))?;
-        Ok(Database::new(self.clone(), name, number))
+        block_on(self.catalog().database(name))?;
+        Ok(Database::new(self.clone(), name))
     }
 
     /// A database, which is made if it is not there.

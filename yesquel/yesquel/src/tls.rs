@@ -2,11 +2,13 @@
 
 use crate::Error;
 use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
+    RootCertStore,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 use std::{path::Path, sync::Arc};
+
+pub use rustls::{ClientConfig, ServerConfig};
 
 fn wrong(path: &Path, what: impl ToString) -> Error {
     Error::Location { location: path.display().to_string(), what: what.to_string() }

@@ -1,9 +1,10 @@
 //! Transactions and cursors, for threads that wait.
 
-use crate::{Error, Map, any::Any};
+use crate::{Database, Error, Map, any::Any};
 use std::ops::{Bound, RangeBounds};
-use yesquel_model::{Key, KeyRange, Timestamp};
+use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
+use yesquel_tree::{Tree, TreeError};
 
 pub use yesquel_tree::Savepoint;
 
@@ -17,6 +18,12 @@ pub type Entry = (Key, Box<[u8]>);
 /// [`commit`](Self::commit); dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction<'a> {
+    database: &'a Database,
+    /// What an operation was refused for, if one was after which only a new
+    /// transaction can be committed.
+    pub(crate) lost_to: Option<Refusal>,
+    /// It was to write to a map of another store, and could not say so.
+    is_misused: bool,
     pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
 }
 
@@ -37,8 +44,19 @@ pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange 
 }
 
 impl<'a> Transaction<'a> {
-    pub(crate) fn new(inner: yesquel_tree::Transaction<'a, Any>) -> Transaction<'a> {
-        Transaction { inner }
+    pub(crate) fn new(database: &'a Database) -> Transaction<'a> {
+        Transaction { database, lost_to: None, is_misused: false, inner: database.trees().begin() }
+    }
+
+    /// What an operation has told.
+    fn told<T>(&mut self, outcome: Result<T, TreeError>) -> Result<T, Error> {
+        let outcome = self.database.told(outcome);
+        self.lost_to = self.lost_to.or(outcome.as_ref().err().and_then(Error::lost_to));
+        outcome
+    }
+
+    fn tree_of(&self, map: Map) -> Result<Tree, Error> {
+        self.database.store().tree_of(map)
     }
 
     /// The moment that it reads, once it has read something.
@@ -49,39 +67,55 @@ impl<'a> Transaction<'a> {
     /// The value under a key. One round trip, none if the transaction has
     /// written the key or read its neighbourhood.
     pub fn get(&mut self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
-        Ok(block_on(self.inner.get(map.tree, key))?)
+        let tree = self.tree_of(map)?;
+        let outcome = block_on(self.inner.get(tree, key));
+        self.told(outcome)
     }
 
     /// Writes a value under a key, whatever is there.
     pub fn put(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.put(map.tree, key, value)?)
+        let tree = self.tree_of(map)?;
+        let outcome = self.inner.put(tree, key, value);
+        self.told(outcome)
     }
 
     /// Inserts a key that must not be there; that it is not is found out by
     /// the commit, if not before.
     pub fn insert(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.insert(map.tree, key, value)?)
+        let tree = self.tree_of(map)?;
+        let outcome = self.inner.insert(tree, key, value);
+        self.told(outcome)
     }
 
     /// Deletes a key, if it is there.
     pub fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), Error> {
-        Ok(self.inner.delete(map.tree, key)?)
+        let tree = self.tree_of(map)?;
+        let outcome = self.inner.delete(tree, key);
+        self.told(outcome)
     }
 
-    /// Deletes all keys of a range.
+    /// Deletes all keys of a range. Of a map of another store it deletes none,
+    /// and the commit fails.
     pub fn delete_range<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) {
-        self.inner.delete_range(map.tree, &range_of(&range));
+        match self.tree_of(map) {
+            Ok(tree) => self.inner.delete_range(tree, &range_of(&range)),
+            Err(_) => self.is_misused = true,
+        }
     }
 
     /// What was read in a range must still be so at the commit: whoever
-    /// changes it meanwhile loses, or this transaction does.
+    /// changes it meanwhile loses, or this transaction does. With a map of
+    /// another store the commit fails.
     pub fn guard<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) {
-        self.inner.guard(map.tree, &range_of(&range));
+        match self.tree_of(map) {
+            Ok(tree) => self.inner.guard(tree, &range_of(&range)),
+            Err(_) => self.is_misused = true,
+        }
     }
 
     /// A cursor, before the first key.
     pub fn cursor(&self, map: Map) -> Cursor {
-        Cursor { inner: self.inner.cursor(map.tree) }
+        Cursor { inner: self.inner.cursor(map.tree), map }
     }
 
     /// The entries of a range, in order.
@@ -95,9 +129,11 @@ impl<'a> Transaction<'a> {
         self.inner.savepoint()
     }
 
-    /// Takes back what was written after a savepoint.
-    pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        self.inner.rollback_to(savepoint);
+    /// Takes back what was written after a savepoint. One of another
+    /// transaction, or one that was itself taken back, is refused with
+    /// [`Error::Savepoint`], and nothing is changed.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
+        Ok(self.inner.rollback_to(savepoint)?)
     }
 
     /// Ends it without a trace.
@@ -105,7 +141,10 @@ impl<'a> Transaction<'a> {
 
     /// Commits it. Returns when it happened.
     pub fn commit(self) -> Result<Timestamp, Error> {
-        Ok(block_on(self.inner.commit())?)
+        if self.is_misused {
+            return Err(Error::OtherStore);
+        }
+        self.database.told(block_on(self.inner.commit()))
     }
 }
 
@@ -113,6 +152,7 @@ impl<'a> Transaction<'a> {
 /// what it stands on may be deleted, and the next step goes on from there.
 #[derive(Debug, Clone)]
 pub struct Cursor {
+    map: Map,
     inner: yesquel_tree::Cursor,
 }
 
@@ -124,7 +164,9 @@ impl Cursor {
 
     /// Goes to a key, or to the next one if it is not there.
     pub fn seek(&mut self, transaction: &mut Transaction<'_>, key: &[u8]) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.seek(&mut transaction.inner, key))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.seek(&mut transaction.inner, key));
+        transaction.told(outcome)
     }
 
     /// Goes to a key, or to the one before it if it is not there.
@@ -133,27 +175,37 @@ impl Cursor {
         transaction: &mut Transaction<'_>,
         key: &[u8],
     ) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.seek_back(&mut transaction.inner, key))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.seek_back(&mut transaction.inner, key));
+        transaction.told(outcome)
     }
 
     /// Goes to the least key.
     pub fn first(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.first(&mut transaction.inner))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.first(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the greatest key.
     pub fn last(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.last(&mut transaction.inner))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.last(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the next key.
     pub fn next(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.next(&mut transaction.inner))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.next(&mut transaction.inner));
+        transaction.told(outcome)
     }
 
     /// Goes to the key before.
     pub fn previous(&mut self, transaction: &mut Transaction<'_>) -> Result<Option<Entry>, Error> {
-        Ok(block_on(self.inner.previous(&mut transaction.inner))?)
+        transaction.tree_of(self.map)?;
+        let outcome = block_on(self.inner.previous(&mut transaction.inner));
+        transaction.told(outcome)
     }
 }
 

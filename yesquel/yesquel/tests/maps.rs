@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::ops::Bound;
-use yesquel::{Database, Error, Store};
+use yesquel::{Conflict, CoreError, Database, Error, FolderError, Refusal, Store};
 
 fn database() -> Database {
     Store::in_memory().unwrap().create_database("test").unwrap()
@@ -34,9 +34,13 @@ fn databases_are_made_found_listed_and_dropped() {
     // One of the same name is another one.
     let again = store.create_database("shop").unwrap();
     assert_eq!(again.maps().unwrap(), []);
-    for name in ["", "a\nb", &"x".repeat(256)] {
+    for name in ["", "a\nb", "a/b", "/", &"x".repeat(256)] {
         assert!(matches!(store.create_database(name), Err(Error::Name { .. })), "{name}");
     }
+    assert!(matches!(store.database_or_create("a/b"), Err(Error::Name { .. })));
+    // One that an older version has made could be asked for, were it there.
+    assert!(matches!(store.drop_database("a/b"), Err(Error::NoDatabase(_))));
+    again.map("a/b").unwrap();
 }
 
 #[test]
@@ -60,6 +64,63 @@ fn maps_are_made_once_and_dropped() {
     let again = database.map("stock").unwrap();
     assert_ne!(again, stock);
     assert_eq!(database.get(again, b"apples").unwrap(), None);
+}
+
+#[test]
+fn a_map_that_others_make_anew_is_found() {
+    let ours = database();
+    let theirs = ours.store().database("test").unwrap();
+    // Each way to hear that it is gone.
+    let ways: [fn(&Database, yesquel::Map) -> Error; 6] = [
+        |database, map| database.get(map, b"key").unwrap_err(),
+        |database, map| database.put(map, b"key", b"old").unwrap_err(),
+        |database, map| database.row_ids(map, 1, 0).unwrap_err(),
+        |database, map| database.begin().get(map, b"key").unwrap_err(),
+        |database, map| database.begin().range::<&[u8]>(map, ..).next().unwrap().unwrap_err(),
+        |database, map| database.run(|transaction| transaction.delete(map, b"key")).unwrap_err(),
+    ];
+    for way in ways {
+        let old = ours.map("map").unwrap();
+        assert!(theirs.drop_map("map").unwrap());
+        let new = theirs.map("map").unwrap();
+        theirs.put(new, b"key", b"new").unwrap();
+        assert!(matches!(way(&ours, old), Error::NoMap(_)));
+        assert_eq!(ours.map("map").unwrap(), new);
+        assert_eq!(ours.get(new, b"key").unwrap().as_deref(), Some(&b"new"[..]));
+    }
+}
+
+#[test]
+fn a_database_that_others_make_anew_is_found() {
+    let ours = database();
+    let old = ours.map("map").unwrap();
+    ours.store().drop_database("test").unwrap();
+    assert!(matches!(ours.put(old, b"key", b"old"), Err(Error::NoMap(_))));
+    assert!(matches!(ours.map("map"), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.existing_map("map"), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.maps(), Err(Error::NoDatabase(_))));
+    assert!(matches!(ours.drop_map("map"), Err(Error::NoDatabase(_))));
+    let new = ours.store().create_database("test").unwrap();
+    assert_eq!(ours.existing_map("map").unwrap(), None);
+    let map = ours.map("map").unwrap();
+    assert_ne!(map, old);
+    assert_eq!(new.maps().unwrap(), [("map".to_owned(), map)]);
+    ours.put(map, b"key", b"new").unwrap();
+}
+
+#[test]
+fn numbers_for_rows_are_given_out_once_or_refused() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    assert_eq!(database.row_ids(map, 2, 0).unwrap(), 1..3);
+    for (count, above) in [(u64::MAX, 0), (1, u64::MAX), (u64::MAX, u64::MAX), (2, u64::MAX - 2)] {
+        let refused = database.row_ids(map, count, above);
+        assert!(matches!(refused, Err(Error::NoRowIds)), "{refused:?}");
+    }
+    assert_eq!(database.row_ids(map, 1, 0).unwrap(), 3..4);
+    assert_eq!(database.row_ids(map, 1, 41).unwrap(), 42..43);
+    database.drop_map("map").unwrap();
+    assert!(matches!(database.row_ids(map, 1, 0), Err(Error::NoMap(_))));
 }
 
 #[test]
@@ -122,7 +183,7 @@ fn ranges_cursors_and_savepoints() {
     assert_eq!(cursor.previous(&mut transaction).unwrap(), None);
     assert_eq!(&*cursor.seek_back(&mut transaction, b"f").unwrap().unwrap().0, b"e");
     assert_eq!(&*cursor.last(&mut transaction).unwrap().unwrap().0, b"h");
-    transaction.rollback_to(savepoint);
+    transaction.rollback_to(savepoint).unwrap();
     assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "abcdefgh");
     transaction.delete_range(map, "a"..="b");
     transaction.commit().unwrap();
@@ -160,6 +221,137 @@ fn the_first_committer_wins_and_run_begins_again() {
 }
 
 #[test]
+fn savepoints_are_good_where_they_were_taken() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    let (mut ours, mut theirs) = (database.begin(), database.begin());
+    ours.put(map, b"a", b"1").unwrap();
+    let savepoint = ours.savepoint();
+    theirs.put(map, b"b", b"1").unwrap();
+    theirs.put(map, b"c", b"1").unwrap();
+    // Before and after it has savepoints of its own.
+    assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
+    let _ = theirs.savepoint();
+    assert!(matches!(theirs.rollback_to(savepoint), Err(Error::Savepoint(_))));
+    theirs.commit().unwrap();
+    assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2);
+    // A later one that was taken back, at a depth that is reached again.
+    ours.put(map, b"d", b"1").unwrap();
+    let later = ours.savepoint();
+    ours.rollback_to(savepoint).unwrap();
+    assert!(matches!(ours.rollback_to(later), Err(Error::Savepoint(_))));
+    ours.put(map, b"e", b"1").unwrap();
+    ours.put(map, b"f", b"1").unwrap();
+    assert!(matches!(ours.rollback_to(later), Err(Error::Savepoint(_))));
+    let again = ours.savepoint();
+    ours.put(map, b"g", b"1").unwrap();
+    // One to which it was rolled back stays, and may be come back to again.
+    for _ in 0..2 {
+        ours.rollback_to(again).unwrap();
+    }
+    ours.commit().unwrap();
+    assert_eq!(keys(database.begin().range::<&[u8]>(map, ..)).concat(), "abcef");
+}
+
+#[test]
+fn maps_are_good_where_they_were_got() {
+    let (ours, theirs) = (database(), database());
+    let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
+    // It is the same number: nothing else would tell them apart.
+    assert_eq!(map.tree(), other.tree());
+    assert_ne!(map, other);
+    let is_refused = |error: Error| assert!(matches!(error, Error::OtherStore), "{error:?}");
+    is_refused(ours.get(other, b"key").unwrap_err());
+    is_refused(ours.put(other, b"key", b"").unwrap_err());
+    is_refused(ours.row_ids(other, 1, 0).unwrap_err());
+    is_refused(ours.store().nodes(other).unwrap_err());
+    let second = std::time::Duration::from_secs(1);
+    is_refused(ours.lease::<&[u8]>(other, .., second, second).unwrap_err());
+    let mut transaction = ours.begin();
+    is_refused(transaction.get(other, b"key").unwrap_err());
+    is_refused(transaction.put(other, b"key", b"").unwrap_err());
+    is_refused(transaction.insert(other, b"key", b"").unwrap_err());
+    is_refused(transaction.delete(other, b"key").unwrap_err());
+    is_refused(transaction.range::<&[u8]>(other, ..).next().unwrap().unwrap_err());
+    is_refused(transaction.cursor(other).last(&mut transaction).unwrap_err());
+    // A cursor of theirs is no better.
+    is_refused(theirs.begin().cursor(other).first(&mut transaction).unwrap_err());
+    transaction.put(map, b"key", b"").unwrap();
+    transaction.delete_range::<&[u8]>(other, ..);
+    is_refused(transaction.commit().unwrap_err());
+    let mut transaction = ours.begin();
+    transaction.guard::<&[u8]>(other, ..);
+    is_refused(transaction.commit().unwrap_err());
+    assert_eq!(ours.begin().range::<&[u8]>(map, ..).count(), 0);
+    // Of the same server in this process it is the same map, in any database.
+    let host = ours.store().host().unwrap();
+    let same = Store::of_host(std::sync::Arc::clone(host)).create_database("other").unwrap();
+    same.put(map, b"key", b"value").unwrap();
+    assert_eq!(ours.get(map, b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+/// An application's error, which does not say what Yesquel's was.
+#[derive(Debug, PartialEq)]
+enum Own {
+    Enough,
+    Yesquel,
+}
+
+impl From<Error> for Own {
+    fn from(_: Error) -> Own {
+        Own::Yesquel
+    }
+}
+
+#[test]
+fn an_own_error_rolls_back_and_conflicts_begin_again() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    database.put(map, b"n", b"0").unwrap();
+    let mut runs = 0;
+    let stopped: Result<(), Own> = database.try_run(|transaction| {
+        runs += 1;
+        transaction.put(map, b"n", b"1")?;
+        Err(Own::Enough)
+    });
+    assert_eq!((stopped, runs), (Err(Own::Enough), 1));
+    assert_eq!(database.get(map, b"n").unwrap().as_deref(), Some(&b"0"[..]));
+    // Another one is first, twice: the commit says so.
+    let mut runs = 0;
+    let done: Result<u8, Own> = database.try_run(|transaction| {
+        runs += 1;
+        let value = transaction.get(map, b"n")?;
+        if runs < 3 {
+            database.put(map, b"n", b"9")?;
+        }
+        transaction.put(map, b"n", b"2")?;
+        Ok(value.map_or(0, |value| value[0]))
+    });
+    assert_eq!((done, runs), (Ok(b'9'), 3));
+    // The error of another transaction's is not this one's, but for `run`.
+    let mut late = database.begin();
+    late.get(map, b"n").unwrap();
+    late.put(map, b"n", b"3").unwrap();
+    database.put(map, b"n", b"4").unwrap();
+    let lost = late.commit().unwrap_err();
+    assert!(matches!(lost, Error::Conflict(Refusal::Conflict(Conflict::Cell { .. }))), "{lost:?}");
+    let mut lost = Some(lost);
+    let mut runs = 0;
+    database
+        .run(|_| {
+            runs += 1;
+            lost.take().map_or(Ok(()), Err)
+        })
+        .unwrap();
+    assert_eq!(runs, 2);
+    let missing = database.try_run(|transaction| {
+        transaction.put(map, &vec![b'x'; yesquel::limits::KEY_BYTES_MAX + 1], b"")?;
+        Ok(())
+    });
+    assert_eq!(missing, Err(Own::Yesquel));
+}
+
+#[test]
 fn what_is_in_a_folder_is_there_again() {
     let place = tempfile::tempdir().unwrap();
     {
@@ -171,6 +363,10 @@ fn what_is_in_a_folder_is_there_again() {
         }
         let second = Store::open(place.path()).unwrap_err();
         assert!(second.to_string().contains("in use by process"), "{second}");
+        let Error::InUse(CoreError::Folder(FolderError::InUse { path, .. })) = second else {
+            panic!("{second:?}");
+        };
+        assert_eq!(path, place.path());
     }
     let store = Store::open(place.path()).unwrap();
     let database = store.database("kept").unwrap();

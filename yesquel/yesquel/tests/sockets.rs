@@ -65,6 +65,25 @@ fn threads_share_a_connection_on_tcp_and_unix() {
 }
 
 #[test]
+fn maps_are_good_for_all_who_reach_the_same_server() {
+    let place = tempfile::tempdir().unwrap();
+    let file = Address::Unix(place.path().join("socket"));
+    let (server, other) = (start(reach(vec![local(), file.clone()])), start(reach(vec![local()])));
+    let map = connect(&server).create_database("test").unwrap().map("map").unwrap();
+    let stores = [
+        connect(&server),
+        Store::connect(&file, SocketOptions::default()).unwrap(),
+        Store::of_host(server.host().clone()),
+    ];
+    for store in stores {
+        store.database("test").unwrap().put(map, b"key", b"value").unwrap();
+    }
+    let theirs = connect(&other).create_database("test").unwrap();
+    assert_eq!(theirs.map("map").unwrap().tree(), map.tree());
+    assert!(matches!(theirs.put(map, b"key", b"value"), Err(Error::OtherStore)));
+}
+
+#[test]
 fn a_long_message_goes_in_pieces_and_lets_others_by() {
     let server = start(reach(vec![local()]));
     let store = connect(&server);

@@ -114,7 +114,9 @@ impl YesquelTree {
                 "Is a Yesquel server running, is yesquel-tree.address right, and yesquel-tree.tls as the server wants \
                  it?"
             }
-            Error::Open(_) => return self.error(format!("{words} (yesquel-tree.path)")),
+            Error::InUse(_) | Error::Damaged(_) | Error::Denied(_) | Error::Open(_) => {
+                return self.error(format!("{words} (yesquel-tree.path)"));
+            }
             _ => return self.error(words),
         };
         // Some words end with a question themselves.

@@ -1,13 +1,16 @@
 //! A connection as bytes both ways, plain or encrypted. One thread at a time
 //! sends, and one receives.
 
-use super::{Address, ConnectError, SocketOptions};
+use super::{Address, ConnectError, SocketOptions, failure::Step};
+use rustix::net;
 use rustls::{ClientConnection, pki_types::ServerName};
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, TcpStream, ToSocketAddrs},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 use yesquel_wire::frame::Inbox;
@@ -61,18 +64,76 @@ impl Write for &Socket {
     }
 }
 
+/// A socket that is read and written up to a moment, however little comes at a
+/// time; without one, as long as its own timeouts let it.
+struct Limited<'a> {
+    socket: &'a Socket,
+    until: Option<Instant>,
+}
+
+impl Limited<'_> {
+    fn limit(&self) -> io::Result<()> {
+        match self.until {
+            Some(until) => self.socket.timeouts(Some(left(until)?)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Read for Limited<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        let mut socket = self.socket;
+        socket.read(room)
+    }
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        let mut socket = self.socket;
+        socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The time up to a moment, of which there must be some.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
 
-/// The first address of a host that takes a connection.
-fn connect_tcp(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
+/// The addresses of a host. Whoever finds them cannot be told when to stop, and
+/// is left to himself after that.
+fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (found, finds) = mpsc::channel();
+    let host = host.to_owned();
+    thread::Builder::new().name("yesquel-resolve".to_owned()).spawn(move || {
+        // Nobody may wait for it any more.
+        let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
+    })?;
+    finds.recv_timeout(left(until)?).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// The first of some addresses that takes a connection.
+fn connect_tcp(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left) {
+    for (at, address) in addresses.iter().enumerate() {
+        // One that nobody answers at leaves some time to the others.
+        let share = left(until)? / (addresses.len() - at) as u32;
+        match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -80,30 +141,45 @@ fn connect_tcp(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
+/// A socket at a file. A server that takes no connections lets others wait.
+fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
+    let socket =
+        net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(left(until)?))?;
+    net::connect(&socket, &net::SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
 impl Channel {
-    pub(super) fn connect(address: &Address, options: &SocketOptions) -> Result<Channel, ConnectError> {
-        let failed = |error| ConnectError::Io { address: address.clone(), error };
-        let until = Instant::now() + options.connect_timeout;
+    /// Connects, and agrees on encryption, up to a moment.
+    pub(super) fn connect(
+        address: &Address,
+        options: &SocketOptions,
+        until: Instant,
+    ) -> Result<Channel, ConnectError> {
+        let failed = |step| move |error| ConnectError::at(address, options, step, error);
         let socket = match address {
             Address::Tcp { host, port } => {
-                let stream = connect_tcp(host, *port, until).map_err(failed)?;
+                let addresses = resolve(host, *port, until).map_err(failed(Step::Resolve))?;
+                let stream = connect_tcp(&addresses, until).map_err(failed(Step::Connect))?;
                 // Requests leave when they are there.
-                stream.set_nodelay(true).map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed(Step::Connect))?;
                 Socket::Tcp(stream)
             }
-            Address::Unix(path) => Socket::Unix(UnixStream::connect(path).map_err(failed)?),
+            Address::Unix(path) => Socket::Unix(connect_unix(path, until).map_err(failed(Step::Connect))?),
         };
-        socket.timeouts(Some(options.connect_timeout)).map_err(failed)?;
         let tls = match (address, &options.tls) {
             (Address::Tcp { host, .. }, Some(config)) => {
+                let failed = failed(Step::Encrypt);
                 let name = ServerName::try_from(host.clone());
                 let name = name.map_err(|error| failed(io::Error::other(error)))?;
                 let made = ClientConnection::new(Arc::clone(config), name);
                 let mut tls = made.map_err(|error| failed(io::Error::other(error)))?;
                 // What is to be sent is bounded by whoever sends.
                 tls.set_buffer_limit(None);
+                let mut limited = Limited { socket: &socket, until: Some(until) };
                 while tls.is_handshaking() {
-                    tls.complete_io(&mut &socket).map_err(failed)?;
+                    tls.complete_io(&mut limited).map_err(&failed)?;
                 }
                 Some(Mutex::new(tls))
             }
@@ -123,7 +199,12 @@ impl Channel {
 
     /// Sends all of it, and what encryption itself has to say.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let Some(tls) = &self.tls else { return (&self.socket).write_all(bytes) };
+        self.send_until(bytes, None)
+    }
+
+    pub(super) fn send_until(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<()> {
+        let mut socket = Limited { socket: &self.socket, until };
+        let Some(tls) = &self.tls else { return socket.write_all(bytes) };
         let mut sealed = Vec::new();
         {
             let mut tls = Channel::lock(tls);
@@ -132,14 +213,19 @@ impl Channel {
                 tls.write_tls(&mut sealed)?;
             }
         }
-        (&self.socket).write_all(&sealed)
+        socket.write_all(&sealed)
     }
 
     /// Waits for bytes; whether encryption itself has something to say.
     pub(super) fn receive(&self, inbox: &mut Inbox) -> io::Result<bool> {
+        self.receive_until(inbox, None)
+    }
+
+    pub(super) fn receive_until(&self, inbox: &mut Inbox, until: Option<Instant>) -> io::Result<bool> {
+        let mut socket = Limited { socket: &self.socket, until };
         let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed it");
         let Some(tls) = &self.tls else {
-            return match inbox.read_from(&mut &self.socket)? {
+            return match inbox.read_from(&mut socket)? {
                 (0, _) => Err(ended()),
                 _ => Ok(false),
             };
@@ -147,7 +233,7 @@ impl Channel {
         loop {
             // Not under the lock, for whoever sends needs it.
             let mut sealed = [0; 16 << 10];
-            let count = (&self.socket).read(&mut sealed)?;
+            let count = socket.read(&mut sealed)?;
             let (mut sealed, mut tls) = (&sealed[..count], Channel::lock(tls));
             let mut came = false;
             while !sealed.is_empty() || count == 0 {

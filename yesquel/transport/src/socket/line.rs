@@ -5,6 +5,7 @@
 use super::{
     Address, ConnectError, SocketOptions,
     channel::Channel,
+    failure::Step,
     slots::{Delivered, Slots},
 };
 use crate::Holdings;
@@ -24,7 +25,7 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
     News,
     frame::{Inbox, Outbox},
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError, Hello, VERSIONS, Welcome},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, VERSIONS, Welcome},
 };
 
 /// How old what the server knows of its client may be when something is sent.
@@ -108,24 +109,20 @@ impl Line {
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
         }
-        let failed = |error: io::Error| ConnectError::Io { address: address.clone(), error };
-        let channel = Channel::connect(address, options)?;
+        let failed = |error| ConnectError::at(address, options, Step::Greet, error);
+        // More than a day is no limit.
+        let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
+        let channel = Channel::connect(address, options, until)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
-        channel.send(&hello.encode()).map_err(failed)?;
+        channel.send_until(&hello.encode(), Some(until)).map_err(failed)?;
         let mut inbox = Inbox::default();
         let welcome = loop {
-            let foreign = |error: GreetingError| ConnectError::Foreign { address: address.clone(), error };
+            let foreign = |error| ConnectError::foreign(address, options, inbox.unread(), error);
             if let Some((welcome, length)) = Welcome::decode(inbox.unread()).map_err(foreign)? {
                 inbox.skip(length);
                 break welcome;
             }
-            channel.receive(&mut inbox).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failed(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "it does not greet: is it a Yesquel server, with the same encryption?",
-                )),
-                _ => failed(error),
-            })?;
+            channel.receive_until(&mut inbox, Some(until)).map_err(failed)?;
         };
         let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
         let (server, now, requests_max) = match welcome {

@@ -6,22 +6,22 @@
 
 mod address;
 mod channel;
+mod failure;
 mod line;
 mod slots;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use failure::{ConnectError, Step as ConnectStep};
 
 use crate::{Holdings, Lost, Transport};
 use line::{Dead, Line};
 use std::{
-    fmt, io,
+    fmt,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
 };
-use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_wire::greeting::{CREDENTIAL_BYTES_MAX, Denial, GreetingError};
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -30,7 +30,8 @@ pub struct SocketOptions {
     pub credential: Box<[u8]>,
     /// Encryption, on TCP.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// How long a connection may take, and how long it is tried for again
+    /// How long a connection may take in all (finding the address, connecting,
+    /// encryption, the greeting), a day at most, and how long it is tried for again
     /// after one was lost.
     pub connect_timeout: Duration,
     /// How long a server may be silent while it is waited for.
@@ -53,53 +54,6 @@ impl fmt::Debug for SocketOptions {
         // Not the credential.
         f.debug_struct("SocketOptions").field("timeout", &self.timeout).finish_non_exhaustive()
     }
-}
-
-/// Why there is no connection.
-#[derive(Debug, Error)]
-pub enum ConnectError {
-    /// The system says so.
-    #[error("{address}: {error}")]
-    Io {
-        /// Where.
-        address: Address,
-        /// Why.
-        error: io::Error,
-    },
-    /// Something else is there.
-    #[error("{address}: {error}: is it a Yesquel server, and is it asked with the encryption that it has?")]
-    Foreign {
-        /// Where.
-        address: Address,
-        /// What is wrong with its greeting.
-        error: GreetingError,
-    },
-    /// The server says no.
-    #[error("{address}: {denial}")]
-    Denied {
-        /// Where.
-        address: Address,
-        /// Why.
-        denial: Denial,
-    },
-    /// No server takes a credential that is so long.
-    #[error("{address}: a credential of {bytes} bytes, and the most is {CREDENTIAL_BYTES_MAX}")]
-    LongCredential {
-        /// Where.
-        address: Address,
-        /// How long it is.
-        bytes: usize,
-    },
-    /// Another server than before answers there.
-    #[error("{address}: server {} answers there now, it was {}", now.0, before.0)]
-    Another {
-        /// Where.
-        address: Address,
-        /// Who was there.
-        before: ServerId,
-        /// Who is.
-        now: ServerId,
-    },
 }
 
 /// How long to wait before a lost connection is tried for again.
@@ -180,17 +134,7 @@ impl Link {
                     return Ok(line);
                 }
                 // It may be about to start anew.
-                Err(ConnectError::Io { ref error, .. })
-                    if Instant::now() + AGAIN_AFTER < until
-                        && matches!(
-                            error.kind(),
-                            io::ErrorKind::BrokenPipe
-                                | io::ErrorKind::ConnectionRefused
-                                | io::ErrorKind::ConnectionReset
-                                | io::ErrorKind::UnexpectedEof
-                                | io::ErrorKind::NotFound
-                        ) =>
-                {
+                Err(ref error) if Instant::now() + AGAIN_AFTER < until && error.may_pass() => {
                     self.connecting().failed = connected.err().map(|error| error.to_string());
                     thread::sleep(AGAIN_AFTER);
                 }

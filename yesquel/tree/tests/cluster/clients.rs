@@ -296,7 +296,7 @@ impl<'a> Worker<'a> {
         } else if open.replaced.is_none()
             && let Some((savepoint, effects, absent)) = open.savepoint
         {
-            open.txn.rollback_to(savepoint);
+            open.txn.rollback_to(savepoint).unwrap();
             self.effects(|own, own_absent| {
                 own.truncate(effects);
                 own_absent.truncate(absent);

@@ -1,0 +1,124 @@
+//! Connections that do not come about: when that is told, and what.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
+use yesquel::{
+    Address, ConnectError, ConnectStep, Error, Options, Reach, Server, Settings, SocketOptions, Store,
+    tls::ClientConfig,
+};
+
+/// Somebody else who takes one connection.
+fn stand_in<T: Send + 'static>(
+    act: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (Address, JoinHandle<T>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || act(listener.accept().unwrap().0));
+    (Address::Tcp { host: "127.0.0.1".to_owned(), port }, thread)
+}
+
+fn encrypted() -> Option<Arc<ClientConfig>> {
+    Some(yesquel::tls::client(None).unwrap())
+}
+
+fn connect(address: &Address, tls: Option<Arc<ClientConfig>>) -> ConnectError {
+    match Store::connect(address, SocketOptions { tls, ..Default::default() }) {
+        Err(Error::Connect(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_says_little_at_a_time_gets_no_more_time() {
+    const STEP: Duration = Duration::from_millis(50);
+    // What may begin a greeting, and what may begin an answer in TLS.
+    let greeting = [&b"YESQUEL1"[..], &4096u32.to_le_bytes(), &[0; 200]].concat();
+    let record = [&[0x16, 3, 3, 0x40, 0][..], &[2, 0, 0x3f, 0], &[0; 200]].concat();
+    for (said, tls, waited_for) in
+        [(greeting, None, ConnectStep::Greet), (record, encrypted(), ConnectStep::Encrypt)]
+    {
+        let (address, server) = stand_in(move |mut stream| {
+            stream.set_read_timeout(Some(STEP)).unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut told = 0;
+            for byte in said {
+                // Until the other side has gone, with what it had said unread or not.
+                let is_over = stream.write_all(&[byte]).is_err()
+                    || matches!(stream.read(&mut [0; 4096]), Ok(0))
+                    || matches!(stream.take_error(), Ok(Some(_)));
+                if is_over {
+                    break;
+                }
+                told += 1;
+            }
+            told
+        });
+        let options = SocketOptions { tls, connect_timeout: STEP * 8, ..Default::default() };
+        let error = Store::connect(&address, options).unwrap_err();
+        let Error::Connect(ConnectError::Late { step, limit, .. }) = &error else { panic!("{error:?}") };
+        assert_eq!((*step, *limit), (waited_for, STEP * 8));
+        assert!(error.to_string().contains("took longer than 0.4 s"), "{error}");
+        // It has heard that nobody waits any more, long before it was done.
+        let told = server.join().unwrap();
+        assert!(told < 200, "{told}");
+    }
+}
+
+#[test]
+fn what_is_likely_the_matter_is_told() {
+    let ends = |_| ();
+    let is_of_the_web = |mut stream: TcpStream| {
+        assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        // Until the client has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+
+    let (address, server) = stand_in(ends);
+    let error = connect(&address, encrypted());
+    assert!(matches!(error, ConnectError::NotTls { .. }), "{error:?}");
+    assert!(error.to_string().contains("closed the connection: it may speak no TLS"), "{error}");
+    server.join().unwrap();
+
+    let (address, server) = stand_in(is_of_the_web);
+    let error = connect(&address, encrypted());
+    assert!(matches!(error, ConnectError::NotTls { .. }), "{error:?}");
+    assert!(error.to_string().contains("answered with something else"), "{error}");
+    server.join().unwrap();
+
+    let (address, server) = stand_in(is_of_the_web);
+    let error = connect(&address, None);
+    assert!(matches!(error, ConnectError::Foreign { .. }), "{error:?}");
+    server.join().unwrap();
+
+    let (address, server) = stand_in(ends);
+    let error = connect(&address, None);
+    assert!(matches!(error, ConnectError::Closed { .. }), "{error:?}");
+    assert!(error.to_string().contains("want encryption (TLS), or be no Yesquel server"), "{error}");
+    server.join().unwrap();
+
+    let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    let reach = |tls| Reach { addresses: vec![local.clone()], tls, credential: None, clients_max: 10 };
+    let start = |reach| Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let server = start(reach(None));
+    let error = connect(&server.addresses()[0], encrypted());
+    assert!(matches!(error, ConnectError::NotTls { .. }), "{error:?}");
+
+    let place = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (place.path().join("certificate.pem"), place.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let server = start(reach(Some(yesquel::tls::server(&certificate, &key).unwrap())));
+    let error = connect(&server.addresses()[0], encrypted());
+    assert!(matches!(error, ConnectError::Certificate { .. }), "{error:?}");
+    let error = connect(&server.addresses()[0], None);
+    assert!(matches!(error, ConnectError::WantsTls { .. }), "{error:?}");
+}
