@@ -6,6 +6,7 @@ use super::{
     stream::{Came, Stream},
 };
 use crate::core::Session;
+use mio::event::Event;
 use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -59,6 +60,9 @@ pub(super) struct Connection {
     pub(super) client: Option<u64>,
     /// There may be more to be read.
     pub(super) is_readable: bool,
+    /// Its client sends nothing more: what is there is read up to the end, of
+    /// which the system tells once.
+    has_ended: bool,
     /// Since when it has taken nothing of what waits for it, or has not
     /// greeted: milliseconds of uptime.
     pub(super) waiting_since_ms: Option<u64>,
@@ -101,6 +105,7 @@ impl Connection {
             written: 0,
             client: None,
             is_readable: false,
+            has_ended: false,
             waiting_since_ms: Some(now_ms),
         }
     }
@@ -111,11 +116,23 @@ impl Connection {
         self.written = 0;
     }
 
+    /// Takes note of what the system says of it; whether it is to be read now
+    /// and was not before.
+    pub(super) fn is_told(&mut self, event: &Event) -> bool {
+        let before = self.is_readable;
+        self.has_ended |= event.is_read_closed() || event.is_error();
+        self.is_readable |= event.is_readable() || self.has_ended;
+        self.is_readable && !before
+    }
+
     /// Reads what has come.
     pub(super) fn read(&mut self) -> Result<(), End> {
         for _ in 0..READS_MAX {
             match self.stream.read_into(&mut self.inbox)? {
                 Came::Bytes { more: true } => {}
+                // The end has come along with these bytes, and no event will
+                // tell of it again.
+                Came::Bytes { more: false } if self.has_ended => {}
                 Came::Bytes { more: false } | Came::Nothing => {
                     self.is_readable = false;
                     return Ok(());

@@ -133,6 +133,18 @@ impl Sockets {
         listeners: Vec<Listener>,
         options: SocketOptions,
     ) -> io::Result<Sockets> {
+        Sockets::serve_with_clock(core, sink, listeners, options, WallTime::default())
+    }
+
+    /// The same by a clock that is not the system's, for those who do not want
+    /// to wait: what connections may take in time goes by it.
+    pub fn serve_with_clock(
+        core: Arc<Core>,
+        sink: Sink,
+        listeners: Vec<Listener>,
+        options: SocketOptions,
+        time: impl Time + 'static,
+    ) -> io::Result<Sockets> {
         let poll = Poll::new()?;
         sink.wake_with(Waker::new(poll.registry(), WAKE)?);
         let listeners: io::Result<Vec<AnyListener>> = listeners.into_iter().map(AnyListener::new).collect();
@@ -155,7 +167,7 @@ impl Sockets {
             connections: FxHashMap::default(),
             clients: FxHashMap::default(),
             next: FIRST_CONNECTION,
-            time: WallTime::default(),
+            time: Box::new(time),
             looked_at_ms: 0,
             stopping: Arc::clone(&stopping),
             counters: Arc::clone(&counters),
@@ -196,7 +208,7 @@ struct Server {
     /// The connection of each client.
     clients: FxHashMap<u64, u64>,
     next: u64,
-    time: WallTime,
+    time: Box<dyn Time>,
     looked_at_ms: u64,
     stopping: Arc<AtomicBool>,
     counters: Arc<SocketCounters>,
@@ -223,10 +235,7 @@ impl Server {
                 } else if token < FIRST_CONNECTION {
                     self.accept(event.token().0 - 1);
                 } else if let Some(connection) = self.connections.get_mut(&token) {
-                    let was_readable = connection.is_readable;
-                    connection.is_readable |=
-                        event.is_readable() || event.is_read_closed() || event.is_error();
-                    if connection.is_readable && !was_readable {
+                    if connection.is_told(event) {
                         ready.push(token);
                     }
                     if event.is_writable() && connection.waiting_since_ms.is_some() {
