@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
 mod support;
 
 use std::{collections::BTreeSet, io::Read, thread};
@@ -13,7 +14,7 @@ use yesquel_model::{KeyRange, Timestamp, TxnId};
 use yesquel_server::{Core, DataFolder, Options, WallTime};
 use yesquel_wire::{
     Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
-    WriteOperation, Writer, status::ConnectionStatus,
+    WriteOperation, Writer,
 };
 
 /// Bytes that a scan brings.
@@ -63,10 +64,6 @@ fn is_scan(reply: &[u8]) -> bool {
     matches!(answers.iter().next(), Some(Answer::Cells(cells)) if cells.iter().count() == 32)
 }
 
-fn connections(served: &Served) -> ConnectionStatus {
-    served.core.status().connections
-}
-
 /// Asks for a gigabyte and takes none of it, while another is served; then
 /// takes it all.
 fn check(served: &Served) {
@@ -76,14 +73,14 @@ fn check(served: &Served) {
     let mut slow = Raw::new(served.address, 2);
     slow.send((1..=SCANS).map(|number| (number, scan())));
     // The server itself says when it has had enough.
-    while connections(served).paused == 0 {
+    while served.connections().paused == 0 {
         thread::yield_now();
     }
     for _ in 0..2_000 {
         let reply = other.ask(lookup());
         assert!(matches!(Reply::decode(&reply), Ok(Reply::Answers { .. })));
     }
-    let status = connections(served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
     // It goes on, and nothing is missing.
     let mut missing: BTreeSet<u64> = (1..=SCANS).collect();
@@ -91,7 +88,7 @@ fn check(served: &Served) {
         assert!(missing.remove(&number) && is_scan(reply), "{number}");
     });
     assert!(missing.is_empty());
-    let status = connections(served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX && status.queued_most > QUEUED_MAX / 2, "{status:?}");
     assert!(status.paused > 1 && status.refused == 0, "{status:?}");
 }
@@ -126,7 +123,7 @@ fn replies_that_wait_for_the_disk_count() {
         assert!(missing.remove(&number), "{number}");
         assert!(number % 100 == 1 || is_scan(reply));
     });
-    let status = connections(&served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
 }
 
@@ -138,13 +135,13 @@ fn a_slow_reader_that_goes_away_is_forgotten() {
     fill(&mut other);
     let mut slow = Raw::new(served.address, 2);
     slow.send((1..=500).map(|number| (number, scan())));
-    while connections(&served).paused == 0 {
+    while served.connections().paused == 0 {
         thread::yield_now();
     }
     let mut byte = [0];
     slow.stream.read_exact(&mut byte).unwrap();
     drop(slow);
-    while connections(&served).open > 1 {
+    while served.connections().open > 1 {
         thread::yield_now();
     }
     assert!(matches!(Reply::decode(&other.ask(lookup())), Ok(Reply::Answers { .. })));

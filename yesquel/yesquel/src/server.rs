@@ -13,7 +13,7 @@ use yesquel_server::{
     DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets, Time, WallTime,
 };
 use yesquel_transport::Address;
-use yesquel_wire::status::Status;
+use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
 
 /// Clients that a server takes if it is not told otherwise.
 pub const CLIENTS_MAX: usize = 1_000;
@@ -162,6 +162,9 @@ impl Server {
             credential: reach.credential,
             tls: reach.tls,
             connections_max: reach.clients_max,
+            // A part of the budget where there is one, and room for one client's
+            // in any case.
+            unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
         let sockets = Sockets::serve(core, sink, listeners, options);

@@ -111,7 +111,8 @@ impl Line {
         let failed = |error: io::Error| ConnectError::Io { address: address.clone(), error };
         let channel = Channel::connect(address, options)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
-        channel.send(&hello.encode()).map_err(failed)?;
+        // A server that takes nobody more may have closed it, and said why.
+        let mut sent = channel.send(&hello.encode()).err();
         let mut inbox = Inbox::default();
         let welcome = loop {
             let foreign = |error: GreetingError| ConnectError::Foreign { address: address.clone(), error };
@@ -124,7 +125,7 @@ impl Line {
                     io::ErrorKind::TimedOut,
                     "it does not greet: is it a Yesquel server, with the same encryption?",
                 )),
-                _ => failed(error),
+                _ => failed(sent.take().unwrap_or(error)),
             })?;
         };
         let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
