@@ -109,8 +109,8 @@ fn a_client_with_too_many_long_messages_is_closed() {
     let served = in_memory(&Clock::default());
     let mut client = Raw::new(served.address, 1);
     let pieces: Vec<Vec<u8>> = (1..=5).map(|number| piece(number, 16 << 10)).collect();
-    // More than a connection may have, and is in what lies between the two.
-    let sent = (0..2 * UNFINISHED_BYTES_MAX / (16 << 10))
+    // More than a connection may have, of messages that are not too long.
+    let sent = (0..(UNFINISHED_BYTES_MAX + (4 << 20)) / (16 << 10))
         .try_for_each(|at| client.stream.write_all(&pieces[at % pieces.len()]));
     served.until("it has too much in pieces", |status| (status.open, status.refused) == (0, 1));
     assert!(sent.is_err() || matches!(client.stream.read(&mut [0]), Ok(0) | Err(_)));
