@@ -30,6 +30,7 @@ const ADDRESS: &str = "yesquel-tree.address";
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
     let reach = Reach {
         addresses: vec![Address::Unix(socket.to_owned())],
+        socket_mode: yesquel::SOCKET_MODE,
         tls: None,
         credential: None,
         clients_max: 100,
@@ -55,6 +56,7 @@ fn encrypted(place: &Path) -> Encrypted {
     fs::write(&right, "secret\nanything\n").unwrap();
     let reach = Reach {
         addresses: vec!["127.0.0.1:0".parse().unwrap()],
+        socket_mode: yesquel::SOCKET_MODE,
         tls: Some(yesquel::tls::server(certificate.as_ref(), key.as_ref()).unwrap()),
         credential: Some((*b"secret").into()),
         clients_max: 100,

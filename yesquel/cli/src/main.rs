@@ -4,6 +4,7 @@ mod databases;
 mod draw;
 mod failure;
 mod metrics;
+mod process;
 mod reach;
 mod serve;
 mod show;
@@ -64,7 +65,8 @@ fn main() -> ExitCode {
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             let bad = anstyle::AnsiColor::Red.on_default().bold();
-            anstream::eprintln!("{bad}error:{bad:#} {failure}");
+            // The status tells as well, where standard error takes nothing.
+            let _ = writeln!(anstream::stderr(), "{bad}error:{bad:#} {failure}");
             ExitCode::from(failure.status())
         }
     }

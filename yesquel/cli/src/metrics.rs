@@ -9,7 +9,7 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text::encode},
@@ -18,16 +18,21 @@ use prometheus_client::{
 };
 use std::{
     convert::Infallible,
-    fmt,
-    net::{SocketAddr, TcpListener},
+    fmt, io,
+    net::{TcpListener, ToSocketAddrs},
+    str::FromStr,
     sync::{Arc, Weak},
     thread,
     time::Duration,
 };
-use yesquel::{Server, status::Status};
+use tokio::sync::Semaphore;
+use yesquel::{Error, Server, status::Status};
 
 /// Connections that are served at a time: there is one Prometheus, or two.
 const CONNECTIONS_MAX: usize = 16;
+
+/// How long one of them may take to ask and to take the answer.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -66,6 +71,11 @@ impl Collector for Metrics {
             "yesquel_connection_queued_most_bytes",
             "The most bytes of replies that ever waited for a connection",
             status.connections.queued_most,
+        )?;
+        gauge(
+            "yesquel_connection_unfinished_bytes",
+            "Bytes of messages of connections that have come in part",
+            status.connections.unfinished,
         )?;
         let transactions = &status.transactions;
         gauge("yesquel_transactions_undecided", "Prepared and not decided", transactions.undecided)?;
@@ -147,45 +157,107 @@ async fn answer(
     })
 }
 
-/// Serves metrics from a thread of its own, as long as the process lives.
-pub(crate) fn serve(address: SocketAddr, server: &Arc<Server>) -> Result<(), Failure> {
-    let failed = |error| Failure::Usage(format!("metrics cannot be served at {address}: {error}"));
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let own = listener.local_addr().map_err(failed)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let server = Arc::downgrade(server);
-    let serving = async move {
-        let listener = match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "metrics cannot be served"),
+/// Where metrics are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        let wrong = || format!("'{text}' is no address: write host:port, such as 127.0.0.1:9100");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        // A number of IPv6 stands in brackets.
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_host = !host.is_empty() && (bare.is_some() || !host.contains(':'));
+        let port = port.parse().ok().filter(|_| is_host).ok_or_else(wrong)?;
+        Ok(Address { host: bare.unwrap_or(host).to_owned(), port })
+    }
+}
+
+impl Address {
+    /// Listens there: on this machine only, or for all who ask.
+    pub(crate) fn listen(&self, is_public: bool) -> Result<Vec<TcpListener>, Failure> {
+        let Address { host, port } = self;
+        let failed = |what: String| {
+            let location = format!("{host}:{port}");
+            Failure::Yesquel(Error::Location { location, what: format!("no metrics there: {what}") })
         };
-        let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-            let Ok((stream, _)) = listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let server = server.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| answer(request, server.clone()));
-                let mut connection = http1::Builder::new();
-                connection.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-                // Whoever asks badly has no answer.
-                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
-                drop(place);
-            });
+        let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| failed(error.to_string()))?;
+        let (mut listeners, mut absent) = (Vec::new(), None);
+        for found in found {
+            if !is_public && !found.ip().is_loopback() {
+                return Err(failed(
+                    "others could read them, unencrypted and without a credential; --metrics-public lets them"
+                        .to_owned(),
+                ));
+            }
+            match TcpListener::bind(found).and_then(|listener| {
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            }) {
+                Ok(listener) => listeners.push(listener),
+                // A name may stand for addresses of which this machine has not all.
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => absent = Some(error),
+                Err(error) => return Err(failed(error.to_string())),
+            }
         }
+        match absent {
+            Some(error) if listeners.is_empty() => Err(failed(error.to_string())),
+            _ => Ok(listeners),
+        }
+    }
+}
+
+/// Answers requests at a socket, each within a time: they have few places.
+async fn answer_all(listener: TcpListener, server: Weak<Server>, places: Arc<Semaphore>, limit: Duration) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "metrics cannot be served"),
     };
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let server = server.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(request, server.clone()));
+            // Whoever comes back has a place again, and keeps none meanwhile.
+            let serving =
+                http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+            // Whoever asks badly, or is slow, has no answer.
+            let _ = tokio::time::timeout(limit, serving).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves metrics from a thread of its own, as long as the process lives.
+pub(crate) fn serve(listeners: Vec<TcpListener>, server: &Arc<Server>) -> Result<(), Failure> {
+    let failed = |error| Failure::Usage(format!("metrics cannot be served: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    for listener in listeners {
+        let own = listener.local_addr().map_err(failed)?;
+        tracing::info!(address = %own, path = "/metrics", "metrics");
+        runtime.spawn(answer_all(listener, Arc::downgrade(server), Arc::clone(&places), REQUEST_TIME));
+    }
     let thread = thread::Builder::new().name("yesquel-metrics".to_owned());
-    thread.spawn(move || runtime.block_on(serving)).map_err(failed)?;
-    tracing::info!(address = %own, path = "/metrics", "metrics");
+    thread.spawn(move || runtime.block_on(std::future::pending::<()>())).map_err(failed)?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
 
     #[test]
     fn a_status_becomes_text_that_prometheus_reads() {
@@ -211,5 +283,42 @@ mod tests {
             assert!(text.contains(&format!("\nyesquel_{line}\n")), "{text}");
         }
         assert!(!text.contains("memory_max") && text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for (text, host, port) in
+            [("localhost:1", "localhost", 1), ("[::1]:2", "::1", 2), ("127.0.0.1:0", "127.0.0.1", 0)]
+        {
+            assert_eq!(text.parse(), Ok(Address { host: host.to_owned(), port }));
+        }
+        for wrong in ["", "localhost", ":1", "::1", "host:", "host:70000"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn half_requests_do_not_stop_whole_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |request: &[u8]| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream.write_all(request).unwrap();
+            stream
+        };
+        let half: Vec<TcpStream> = (0..4).map(|_| connect(b"GET /metrics HTTP/1.1\r\nHost:")).collect();
+        let mut whole = connect(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let places = Arc::new(Semaphore::new(2));
+            let limit = Duration::from_millis(50);
+            runtime.block_on(answer_all(listener, Weak::new(), places, limit));
+        });
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        drop(half);
     }
 }

@@ -1,15 +1,17 @@
 //! `yesquel serve`: a storage server, until it is told to end.
 
-use crate::{failure::Failure, metrics, reach, show};
-use clap::{Args, ValueEnum};
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
+use crate::{
+    failure::Failure,
+    metrics,
+    process::{self, StandardError},
+    reach, show,
 };
-use std::{io::IsTerminal, net::SocketAddr, path::PathBuf, sync::Arc};
+use clap::{ArgGroup, Args, ValueEnum, value_parser};
+use std::{fmt, io::IsTerminal, path::PathBuf, sync::Arc};
 use tracing_subscriber::EnvFilter;
 use yesquel::{
-    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, Server, ServerId, Settings, Techniques,
+    Address, CLIENTS_MAX, DEFAULT_PORT, Durability, Options, SOCKET_MODE, Server, ServerId, Settings,
+    Techniques,
 };
 
 /// When what was written is on disk.
@@ -32,16 +34,20 @@ enum LogFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("where").required(true).args(["data", "in_memory"])))]
 pub(crate) struct Arguments {
     /// The folder for what is stored, made if it is not there
-    #[arg(long, value_name = "DIR", required_unless_present = "in_memory")]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Store nothing on disk
-    #[arg(long, conflicts_with = "data")]
+    #[arg(long)]
     in_memory: bool,
     /// Where to listen: host:port, host, or the path of a Unix socket; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
+    /// Who may connect to Unix sockets, as chmod has it: 0660 lets the file's group
+    #[arg(long, value_name = "MODE", default_value_t = Mode(SOCKET_MODE), value_parser = mode)]
+    socket_mode: Mode,
     /// The certificate, and those between it and its signer (PEM); TCP is then encrypted
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -57,27 +63,32 @@ pub(crate) struct Arguments {
     /// Milliseconds of writes that `--durability interval` may lose
     #[arg(long, value_name = "MS", default_value_t = 100)]
     sync_interval: u64,
-    /// Memory that nodes may take, such as 4G
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    /// Memory that nodes may take, such as 4G; at least 1M
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<usize>,
-    /// Log that is written before a checkpoint is made, such as 64M
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = size)]
+    /// Log that is written before a checkpoint is made, such as 64M; at least 64K
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = checkpoint_every)]
     checkpoint_every: usize,
     /// Accesses of a node in a second beyond which it is split; 0: never
     #[arg(long, value_name = "COUNT", default_value_t = Settings::default().node_load_max)]
     node_load_max: u64,
     /// Seconds that a transaction may be open before its snapshot is let go of
     #[arg(long, value_name = "SECONDS", default_value_t = Settings::default().snapshot_age_ms_max / 1_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
     snapshot_age_max: u64,
     /// Clients that are served at a time
-    #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX)]
-    clients_max: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = CLIENTS_MAX as u32)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    clients_max: u32,
     /// This server's number among those that share databases
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     server: u16,
-    /// Where Prometheus asks for metrics: host:port, at /metrics
+    /// Where Prometheus asks for metrics: host:port, at /metrics; of this machine, for they are neither encrypted nor is there a credential
     #[arg(long, value_name = "ADDRESS")]
-    metrics: Option<SocketAddr>,
+    metrics: Option<metrics::Address>,
+    /// Let others than this machine read the metrics too
+    #[arg(long, requires = "metrics")]
+    metrics_public: bool,
     /// Techniques of the paper's section 4.5 to do without, to see what they are worth
     #[arg(long, value_name = "TECHNIQUE", value_enum, value_delimiter = ',', hide_short_help = true)]
     #[arg(help_heading = "Research")]
@@ -119,9 +130,45 @@ fn size(text: &str) -> Result<usize, String> {
     digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)
 }
 
+/// At least so much, which is told as `told`.
+fn at_least(text: &str, least: usize, told: &str) -> Result<usize, String> {
+    match size(text)? {
+        size if size < least => Err(format!("'{text}' is too little: at least {told}")),
+        size => Ok(size),
+    }
+}
+
+/// With less there is hardly room for what tells which databases there are.
+fn memory(text: &str) -> Result<usize, String> {
+    at_least(text, 1 << 20, "1M")
+}
+
+/// The least that a segment of the log has.
+fn checkpoint_every(text: &str) -> Result<usize, String> {
+    at_least(text, 64 << 10, "64K")
+}
+
+/// Who may do what with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mode(u32);
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    let digits = text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.map(Mode).ok_or_else(|| format!("'{text}' is no mode: write three octal digits, such as 660"))
+}
+
 fn begin_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("YESQUEL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
+    // It would tell of them on standard error, and panic where that fails.
+    let log = log.log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
         LogFormat::Json => log.json().init(),
@@ -130,8 +177,9 @@ fn begin_log(format: LogFormat) {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     begin_log(arguments.log_format);
+    process::end_on_panic();
     // Before anything is begun that must end in order.
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = process::signals()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
         (Some(certificate), Some(key)) => Some(yesquel::tls::server(certificate, key)?),
         _ => None,
@@ -153,14 +201,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         },
         checkpoint_bytes: arguments.checkpoint_every as u64,
     };
+    let metrics = arguments.metrics.as_ref();
+    let metrics = metrics.map(|address| address.listen(arguments.metrics_public)).transpose()?;
     let reach = yesquel::Reach {
         addresses: arguments.listen.clone(),
+        socket_mode: arguments.socket_mode.0,
         tls,
         credential,
-        clients_max: arguments.clients_max,
+        clients_max: arguments.clients_max as usize,
     };
     let server = Arc::new(Server::start(arguments.data.as_deref(), settings, options, reach)?);
-    let _metrics = arguments.metrics.map(|address| metrics::serve(address, &server)).transpose()?;
+    metrics.map(|listeners| metrics::serve(listeners, &server)).transpose()?;
     let _trimming = crate::trim::begin(&server)?;
     for address in server.addresses() {
         // Clients that name no port ask this one.
@@ -183,7 +234,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::{Mode, checkpoint_every, memory, mode, size};
 
     #[test]
     fn sizes_have_units() {
@@ -193,6 +244,25 @@ mod tests {
         );
         for wrong in ["", "k", "1.5G", "-1", "99999999999G", "10é"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_work_with_is_refused() {
+        for little in ["0", "1K", "1023K"] {
+            assert_eq!(memory(little), Err(format!("'{little}' is too little: at least 1M")));
+        }
+        assert_eq!(memory("1M"), Ok(1 << 20));
+        assert_eq!(checkpoint_every("63K"), Err("'63K' is too little: at least 64K".to_owned()));
+        assert_eq!(checkpoint_every("64K"), Ok(64 << 10));
+    }
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!([mode("660"), mode("0600")], [Ok(Mode(0o660)), Ok(Mode(0o600))]);
+        assert_eq!(mode("0640").map(|mode| mode.to_string()), Ok("0640".to_owned()));
+        for wrong in ["", "rw", "+660", "668", "1777"] {
+            assert!(mode(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -515,6 +515,7 @@ impl Shared {
                 refused: count(|counters| &counters.refused),
                 paused: count(|counters| &counters.paused),
                 queued_most: count(|counters| &counters.queued_most),
+                unfinished: count(|counters| &counters.unfinished),
             },
             ..inner.engine.status(now)
         }

@@ -4,23 +4,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use std::{
-    collections::BTreeSet,
-    io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use std::{collections::BTreeSet, io::Read, thread};
+use support::{Raw, Served, lookup, root, serve};
 use yesquel_engine::Settings;
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_server::{Core, DataFolder, Listener, Options, Sink, SocketOptions, Sockets, WallTime};
+use yesquel_model::{KeyRange, Timestamp, TxnId};
+use yesquel_server::{Core, DataFolder, Options, WallTime};
 use yesquel_wire::{
     Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
     WriteOperation, Writer,
-    frame::{Inbox, Outbox},
-    greeting::{Hello, VERSIONS, Welcome},
-    status::ConnectionStatus,
 };
 
 /// Bytes that a scan brings.
@@ -28,40 +22,6 @@ const LEAF: usize = 512 << 10;
 /// What may wait for a connection, by `docs/yesquel/wire.md`, and one reply
 /// that comes on top.
 const QUEUED_MAX: u64 = (16 << 20) + 2 * LEAF as u64;
-
-struct Served {
-    // Dropped in this order.
-    _sockets: Sockets,
-    core: Arc<Core>,
-    address: SocketAddr,
-}
-
-fn serve(core: impl FnOnce(Sink) -> Core) -> Served {
-    let sink = Sink::new();
-    let core = Arc::new(core(sink.clone()));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let options = SocketOptions { server: ServerId(0), credential: None, tls: None, connections_max: 10 };
-    let sockets = Sockets::serve(Arc::clone(&core), sink, vec![Listener::Tcp(listener)], options).unwrap();
-    Served { _sockets: sockets, core, address }
-}
-
-/// A connection as bytes.
-struct Raw {
-    stream: TcpStream,
-    inbox: Inbox,
-}
-
-fn root() -> NodeId {
-    NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
-}
-
-fn lookup() -> Vec<u8> {
-    let mut request = Vec::new();
-    let question = Question::Lookup { node: root(), key: &[0] };
-    Request::write_read(&mut Writer(&mut request), None, Timestamp::ZERO, &[question]);
-    request
-}
 
 fn scan() -> Vec<u8> {
     let mut questions = Vec::new();
@@ -82,70 +42,21 @@ fn commit(number: u64, operations: &[Operation<'_>]) -> Vec<u8> {
     request
 }
 
-impl Raw {
-    fn new(address: SocketAddr, client: u64) -> Raw {
-        let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
-        // A server that has forgotten it fails the test.
-        raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        raw.stream.write_all(&Hello { versions: VERSIONS, client, credential: b"" }.encode()).unwrap();
-        loop {
-            if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
-                assert!(matches!(welcome, Welcome::Served { .. }));
-                raw.inbox.skip(length);
-                return raw;
-            }
-            raw.inbox.read_from(&mut raw.stream).unwrap();
-        }
-    }
-
-    fn send(&mut self, requests: impl IntoIterator<Item = (u64, Vec<u8>)>) {
-        let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
-        for (number, request) in requests {
-            outbox.push(number, &request);
-        }
-        while outbox.fill(&mut bytes) {}
-        self.stream.write_all(&bytes).unwrap();
-    }
-
-    /// Reads so many replies.
-    fn replies(&mut self, count: usize, mut each: impl FnMut(u64, &[u8])) {
-        let mut found = 0;
-        while found < count {
-            let (bytes, _) = self.inbox.read_from(&mut self.stream).unwrap();
-            assert!(bytes > 0, "the server has closed the connection after {found} of {count}");
-            self.inbox
-                .take(|number, reply| {
-                    found += 1;
-                    each(number, reply);
-                })
-                .unwrap();
-        }
-        assert_eq!(found, count);
-    }
-
-    fn ask(&mut self, request: Vec<u8>) -> Vec<u8> {
-        self.send([(1, request)]);
-        let mut answer = Vec::new();
-        self.replies(1, |_, reply| answer = reply.to_vec());
-        answer
-    }
-
-    /// A leaf with half a megabyte.
-    fn fill(&mut self) {
-        let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-        let create = Operation { node: root(), write: WriteOperation::Create(new) };
-        let value = vec![7; 16 << 10];
-        let puts = (0..32u8).map(|key| WriteOperation::Put {
-            key: Vec::leak(vec![key]),
-            value: &value,
-            expect: Expect::Any,
-            is_large: false,
-        });
-        let puts = puts.map(|write| Operation { node: root(), write });
-        let all: Vec<_> = [create].into_iter().chain(puts).collect();
-        let reply = self.ask(commit(1, &all));
-        assert!(matches!(Reply::decode(&reply), Ok(Reply::Committed(_))));
-    }
+/// A leaf with half a megabyte.
+fn fill(raw: &mut Raw) {
+    let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+    let create = Operation { node: root(), write: WriteOperation::Create(new) };
+    let value = vec![7; 16 << 10];
+    let puts = (0..32u8).map(|key| WriteOperation::Put {
+        key: Vec::leak(vec![key]),
+        value: &value,
+        expect: Expect::Any,
+        is_large: false,
+    });
+    let puts = puts.map(|write| Operation { node: root(), write });
+    let all: Vec<_> = [create].into_iter().chain(puts).collect();
+    let reply = raw.ask(commit(1, &all));
+    assert!(matches!(Reply::decode(&reply), Ok(Reply::Committed(_))));
 }
 
 fn is_scan(reply: &[u8]) -> bool {
@@ -153,27 +64,23 @@ fn is_scan(reply: &[u8]) -> bool {
     matches!(answers.iter().next(), Some(Answer::Cells(cells)) if cells.iter().count() == 32)
 }
 
-fn connections(served: &Served) -> ConnectionStatus {
-    served.core.status().connections
-}
-
 /// Asks for a gigabyte and takes none of it, while another is served; then
 /// takes it all.
 fn check(served: &Served) {
     const SCANS: u64 = 2_000;
     let mut other = Raw::new(served.address, 1);
-    other.fill();
+    fill(&mut other);
     let mut slow = Raw::new(served.address, 2);
     slow.send((1..=SCANS).map(|number| (number, scan())));
     // The server itself says when it has had enough.
-    while connections(served).paused == 0 {
+    while served.connections().paused == 0 {
         thread::yield_now();
     }
     for _ in 0..2_000 {
         let reply = other.ask(lookup());
         assert!(matches!(Reply::decode(&reply), Ok(Reply::Answers { .. })));
     }
-    let status = connections(served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
     // It goes on, and nothing is missing.
     let mut missing: BTreeSet<u64> = (1..=SCANS).collect();
@@ -181,7 +88,7 @@ fn check(served: &Served) {
         assert!(missing.remove(&number) && is_scan(reply), "{number}");
     });
     assert!(missing.is_empty());
-    let status = connections(served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX && status.queued_most > QUEUED_MAX / 2, "{status:?}");
     assert!(status.paused > 1 && status.refused == 0, "{status:?}");
 }
@@ -200,7 +107,7 @@ fn replies_that_wait_for_the_disk_count() {
         Core::open(folder, Settings::default(), Options::default(), WallTime::default(), sink).unwrap()
     });
     let mut writer = Raw::new(served.address, 1);
-    writer.fill();
+    fill(&mut writer);
     let mut slow = Raw::new(served.address, 2);
     // Each scan comes after a write that it sees: its reply needs the record.
     let value = [8; 16 << 10];
@@ -216,7 +123,7 @@ fn replies_that_wait_for_the_disk_count() {
         assert!(missing.remove(&number), "{number}");
         assert!(number % 100 == 1 || is_scan(reply));
     });
-    let status = connections(&served);
+    let status = served.connections();
     assert!(status.queued_most <= QUEUED_MAX, "{status:?}");
 }
 
@@ -225,16 +132,16 @@ fn replies_that_wait_for_the_disk_count() {
 fn a_slow_reader_that_goes_away_is_forgotten() {
     let served = serve(|sink| Core::in_memory(Settings::default(), WallTime::default(), sink));
     let mut other = Raw::new(served.address, 1);
-    other.fill();
+    fill(&mut other);
     let mut slow = Raw::new(served.address, 2);
     slow.send((1..=500).map(|number| (number, scan())));
-    while connections(&served).paused == 0 {
+    while served.connections().paused == 0 {
         thread::yield_now();
     }
     let mut byte = [0];
     slow.stream.read_exact(&mut byte).unwrap();
     drop(slow);
-    while connections(&served).open > 1 {
+    while served.connections().open > 1 {
         thread::yield_now();
     }
     assert!(matches!(Reply::decode(&other.ask(lookup())), Ok(Reply::Answers { .. })));

@@ -18,6 +18,14 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 const PIECE_BYTES_MAX: usize = 16 << 10;
 /// Messages that a connection may have in pieces at a time.
 const UNFINISHED_MAX: usize = 64;
+/// Bytes that these may have together.
+pub const UNFINISHED_BYTES_MAX: usize = 64 << 20;
+/// Bytes above which a message is one of the largest, of which few go at a time:
+/// so what is sent keeps within what may be in pieces.
+const LARGE_BYTES: usize = 256 << 10;
+const LARGE_AT_ONCE: usize = 3;
+const LONG_AT_ONCE: usize = UNFINISHED_MAX - LARGE_AT_ONCE;
+const _: () = assert!(LARGE_AT_ONCE * MESSAGE_BYTES_MAX + LONG_AT_ONCE * LARGE_BYTES <= UNFINISHED_BYTES_MAX);
 
 /// Why nothing more can be read from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -37,6 +45,9 @@ pub enum FrameError {
     /// Too many messages are begun and not ended.
     #[error("more than {UNFINISHED_MAX} messages are under way in pieces")]
     TooMany,
+    /// They have too many bytes.
+    #[error("messages of more than {UNFINISHED_BYTES_MAX} bytes together are under way in pieces")]
+    TooMuch,
 }
 
 /// A message: the request's number, and bytes.
@@ -49,9 +60,19 @@ pub struct Outbox {
     /// Frames; the last one is open from `open` on, if that is within.
     frames: Vec<u8>,
     open: usize,
-    /// Long ones: number, bytes, and how many of them were sent.
-    long: VecDeque<(u64, Vec<u8>, usize)>,
+    /// Those that go in pieces, the largest apart: else a few of them would
+    /// have all the others wait.
+    long: VecDeque<Long>,
+    large: VecDeque<Long>,
     long_bytes: usize,
+}
+
+/// A message that goes in pieces.
+#[derive(Debug)]
+struct Long {
+    number: u64,
+    bytes: Vec<u8>,
+    sent: usize,
 }
 
 /// A number, a flag and a length take no more than this.
@@ -62,7 +83,8 @@ impl Outbox {
     pub fn push(&mut self, number: u64, bytes: &[u8]) {
         if bytes.len() > PIECE_BYTES_MAX {
             self.long_bytes += bytes.len();
-            self.long.push_back((number, bytes.to_vec(), 0));
+            let waiting = if bytes.len() > LARGE_BYTES { &mut self.large } else { &mut self.long };
+            waiting.push_back(Long { number, bytes: bytes.to_vec(), sent: 0 });
         } else {
             self.piece(number, true, bytes);
         }
@@ -70,7 +92,7 @@ impl Outbox {
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.long.is_empty()
+        self.frames.is_empty() && self.long_bytes == 0
     }
 
     /// Bytes that wait.
@@ -103,24 +125,37 @@ impl Outbox {
         self.open = self.frames.len();
     }
 
-    /// Appends frames of what waits, of each long message a piece; `false` if
-    /// nothing waits. What is appended is at most what was pushed since, and a
-    /// piece of each of the long ones.
+    /// Adds a piece of each of the first of those that wait.
+    fn take_turns(&mut self, waiting: &mut VecDeque<Long>, at_once: usize) {
+        let (mut at, mut turns) = (0, waiting.len().min(at_once));
+        while at < turns
+            && let Some(Long { number, bytes, sent }) = waiting.get_mut(at)
+        {
+            let end = bytes.len().min(*sent + PIECE_BYTES_MAX);
+            let is_last = end == bytes.len();
+            self.piece(*number, is_last, &bytes[*sent..end]);
+            *sent = end;
+            if is_last {
+                self.long_bytes -= end;
+                waiting.remove(at);
+                turns -= 1;
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Appends frames of what waits, a piece of each long message whose turn it
+    /// is; `false` if nothing waits. What is appended is at most what was pushed
+    /// since, and those pieces.
     pub fn fill(&mut self, out: &mut Vec<u8>) -> bool {
         if self.is_empty() {
             return false;
         }
-        for _ in 0..self.long.len() {
-            let Some((number, bytes, sent)) = self.long.pop_front() else { break };
-            let end = bytes.len().min(sent + PIECE_BYTES_MAX);
-            self.piece(number, end == bytes.len(), &bytes[sent..end]);
-            if end < bytes.len() {
-                // Behind the others.
-                self.long.push_back((number, bytes, end));
-            } else {
-                self.long_bytes -= end;
-            }
-        }
+        let (mut long, mut large) = (std::mem::take(&mut self.long), std::mem::take(&mut self.large));
+        self.take_turns(&mut long, LONG_AT_ONCE);
+        self.take_turns(&mut large, LARGE_AT_ONCE);
+        (self.long, self.large) = (long, large);
         self.close();
         if out.is_empty() {
             std::mem::swap(out, &mut self.frames);
@@ -143,6 +178,7 @@ pub struct Inbox {
     /// given already: its checksum was right.
     given: usize,
     unfinished: HashMap<u64, Vec<u8>>,
+    unfinished_bytes: usize,
 }
 
 /// Bytes that are read at once: a frame and the next one's head.
@@ -192,7 +228,17 @@ impl Inbox {
 
     /// Bytes that it holds.
     pub fn held(&self) -> usize {
-        self.end - self.taken + self.unfinished.values().map(Vec::len).sum::<usize>()
+        self.end - self.taken + self.unfinished_bytes
+    }
+
+    /// Of these, bytes of messages that came in pieces and are not whole yet.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished_bytes
+    }
+
+    /// Whether a frame or a message is begun and not ended, or not taken.
+    pub fn is_amid(&self) -> bool {
+        self.end > self.taken || !self.unfinished.is_empty()
     }
 
     /// Gives the messages that are whole now. After an error there is nothing
@@ -236,12 +282,17 @@ impl Inbox {
                 if many && !self.unfinished.contains_key(&number) {
                     return Err(FrameError::TooMany);
                 }
+                if self.unfinished_bytes + piece.len() > UNFINISHED_BYTES_MAX {
+                    return Err(FrameError::TooMuch);
+                }
                 let message = self.unfinished.entry(number).or_default();
                 if message.len() + piece.len() > MESSAGE_BYTES_MAX {
                     return Err(FrameError::MessageTooLong);
                 }
                 message.extend_from_slice(piece);
+                self.unfinished_bytes += piece.len();
                 if is_last && let Some(message) = self.unfinished.remove(&number) {
+                    self.unfinished_bytes -= message.len();
                     goes_on = each(number, &message);
                 }
             }
@@ -386,5 +437,39 @@ mod tests {
         });
         assert_eq!(outcome, Some(FrameError::MessageTooLong));
         assert!(inbox.held() <= MESSAGE_BYTES_MAX + 2 * FRAME_BYTES_MAX, "{}", inbox.held());
+        // Each of them is as long as it may be, and they are too long together.
+        let mut inbox = Inbox::default();
+        let outcome = (0..10_000u64).find_map(|at| {
+            inbox.feed(&frame(&[(at % 5, false, 60_000)]));
+            inbox.take(|_, _| {}).err()
+        });
+        assert_eq!(outcome, Some(FrameError::TooMuch));
+        assert!(inbox.unfinished() <= UNFINISHED_BYTES_MAX, "{}", inbox.unfinished());
+    }
+
+    /// However many long ones are to be sent at once, whoever takes them has no
+    /// more of them in pieces than he takes.
+    #[test]
+    fn what_is_sent_keeps_within_what_is_taken() {
+        let (mut outbox, mut inbox, mut wire) = (Outbox::default(), Inbox::default(), Vec::new());
+        let large = vec![1; 15 << 20];
+        for number in 0..64 {
+            outbox.push(number, &large);
+        }
+        for number in 64..200 {
+            outbox.push(number, &large[..LARGE_BYTES]);
+        }
+        let (mut found, mut most) = (Vec::new(), 0);
+        while outbox.fill(&mut wire) {
+            inbox.feed(&wire);
+            inbox.take(|number, bytes| found.push((number, bytes.len()))).unwrap();
+            most = most.max(inbox.unfinished());
+            wire.clear();
+        }
+        assert!(most <= UNFINISHED_BYTES_MAX && !inbox.is_amid(), "{most}");
+        // The largest of all are not waited for by the others, and go in order.
+        assert!(found[..136].iter().all(|(_, length)| *length == LARGE_BYTES));
+        let large = found[136..].iter().map(|(number, _)| *number);
+        assert!(large.eq(0..64));
     }
 }

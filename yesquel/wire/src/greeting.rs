@@ -80,7 +80,9 @@ pub enum Denial {
     #[error("the server does not take this credential: give the one that it was started with")]
     Credential,
     /// It has as many connections as it may have.
-    #[error("the server has {0} connections, as many as it takes: close some, or let it take more")]
+    #[error(
+        "the server has {0} connections, as many as it takes: close some, or start it with a larger --clients-max"
+    )]
     TooManyConnections(u32),
     /// It does not serve anybody now.
     #[error("the server is not ready: {0}")]

@@ -126,6 +126,8 @@ pub struct ConnectionStatus {
     pub paused: u64,
     /// The most bytes of replies that ever waited for one.
     pub queued_most: u64,
+    /// Bytes of messages that have come in part.
+    pub unfinished: u64,
 }
 
 /// What was asked since the start.

@@ -29,7 +29,7 @@ pub use database::{Database, Map};
 pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;
-pub use server::{CLIENTS_MAX, Reach, Server};
+pub use server::{CLIENTS_MAX, Reach, SOCKET_MODE, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Savepoint, Transaction};
 pub use yesquel_engine::{Asker, Now, Settings, Techniques};

@@ -1,11 +1,19 @@
 //! A storage server that others reach by sockets.
 
 use crate::{Error, Host, Settings};
+use rustix::{
+    fs::{Mode, RawMode},
+    io::FdFlags,
+    net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+};
 use rustls::ServerConfig;
 use std::{
     fs, io,
     net::{IpAddr, TcpListener, ToSocketAddrs},
-    os::unix::{fs::FileTypeExt, net::UnixListener},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,16 +21,25 @@ use yesquel_server::{
     DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets, Time, WallTime,
 };
 use yesquel_transport::Address;
-use yesquel_wire::status::Status;
+use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
 
 /// Clients that a server takes if it is not told otherwise.
 pub const CLIENTS_MAX: usize = 1_000;
+
+/// Connections to a Unix socket that wait to be taken.
+const BACKLOG: i32 = 4096;
+
+/// The mode of a Unix socket that its owner may connect to, and nobody else.
+pub const SOCKET_MODE: u32 = 0o600;
 
 /// How a server is reached, and by whom.
 #[derive(Debug)]
 pub struct Reach {
     /// Where it listens.
     pub addresses: Vec<Address>,
+    /// Who may connect to its Unix sockets: [`SOCKET_MODE`], or the mode of a
+    /// file that others may write too.
+    pub socket_mode: u32,
     /// Encryption, on TCP. Without it and a credential it listens on this
     /// machine only.
     pub tls: Option<Arc<ServerConfig>>,
@@ -57,18 +74,30 @@ fn wrong(address: &Address, what: impl ToString) -> Error {
     Error::Location { location: address.to_string(), what: what.to_string() }
 }
 
+/// A socket at a file with a mode, whatever the process gives other files.
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None)?;
+    rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    // The file is made with the socket's mode, less the process's mask: at no
+    // moment may anybody connect who must not. Where the system knows nothing of
+    // it, what follows the bind does it.
+    let _ = rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode as RawMode));
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// A socket at a file. One that a server has left behind which is no more is
 /// taken away first.
-fn listen_unix(address: &Address, path: &Path) -> Result<UnixListener, Error> {
-    match UnixListener::bind(path) {
+fn listen_unix(address: &Address, path: &Path, mode: u32) -> Result<UnixListener, Error> {
+    match bind_unix(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let is_socket = fs::symlink_metadata(path).is_ok_and(|known| known.file_type().is_socket());
             if !is_socket || std::os::unix::net::UnixStream::connect(path).is_ok() {
                 return Err(wrong(address, "somebody listens there, or it is no socket"));
             }
-            fs::remove_file(path)
-                .and_then(|()| UnixListener::bind(path))
-                .map_err(|error| wrong(address, error))
+            fs::remove_file(path).and_then(|()| bind_unix(path, mode)).map_err(|error| wrong(address, error))
         }
         bound => bound.map_err(|error| wrong(address, error)),
     }
@@ -90,7 +119,7 @@ impl Reach {
         for address in &self.addresses {
             match address {
                 Address::Unix(path) => {
-                    listeners.push(Listener::Unix(listen_unix(address, path)?));
+                    listeners.push(Listener::Unix(listen_unix(address, path, self.socket_mode)?));
                     bound.push(address.clone());
                     files.push(path.clone());
                 }
@@ -162,6 +191,9 @@ impl Server {
             credential: reach.credential,
             tls: reach.tls,
             connections_max: reach.clients_max,
+            // A part of the budget where there is one, and room for one client's
+            // in any case.
+            unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
         let sockets = Sockets::serve(core, sink, listeners, options);

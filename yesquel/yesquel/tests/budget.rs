@@ -64,7 +64,8 @@ fn start(folder: &Path, clock: &Clock) -> Server {
     let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
     let options = Options { durability: Durability::None, checkpoint_bytes: 16 << 10 };
     let addresses = vec![Address::Unix(folder.join("socket"))];
-    let reach = Reach { addresses, tls: None, credential: None, clients_max: 100 };
+    let reach =
+        Reach { addresses, socket_mode: yesquel::SOCKET_MODE, tls: None, credential: None, clients_max: 100 };
     let folder = folder.join("data");
     Server::start_with_clock(Some(&folder), settings, options, reach, clock.clone()).unwrap()
 }

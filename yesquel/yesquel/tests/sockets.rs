@@ -6,18 +6,19 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
+    os::unix::fs::PermissionsExt,
     path::Path,
     sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
-use yesquel::{Address, Error, Options, Reach, Server, Settings, SocketOptions, Store};
+use yesquel::{Address, Error, Options, Reach, SOCKET_MODE, Server, Settings, SocketOptions, Store};
 
 fn local() -> Address {
     Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }
 }
 
 fn reach(addresses: Vec<Address>) -> Reach {
-    Reach { addresses, tls: None, credential: None, clients_max: 100 }
+    Reach { addresses, socket_mode: yesquel::SOCKET_MODE, tls: None, credential: None, clients_max: 100 }
 }
 
 fn start(reach: Reach) -> Server {
@@ -98,6 +99,44 @@ fn a_long_message_goes_in_pieces_and_lets_others_by() {
     let mut transaction = database.begin();
     let bytes: usize = transaction.range::<&[u8]>(map, ..).map(|entry| entry.unwrap().1.len()).sum();
     assert_eq!(bytes, 8 << 20);
+}
+
+/// More of them than a connection may have in pieces.
+#[test]
+fn threads_may_all_send_long_messages_at_once() {
+    const THREADS: u32 = 70;
+    let server = start(reach(vec![local()]));
+    let store = connect(&server);
+    let database = store.database_or_create("long").unwrap();
+    let map = database.map("map").unwrap();
+    let all = std::sync::Barrier::new(THREADS as usize);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (all, database) = (&all, &database);
+            scope.spawn(move || {
+                let mut transaction = database.begin();
+                for number in 0..64 {
+                    transaction.put(map, &(thread * 64 + number).to_be_bytes(), &[7; 32 << 10]).unwrap();
+                }
+                all.wait();
+                transaction.commit().unwrap();
+            });
+        }
+    });
+    assert_eq!(server.status().trees.iter().map(|tree| tree.cells).max(), Some(u64::from(THREADS) * 64));
+}
+
+/// A Unix socket is for its owner, unless more is asked for.
+#[test]
+fn a_socket_has_the_mode_that_was_asked_for() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("socket");
+    for mode in [SOCKET_MODE, 0o660, 0o606] {
+        let reach = Reach { socket_mode: mode, ..reach(vec![Address::Unix(path.clone())]) };
+        let server = start(reach);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        connect(&server).databases().unwrap();
+    }
 }
 
 #[test]

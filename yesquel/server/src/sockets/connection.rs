@@ -1,11 +1,13 @@
 //! One connection: greeting, frames in, frames out.
 
 use super::{
-    PATIENCE_MS,
+    GREETING_MS, PATIENCE_MS,
+    halfway::Halfway,
     sink::{Replies, Sink},
     stream::{Came, Stream},
 };
 use crate::core::Session;
+use mio::event::Event;
 use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
@@ -14,7 +16,7 @@ use yesquel_model::ServerId;
 use yesquel_wire::{
     Malformed, News,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, Welcome, common_version},
+    greeting::{Denial, GreetingError, Hello, VERSIONS, Welcome, common_version},
 };
 
 /// Requests that a connection may have under way. It is read no further while
@@ -31,14 +33,27 @@ const READS_MAX: usize = 4;
 pub(super) enum End {
     #[error("its client has closed it")]
     Closed,
-    #[error("it has not greeted, or has taken nothing of what waits for it, for {} s", PATIENCE_MS / 1_000)]
+    #[error("it has not greeted for {} s", GREETING_MS / 1_000)]
+    Ungreeted,
+    #[error("it has not greeted, and others wait for its place")]
+    Crowded,
+    #[error("it has taken nothing of what waits for it for {} s", PATIENCE_MS / 1_000)]
     Silent,
+    #[error("it has begun a message and not gone on with it for {} s", PATIENCE_MS / 1_000)]
+    Stalled,
+    #[error("there was no room for the rest of its messages for {} s", PATIENCE_MS / 1_000)]
+    NoRoom,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Greeting(#[from] GreetingError),
     #[error("it was refused: {0}")]
     Denied(#[from] Denial),
+    #[error(
+        "it was refused: it speaks versions {} to {} of the protocol, this server {} to {}",
+        theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
+    )]
+    Version { theirs: (u16, u16) },
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
@@ -51,6 +66,8 @@ pub(super) struct Connection {
     /// Which. Numbers of connections are not used again.
     pub(super) number: u64,
     pub(super) stream: Stream,
+    /// From where it comes.
+    pub(super) peer: Box<str>,
     inbox: Inbox,
     /// Bytes to be written, from `written` on.
     out: Vec<u8>,
@@ -59,9 +76,14 @@ pub(super) struct Connection {
     pub(super) client: Option<u64>,
     /// There may be more to be read.
     pub(super) is_readable: bool,
+    /// Its client sends nothing more: what is there is read up to the end, of
+    /// which the system tells once.
+    has_ended: bool,
     /// Since when it has taken nothing of what waits for it, or has not
     /// greeted: milliseconds of uptime.
     pub(super) waiting_since_ms: Option<u64>,
+    /// When it was read last, or could not be: the same.
+    heard_ms: u64,
 }
 
 /// Whether a connection of which so much is being sent is to take replies
@@ -92,16 +114,19 @@ impl Gate {
 }
 
 impl Connection {
-    pub(super) fn new(number: u64, stream: Stream, now_ms: u64) -> Connection {
+    pub(super) fn new(number: u64, stream: Stream, peer: Box<str>, now_ms: u64) -> Connection {
         Connection {
             number,
             stream,
+            peer,
             inbox: Inbox::default(),
             out: Vec::new(),
             written: 0,
             client: None,
             is_readable: false,
+            has_ended: false,
             waiting_since_ms: Some(now_ms),
+            heard_ms: now_ms,
         }
     }
 
@@ -111,11 +136,24 @@ impl Connection {
         self.written = 0;
     }
 
+    /// Takes note of what the system says of it; whether it is to be read now
+    /// and was not before.
+    pub(super) fn is_told(&mut self, event: &Event) -> bool {
+        let before = self.is_readable;
+        self.has_ended |= event.is_read_closed() || event.is_error();
+        self.is_readable |= event.is_readable() || self.has_ended;
+        self.is_readable && !before
+    }
+
     /// Reads what has come.
-    pub(super) fn read(&mut self) -> Result<(), End> {
+    pub(super) fn read(&mut self, now_ms: u64) -> Result<(), End> {
+        self.heard_ms = now_ms;
         for _ in 0..READS_MAX {
             match self.stream.read_into(&mut self.inbox)? {
                 Came::Bytes { more: true } => {}
+                // The end has come along with these bytes, and no event will
+                // tell of it again.
+                Came::Bytes { more: false } if self.has_ended => {}
                 Came::Bytes { more: false } | Came::Nothing => {
                     self.is_readable = false;
                     return Ok(());
@@ -130,6 +168,31 @@ impl Connection {
     pub(super) fn is_open(&self, sink: &Sink) -> bool {
         let sending = self.out.len() - self.written;
         !sink.with(self.number, |of| waits(of, sending)).unwrap_or(false)
+    }
+
+    /// Bytes of messages that have come in part.
+    pub(super) fn unfinished(&self) -> usize {
+        self.inbox.unfinished()
+    }
+
+    /// Why it is to be closed now, if it has waited for too long, or has had
+    /// others wait.
+    pub(super) fn is_late(&mut self, halfway: &Halfway, is_blocked: bool, now_ms: u64) -> Option<End> {
+        let is_over = |since_ms: u64, patience_ms: u64| since_ms + patience_ms <= now_ms;
+        match self.waiting_since_ms {
+            Some(since_ms) if self.client.is_none() => {
+                return is_over(since_ms, GREETING_MS).then_some(End::Ungreeted);
+            }
+            Some(since_ms) if is_over(since_ms, PATIENCE_MS) => return Some(End::Silent),
+            _ => {}
+        }
+        let has_no_room = halfway.waits(self.number);
+        if is_blocked && !has_no_room {
+            // What it has said is not looked at before it takes replies.
+            self.heard_ms = now_ms;
+        }
+        let is_stalled = self.inbox.is_amid() && is_over(self.heard_ms, PATIENCE_MS);
+        is_stalled.then_some(if has_no_room { End::NoRoom } else { End::Stalled })
     }
 
     /// Bytes of replies that it has not taken.
@@ -158,8 +221,10 @@ impl Connection {
                 Ok(Some(client))
             }
             Err(denial) => {
+                let is_by_version = matches!(denial, Denial::Version { .. });
+                let theirs = hello.versions;
                 self.deny(denial.clone());
-                Err(denial.into())
+                Err(if is_by_version { End::Version { theirs } } else { denial.into() })
             }
         }
     }
@@ -195,6 +260,10 @@ impl Connection {
                 if has_taken || self.waiting_since_ms.is_none() {
                     self.waiting_since_ms = Some(now_ms);
                 }
+                return Ok(());
+            }
+            if self.client.is_none() {
+                // It is still to greet, since it came.
                 return Ok(());
             }
             // A piece of each long reply at a time: what the socket does not

@@ -4,15 +4,20 @@
 //! travels.
 
 mod connection;
+mod halfway;
+mod listener;
 mod sink;
 mod stream;
 
 pub use connection::REQUESTS_MAX;
+pub use listener::Listener;
 pub use sink::Sink;
 
 use crate::{Core, Time, WallTime, core::Session};
 use connection::{Connection, End, Gate};
-use mio::{Events, Interest, Poll, Token, Waker, event::Source, net};
+use halfway::Halfway;
+use listener::AnyListener;
+use mio::{Events, Poll, Token, Waker};
 use rustc_hash::FxHashMap;
 use rustls::{ServerConfig, ServerConnection};
 use std::{
@@ -28,15 +33,6 @@ use std::{
 use stream::{Socket, Stream};
 use yesquel_model::ServerId;
 
-/// Where connections come from.
-#[derive(Debug)]
-pub enum Listener {
-    /// An address of the network.
-    Tcp(std::net::TcpListener),
-    /// A file.
-    Unix(std::os::unix::net::UnixListener),
-}
-
 /// How connections are served.
 #[derive(Debug)]
 pub struct SocketOptions {
@@ -48,13 +44,23 @@ pub struct SocketOptions {
     pub tls: Option<Arc<ServerConfig>>,
     /// Clients that are served at a time.
     pub connections_max: usize,
+    /// Bytes of messages that have come in part, of all clients together, above
+    /// which they are taken one after the other.
+    pub unfinished_bytes_max: usize,
 }
 
-/// Connections beyond the limit that are told so; more are closed unheard.
+/// Connections beyond the limit, which are not served.
 const DENIED_MAX: usize = 64;
-/// How long a connection may take to greet, or to take anything of what waits
-/// for it.
+/// How long a connection may take to greet.
+const GREETING_MS: u64 = 10_000;
+/// How long it may, where others have no place because of it: whoever greets
+/// does so at once.
+const GREETING_AMONG_MANY_MS: u64 = 1_000;
+/// How long it may take to take anything of what waits for it, or to go on with
+/// a message.
 const PATIENCE_MS: u64 = 60_000;
+/// How often the log says what may happen for every connection of very many.
+const TELL_EVERY_MS: u64 = 5_000;
 /// How often those are looked for that have spent the patience.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -75,6 +81,8 @@ pub struct SocketCounters {
     pub paused: AtomicU64,
     /// The most bytes of replies that ever waited for one.
     pub queued_most: AtomicU64,
+    /// Bytes of messages that have come in part.
+    pub unfinished: AtomicU64,
 }
 
 /// The thread of the sockets. Dropping it closes all connections.
@@ -86,45 +94,6 @@ pub struct Sockets {
     thread: Option<JoinHandle<()>>,
 }
 
-enum AnyListener {
-    Tcp(net::TcpListener),
-    Unix(net::UnixListener),
-}
-
-impl AnyListener {
-    fn new(listener: Listener) -> io::Result<AnyListener> {
-        match listener {
-            Listener::Tcp(listener) => {
-                listener.set_nonblocking(true)?;
-                Ok(AnyListener::Tcp(net::TcpListener::from_std(listener)))
-            }
-            Listener::Unix(listener) => {
-                listener.set_nonblocking(true)?;
-                Ok(AnyListener::Unix(net::UnixListener::from_std(listener)))
-            }
-        }
-    }
-
-    fn accept(&self) -> io::Result<Socket> {
-        match self {
-            AnyListener::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                // Replies leave when they are there.
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
-            }
-            AnyListener::Unix(listener) => listener.accept().map(|(stream, _)| Socket::Unix(stream)),
-        }
-    }
-
-    fn source(&mut self) -> &mut dyn Source {
-        match self {
-            AnyListener::Tcp(listener) => listener,
-            AnyListener::Unix(listener) => listener,
-        }
-    }
-}
-
 impl Sockets {
     /// Serves connections to a core whose replies to them go to the sink.
     pub fn serve(
@@ -133,16 +102,28 @@ impl Sockets {
         listeners: Vec<Listener>,
         options: SocketOptions,
     ) -> io::Result<Sockets> {
+        Sockets::serve_with_clock(core, sink, listeners, options, WallTime::default())
+    }
+
+    /// The same by a clock that is not the system's, for those who do not want
+    /// to wait: what connections may take in time goes by it.
+    pub fn serve_with_clock(
+        core: Arc<Core>,
+        sink: Sink,
+        listeners: Vec<Listener>,
+        options: SocketOptions,
+        time: impl Time + 'static,
+    ) -> io::Result<Sockets> {
         let poll = Poll::new()?;
         sink.wake_with(Waker::new(poll.registry(), WAKE)?);
         let listeners: io::Result<Vec<AnyListener>> = listeners.into_iter().map(AnyListener::new).collect();
         let mut listeners = listeners?;
         for (number, listener) in listeners.iter_mut().enumerate() {
-            poll.registry().register(listener.source(), Token(number + 1), Interest::READABLE)?;
+            listener.register(poll.registry(), Token(number + 1))?;
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
         core.count_sockets(Arc::clone(&counters));
-        let SocketOptions { server, credential, tls, connections_max } = options;
+        let SocketOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
         let thread = Server {
             poll,
             core,
@@ -154,8 +135,12 @@ impl Sockets {
             blocked: BTreeSet::new(),
             connections: FxHashMap::default(),
             clients: FxHashMap::default(),
+            ungreeted: BTreeSet::new(),
+            halfway: Halfway::new(unfinished_bytes_max, Arc::clone(&counters)),
+            turned_away: 0,
+            told_ms: None,
             next: FIRST_CONNECTION,
-            time: WallTime::default(),
+            time: Box::new(time),
             looked_at_ms: 0,
             stopping: Arc::clone(&stopping),
             counters: Arc::clone(&counters),
@@ -195,8 +180,16 @@ struct Server {
     connections: FxHashMap<u64, Connection>,
     /// The connection of each client.
     clients: FxHashMap<u64, u64>,
+    /// Connections that have not greeted, the oldest first.
+    ungreeted: BTreeSet<u64>,
+    /// What is held of messages that are not whole.
+    halfway: Halfway,
+    /// Connections that were turned away since the log has told of it.
+    turned_away: u64,
+    /// When the log has told last of what may happen very often.
+    told_ms: Option<u64>,
     next: u64,
-    time: WallTime,
+    time: Box<dyn Time>,
     looked_at_ms: u64,
     stopping: Arc<AtomicBool>,
     counters: Arc<SocketCounters>,
@@ -223,10 +216,7 @@ impl Server {
                 } else if token < FIRST_CONNECTION {
                     self.accept(event.token().0 - 1);
                 } else if let Some(connection) = self.connections.get_mut(&token) {
-                    let was_readable = connection.is_readable;
-                    connection.is_readable |=
-                        event.is_readable() || event.is_read_closed() || event.is_error();
-                    if connection.is_readable && !was_readable {
+                    if connection.is_told(event) {
                         ready.push(token);
                     }
                     if event.is_writable() && connection.waiting_since_ms.is_some() {
@@ -247,28 +237,63 @@ impl Server {
         self.accept_again = false;
         loop {
             let accepted = self.listeners[listener].accept();
-            let socket = match accepted {
-                Ok(socket) => socket,
+            let (mut socket, peer) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken");
                     self.accept_again = true;
+                    if self.may_tell() {
+                        tracing::warn!(%error, "a connection could not be taken");
+                    }
                     return;
                 }
             };
             self.counters.accepted.fetch_add(1, Relaxed);
-            if self.connections.len() >= self.gate.clients_max + DENIED_MAX {
+            if !self.has_place() {
                 self.counters.refused.fetch_add(1, Relaxed);
+                self.turned_away += 1;
+                if matches!(socket, Socket::Unix(_)) || self.tls.is_none() {
+                    listener::turn_away(&mut socket, self.gate.clients_max);
+                }
                 continue;
             }
-            if let Err(error) = self.begin(socket) {
-                tracing::warn!(%error, "a connection could not be begun");
+            if let Err(error) = self.begin(socket, &peer) {
+                tracing::warn!(%peer, %error, "a connection could not be begun");
             }
         }
     }
 
-    fn begin(&mut self, socket: Socket) -> io::Result<()> {
+    /// Whether there is a place for one more connection; one that has not
+    /// greeted may have to leave.
+    fn has_place(&mut self) -> bool {
+        if self.connections.len() < self.gate.clients_max + DENIED_MAX {
+            return true;
+        }
+        let oldest = self.ungreeted.first().and_then(|number| self.connections.get(number));
+        let Some(oldest) = oldest else { return false };
+        let now_ms = self.time.now().uptime_ms;
+        let is_old = |since_ms: u64| since_ms + GREETING_AMONG_MANY_MS <= now_ms;
+        let is_old = oldest.waiting_since_ms.is_some_and(is_old);
+        if is_old {
+            let number = oldest.number;
+            self.turned_away += 1;
+            self.remove(number, &End::Crowded);
+        }
+        is_old
+    }
+
+    /// Whether the log may tell of something that may happen very often.
+    fn may_tell(&mut self) -> bool {
+        let now_ms = self.time.now().uptime_ms;
+        let may = self.told_ms.is_none_or(|told_ms| told_ms + TELL_EVERY_MS <= now_ms);
+        if may {
+            self.told_ms = Some(now_ms);
+        }
+        may
+    }
+
+    fn begin(&mut self, socket: Socket, peer: &str) -> io::Result<()> {
         let tls = match (&socket, &self.tls) {
             (Socket::Tcp(_), Some(config)) => {
                 Some(ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?)
@@ -279,16 +304,26 @@ impl Server {
         let number = self.next;
         self.next += 1;
         stream.register(self.poll.registry(), Token(number as usize))?;
-        self.connections.insert(number, Connection::new(number, stream, self.time.now().uptime_ms));
+        let now_ms = self.time.now().uptime_ms;
+        self.connections.insert(number, Connection::new(number, stream, peer.into(), now_ms));
+        self.ungreeted.insert(number);
         self.counters.open.store(self.connections.len() as u64, Relaxed);
         Ok(())
     }
 
     /// Reads from all that are ready, and has what came handled in one session.
     fn take_requests(&mut self, ready: &mut Vec<u64>, greeted: &mut Vec<u64>) {
+        if ready.is_empty() {
+            return;
+        }
         let (mut ended, sink) = (Vec::new(), self.sink.clone());
+        let now_ms = self.time.now().uptime_ms;
         ready.retain(|number| {
             let Some(connection) = self.connections.get_mut(number) else { return false };
+            if self.halfway.waits(*number) {
+                self.blocked.insert(*number);
+                return false;
+            }
             if !connection.is_open(&sink) {
                 if self.blocked.insert(*number) {
                     self.counters.paused.fetch_add(1, Relaxed);
@@ -296,7 +331,7 @@ impl Server {
                 return false;
             }
             // What came before its end is still to be done.
-            if let Err(end) = connection.read() {
+            if let Err(end) = connection.read(now_ms) {
                 ended.push((*number, end));
             }
             true
@@ -330,35 +365,54 @@ impl Server {
                 return Ok(false);
             };
             is_new = true;
+            self.ungreeted.remove(&number);
             self.sink.add(number);
             if let Some(older) = self.clients.insert(client, number) {
                 // What is unread there is never read.
                 session.disconnected(older);
                 self.sink.remove(older);
                 self.connections.remove(&older);
+                self.halfway.holds(older, 0);
             }
         }
         if let Some(connection) = self.connections.get_mut(&number) {
             // What is left of what was read is for when it has taken replies.
-            if connection.handle(&self.sink, session)? && self.blocked.insert(number) {
+            let is_paused = connection.handle(&self.sink, session)?;
+            self.halfway.holds(number, connection.unfinished());
+            if is_paused && self.blocked.insert(number) {
                 self.counters.paused.fetch_add(1, Relaxed);
             }
         }
         Ok(is_new)
     }
 
-    fn end(&mut self, number: u64, end: &End, session: &mut Session<'_>) {
-        let Some(mut connection) = self.connections.remove(&number) else { return };
+    /// Closes a connection. Nothing else knows of one that has not greeted.
+    fn remove(&mut self, number: u64, end: &End) -> Option<Connection> {
+        let mut connection = self.connections.remove(&number)?;
+        self.ungreeted.remove(&number);
+        self.halfway.holds(number, 0);
         connection.part();
+        let peer = &connection.peer;
         match end {
             End::Closed | End::Io(_) => {
-                tracing::debug!(connection = number, reason = %end, "connection closed")
+                tracing::debug!(connection = number, %peer, reason = %end, "connection closed")
+            }
+            // Told together.
+            End::Crowded => {
+                self.counters.refused.fetch_add(1, Relaxed);
+                tracing::debug!(connection = number, %peer, reason = %end, "connection closed");
             }
             _ => {
                 self.counters.refused.fetch_add(1, Relaxed);
-                tracing::warn!(connection = number, reason = %end, "connection closed");
+                tracing::warn!(connection = number, %peer, reason = %end, "connection closed");
             }
         }
+        self.counters.open.store(self.connections.len() as u64, Relaxed);
+        Some(connection)
+    }
+
+    fn end(&mut self, number: u64, end: &End, session: &mut Session<'_>) {
+        let Some(connection) = self.remove(number, end) else { return };
         if let Some(client) = connection.client {
             session.disconnected(number);
             self.sink.remove(number);
@@ -366,7 +420,6 @@ impl Server {
                 self.clients.remove(&client);
             }
         }
-        self.counters.open.store(self.connections.len() as u64, Relaxed);
     }
 
     fn send(&mut self, number: u64) {
@@ -385,7 +438,7 @@ impl Server {
         let now_ms = self.time.now().uptime_ms;
         self.blocked.retain(|number| {
             let Some(connection) = self.connections.get(number) else { return false };
-            let is_open = connection.is_open(&self.sink);
+            let is_open = connection.is_open(&self.sink) && !self.halfway.waits(*number);
             if is_open {
                 ready.push(*number);
             }
@@ -398,14 +451,26 @@ impl Server {
         if self.accept_again {
             (0..self.listeners.len()).for_each(|listener| self.accept(listener));
         }
-        let late = |since_ms: Option<u64>| since_ms.is_some_and(|since_ms| since_ms + PATIENCE_MS <= now_ms);
-        let late = self.connections.values().filter(|connection| late(connection.waiting_since_ms));
-        let late: Vec<u64> = late.map(|connection| connection.number).collect();
+        if self.turned_away > 0 && self.may_tell() {
+            tracing::warn!(
+                turned_away = self.turned_away,
+                clients = self.clients.len(),
+                clients_max = self.gate.clients_max,
+                "more connections than this server takes: some were closed before they were heard; --clients-max tells how many clients it serves"
+            );
+            self.turned_away = 0;
+        }
+        let Server { connections, blocked, halfway, .. } = self;
+        let late = connections.values_mut().filter_map(|connection| {
+            let number = connection.number;
+            Some((number, connection.is_late(halfway, blocked.contains(&number), now_ms)?))
+        });
+        let late: Vec<(u64, End)> = late.collect();
         if !late.is_empty() {
             let core = Arc::clone(&self.core);
             let mut session = core.session();
-            for number in late {
-                self.end(number, &End::Silent, &mut session);
+            for (number, end) in late {
+                self.end(number, &end, &mut session);
             }
         }
     }

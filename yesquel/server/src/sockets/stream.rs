@@ -136,6 +136,8 @@ fn came(read: io::Result<(usize, bool)>) -> io::Result<Came> {
     match read {
         Ok((0, _)) => Ok(Came::End),
         Ok((_, more)) => Ok(Came::Bytes { more }),
+        // A signal has come before the bytes, which are there.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Came::Bytes { more: true }),
         Err(error) if is_for_later(&error) => Ok(Came::Nothing),
         Err(error) => Err(error),
     }

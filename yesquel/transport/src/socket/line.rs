@@ -114,7 +114,8 @@ impl Line {
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
         let channel = Channel::connect(address, options, until)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
-        channel.send_until(&hello.encode(), Some(until)).map_err(failed)?;
+        // A server that takes nobody more may have closed it, and said why.
+        let mut sent = channel.send_until(&hello.encode(), Some(until)).err();
         let mut inbox = Inbox::default();
         let welcome = loop {
             let foreign = |error| ConnectError::foreign(address, options, inbox.unread(), error);
@@ -122,7 +123,8 @@ impl Line {
                 inbox.skip(length);
                 break welcome;
             }
-            channel.receive_until(&mut inbox, Some(until)).map_err(failed)?;
+            let received = channel.receive_until(&mut inbox, Some(until));
+            received.map_err(|error| failed(sent.take().unwrap_or(error)))?;
         };
         let denied = |denial: Denial| ConnectError::Denied { address: address.clone(), denial };
         let (server, now, requests_max) = match welcome {

@@ -1,0 +1,102 @@
+//! The process of a server: what ends it, and what must not.
+
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
+    flag,
+    iterator::Signals,
+};
+use std::{
+    ffi::c_int,
+    io::{self, Write},
+    panic, process,
+    sync::Arc,
+};
+
+/// The status of a process that ends because of a fault of its own, Rust's.
+const PANICKED: i32 = 101;
+
+/// Standard error, for the log. What it does not take is lost, and nothing
+/// else: it may stand on the disk that is full, or be a terminal that is gone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // There is nobody else to be told.
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Has a panic of any thread end the process: without that thread it would go on
+/// as half a server, which nobody notices and starts anew.
+pub(crate) fn end_on_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        tell(panicked);
+        let mut errors = StandardError;
+        // It fails never.
+        let _ = writeln!(errors, "error: the server ends, because of a fault of its own (see above)");
+        process::exit(PANICKED);
+    }));
+}
+
+/// Whether whoever has started the process wants it not to hear a signal.
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: a `sigaction` is numbers, for which zeros do; it is filled in, and
+    // without a new one nothing is changed.
+    #[expect(unsafe_code, reason = "the system's interface, for which there is no other")]
+    unsafe {
+        let mut known: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut known) == 0 && known.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// The signals that have the server end in order. A file that may not grow any
+/// more is then told of by the write, as a full disk is, and not by a signal
+/// that kills.
+pub(crate) fn signals() -> io::Result<Signals> {
+    flag::register(SIGXFSZ, Arc::default())?;
+    let mut ends = vec![SIGINT, SIGTERM];
+    // A terminal that is closed ends what it has started, but for `nohup`.
+    if !is_ignored(SIGHUP) {
+        ends.push(SIGHUP);
+    }
+    Signals::new(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, process::Command, thread};
+
+    const CHILD: &str = "YESQUEL_TEST_PANICS";
+
+    /// The other half of the next: a process with a thread that panics.
+    #[test]
+    fn a_process_of_which_a_thread_panics() {
+        if env::var_os(CHILD).is_none() {
+            return;
+        }
+        end_on_panic();
+        let thread = thread::Builder::new().name("sockets".to_owned()).spawn(|| panic!("by intention"));
+        // Nobody looks how a thread has ended that is to run for ever.
+        let _ = thread.unwrap().join();
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_ends_the_process() {
+        let mut child = Command::new(env::current_exe().unwrap());
+        child.args(["--exact", "process::tests::a_process_of_which_a_thread_panics", "--nocapture"]);
+        let output = child.env(CHILD, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(PANICKED), "{said}");
+        for word in ["by intention", "'sockets'", "the server ends"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a server does about its surroundings: signals, standard error, the
+//! memory that it is given, what it says of those whom it closes.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use rustix::process::Signal;
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use support::Process;
+use yesquel::{Address, SocketOptions, Store};
+use yesquel_wire::greeting::Hello;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
+
+fn serve(place: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--in-memory", "--listen"]).arg(place.join("socket"));
+    command
+}
+
+/// Status and message of a server that does not begin.
+fn refused(arguments: &[&str]) -> (i32, String) {
+    let output: Output = Command::new(PROGRAM).arg("serve").args(arguments).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// One that is killed with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The log is lost where it cannot be written, and nothing else.
+#[test]
+fn a_server_whose_standard_error_is_full_serves() {
+    let place = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = serve(place.path());
+    command.args(["--listen", &format!("127.0.0.1:{port}")]).env("YESQUEL_LOG", "debug");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut server = Killed(command.stderr(Stdio::from(full)).spawn().unwrap());
+    let address = Address::Unix(place.path().join("socket"));
+    // It cannot say when it is there.
+    let begun = Instant::now();
+    let store = loop {
+        match Store::connect(&address, SocketOptions::default()) {
+            Ok(store) => break store,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+        thread::yield_now();
+    };
+    // The thread of the sockets has something to log.
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        // Closed, with or without what was unread.
+        let _ = stream.read(&mut [0]);
+    }
+    store.create_database("shop").unwrap();
+    assert!(server.0.try_wait().unwrap().is_none());
+    // A command that cannot say why it failed still fails in order.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut list = Command::new(PROGRAM);
+    list.args(["databases", "list", "./nowhere"]).stderr(Stdio::from(full));
+    assert_eq!(list.status().unwrap().code(), Some(4));
+}
+
+#[test]
+fn a_closed_terminal_ends_a_server_in_order() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Process::spawn(&mut serve(place.path()));
+    server.wait_until_ready();
+    server.signal(Signal::HUP);
+    let status = server.wait();
+    assert!(status.success(), "{status}: {}", server.said());
+    assert!(!place.path().join("socket").exists());
+    // But for one that was told not to hear of it.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", PROGRAM, "serve", "--in-memory", "--listen"]);
+    let mut server = Process::spawn(command.arg(place.path().join("socket")));
+    server.wait_until_ready();
+    server.signal(Signal::HUP);
+    let address = Address::Unix(place.path().join("socket"));
+    Store::connect(&address, SocketOptions::default()).unwrap().databases().unwrap();
+    server.terminate();
+}
+
+/// What the log says of those who are closed: who, and why.
+#[test]
+fn the_log_says_who_was_refused_and_why() {
+    let place = tempfile::tempdir().unwrap();
+    let mut server = Process::spawn(serve(place.path()).args(["--listen", "127.0.0.1:0"]));
+    server.wait_until_ready();
+    let said = server.said();
+    let port = said.split("127.0.0.1:").nth(1).unwrap();
+    let port: u16 = port.split(|sign: char| !sign.is_ascii_digit()).next().unwrap().parse().unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let own = stream.local_addr().unwrap().to_string();
+    stream.write_all(&Hello { versions: (9, 12), client: 7, credential: b"" }.encode()).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+    server.terminate();
+    let said = server.said();
+    assert!(said.contains("it speaks versions 9 to 12 of the protocol, this server 1 to 1"), "{said}");
+    assert!(said.contains(&format!("peer={own}")), "{said}");
+}
+
+#[test]
+fn a_server_with_little_memory_works() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Process::spawn(serve(place.path()).args(["--memory", "1M"]));
+    server.wait_until_ready();
+    let address = Address::Unix(place.path().join("socket"));
+    let database = Store::connect(&address, SocketOptions::default()).unwrap();
+    let database = database.create_database("shop").unwrap();
+    let map = database.map("stock").unwrap();
+    for key in 0..100u32 {
+        database.put(map, &key.to_be_bytes(), &[7; 1_000]).unwrap();
+    }
+}
+
+#[test]
+fn what_nobody_can_work_with_is_refused() {
+    for (option, value, why) in [
+        ("--memory", "0", "at least 1M"),
+        ("--memory", "1K", "at least 1M"),
+        ("--checkpoint-every", "0", "at least 64K"),
+        ("--clients-max", "0", "1..="),
+        ("--snapshot-age-max", "0", "1.."),
+        ("--socket-mode", "rw", "octal"),
+        ("--metrics", "9100", "host:port"),
+    ] {
+        // One that took it could not listen there.
+        let (status, said) = refused(&["--in-memory", "--listen", "./no/such/socket", option, value]);
+        assert!(status == 2 && said.contains(option) && said.contains(why), "{said}");
+    }
+    let (status, said) = refused(&[]);
+    assert!(status == 2 && said.contains("--data") && said.contains("--in-memory"), "{said}");
+}
+
+#[test]
+fn metrics_are_for_this_machine_unless_they_are_public() {
+    let place = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (status, said) = refused(&["--in-memory", "--listen", "127.0.0.1:0", "--metrics", &address]);
+    assert!(status == 1 && said.contains(&address) && said.contains("in use"), "{said}");
+    assert_eq!(refused(&["--in-memory", "--listen", &address]).0, 1);
+    let (status, said) = refused(&["--in-memory", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"]);
+    assert!(status == 1 && said.contains("--metrics-public"), "{said}");
+    for metrics in [&["--metrics", "localhost:0"][..], &["--metrics", "0.0.0.0:0", "--metrics-public"]] {
+        let mut server = Process::spawn(serve(place.path()).args(metrics));
+        server.wait_until_ready();
+        assert!(server.said().contains("/metrics"), "{}", server.said());
+        server.terminate();
+    }
+}
+
+/// Whatever the process gives to other files.
+#[test]
+fn a_socket_is_for_its_owner() {
+    let place = tempfile::tempdir().unwrap();
+    let mode = |more: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 0; exec \"$@\"", "sh", PROGRAM, "serve", "--in-memory", "--listen"]);
+        let mut server = Process::spawn(command.arg(place.path().join("socket")).args(more));
+        server.wait_until_ready();
+        let mode = place.path().join("socket").metadata().unwrap().permissions().mode();
+        server.terminate();
+        mode & 0o777
+    };
+    assert_eq!(mode(&[]), 0o600);
+    assert_eq!(mode(&["--socket-mode", "0660"]), 0o660);
+}

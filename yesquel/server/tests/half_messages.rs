@@ -1,0 +1,154 @@
+//! Clients that begin messages and do not end them.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
+
+use std::{
+    io::{Read, Write},
+    thread,
+};
+use support::{Clock, Raw, Served, lookup, root, serve_with_clock};
+use yesquel_engine::Settings;
+use yesquel_model::{Timestamp, TxnId};
+use yesquel_server::{Core, WallTime};
+use yesquel_wire::{
+    Expect, Operation, Operations, Request, WriteOperation, Writer,
+    frame::{Outbox, UNFINISHED_BYTES_MAX},
+};
+
+fn in_memory(clock: &Clock) -> Served {
+    let core = |sink| Core::in_memory(Settings::default(), WallTime::default(), sink);
+    serve_with_clock(core, clock.clone())
+}
+
+/// A request of so many bytes and some more, which is refused.
+fn long(bytes: usize) -> Vec<u8> {
+    let value = [7; 32 << 10];
+    let write = WriteOperation::Put { key: &[3], value: &value, expect: Expect::Any, is_large: false };
+    let put = Operation { node: root(), write };
+    let bytes = Operations::encode(&vec![put; bytes / value.len()]);
+    let operations = Operations::decode(&bytes).unwrap();
+    let (txn, seen) = (TxnId { client: 1, number: 1 }, Timestamp::ZERO);
+    let mut request = Vec::new();
+    Request::Commit { txn, snapshot: None, seen, lease: 0, staged: None, operations }
+        .write(&mut Writer(&mut request));
+    request
+}
+
+/// A frame with a piece of a message, and not its last.
+fn piece(number: u64, bytes: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    Writer(&mut body).number(number).flag(false).bytes(&vec![0; bytes]);
+    let (length, crc) = (body.len() as u32, crc32fast::hash(&body));
+    [&length.to_le_bytes()[..], &crc.to_le_bytes(), &body].concat()
+}
+
+/// The system tells once of the end, and here it tells of it together with the
+/// last bytes: what is read of them is not all that there was to be read.
+#[test]
+fn the_end_is_seen_that_came_with_the_last_bytes() {
+    const CLIENTS: u64 = 9;
+    let served = in_memory(&Clock::default());
+    let mut first = Raw::new(served.address, 1);
+    for bytes in [1, 100, 16 << 10] {
+        let clients: Vec<Raw> = (0..CLIENTS).map(|client| Raw::new(served.address, 2 + client)).collect();
+        // The server's thread is held up as soon as it has read something.
+        let session = served.core.session();
+        first.send([(1, lookup())]);
+        for mut client in clients {
+            client.stream.write_all(&piece(1, bytes)).unwrap();
+        }
+        drop(session);
+        first.replies(1, |_, _| {});
+        served.until("connections were closed and are still open", |status| status.open == 1);
+    }
+}
+
+/// Lets the server's thread look around: what it has read is handled.
+fn go_round(raw: &mut Raw) {
+    for _ in 0..3 {
+        raw.ask(lookup());
+    }
+}
+
+#[test]
+fn who_does_not_go_on_with_a_message_is_closed() {
+    let clock = Clock::default();
+    let served = in_memory(&clock);
+    let mut other = Raw::new(served.address, 1);
+    for cut in [0, 5] {
+        let mut client = Raw::new(served.address, 2);
+        for bytes in [1_000, 2_000] {
+            let piece = piece(1, 1_000);
+            // With the second one a frame is not whole either.
+            let piece = &piece[..piece.len() - if bytes > 1_000 { cut } else { 0 }];
+            client.stream.write_all(piece).unwrap();
+            let so_far = if cut > 0 { 1_000 } else { bytes };
+            served.until("a message is begun", |status| status.unfinished == so_far);
+            go_round(&mut other);
+            clock.pass(59_000);
+            go_round(&mut other);
+            let status = served.connections();
+            assert_eq!(status.open, 2, "{cut} {bytes} {status:?}");
+        }
+        clock.pass(1_000);
+        go_round(&mut other);
+        served.until("it did not go on", |status| (status.open, status.unfinished) == (1, 0));
+        assert!(matches!(client.stream.read(&mut [0]), Ok(0) | Err(_)));
+    }
+    assert_eq!(served.connections().refused, 2);
+    // Who has nothing to say may be silent.
+    clock.pass(600_000);
+    go_round(&mut other);
+}
+
+#[test]
+fn a_client_with_too_many_long_messages_is_closed() {
+    let served = in_memory(&Clock::default());
+    let mut client = Raw::new(served.address, 1);
+    let pieces: Vec<Vec<u8>> = (1..=5).map(|number| piece(number, 16 << 10)).collect();
+    // More than a connection may have, of messages that are not too long.
+    let sent = (0..(UNFINISHED_BYTES_MAX + (4 << 20)) / (16 << 10))
+        .try_for_each(|at| client.stream.write_all(&pieces[at % pieces.len()]));
+    served.until("it has too much in pieces", |status| (status.open, status.refused) == (0, 1));
+    assert!(sent.is_err() || matches!(client.stream.read(&mut [0]), Ok(0) | Err(_)));
+    assert_eq!(served.connections().unfinished, 0);
+}
+
+/// They go on one after the other, and what is short goes by.
+#[test]
+fn where_all_together_have_too_much_nobody_is_closed() {
+    const LENGTH: usize = 15 << 20;
+    let served = in_memory(&Clock::default());
+    let mut other = Raw::new(served.address, 1);
+    let mut clients: Vec<Raw> = (2..4).map(|client| Raw::new(served.address, client)).collect();
+    let mut wire = Vec::new();
+    let mut outbox = Outbox::default();
+    (1..=3).for_each(|number| outbox.push(number, &long(LENGTH)));
+    while outbox.fill(&mut wire) {}
+    // Each holds 42 MiB, and they may have 80 together.
+    let (begun, rest) = wire.split_at(42 << 20);
+    for (count, client) in clients.iter_mut().enumerate() {
+        client.stream.write_all(begun).unwrap();
+        let all = (count as u64 + 1) * (40 << 20);
+        served.until("messages come", |status| status.unfinished >= all);
+    }
+    go_round(&mut other);
+    let held = served.connections().unfinished;
+    let [first, second] = &mut clients[..] else { unreachable!() };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            second.stream.write_all(rest).unwrap();
+            second.replies(3, |_, _| {});
+        });
+        for _ in 0..300 {
+            other.ask(lookup());
+            assert_eq!(served.connections().unfinished, held);
+        }
+        first.stream.write_all(rest).unwrap();
+        first.replies(3, |_, _| {});
+    });
+    assert_eq!((served.connections().unfinished, served.connections().refused), (0, 0));
+}

@@ -1,0 +1,159 @@
+//! A server with sockets, and a client of it that says what bytes it likes.
+
+use std::{
+    io::Write,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use yesquel_engine::Now;
+use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
+use yesquel_server::{Core, Listener, Sink, SocketOptions, Sockets, Time, WallTime};
+use yesquel_wire::{
+    Question, Request, Writer,
+    frame::{Inbox, Outbox},
+    greeting::{Hello, VERSIONS, Welcome},
+    status::ConnectionStatus,
+};
+
+/// A server's time, which goes on when the test says so.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clock(Arc<AtomicU64>);
+
+impl Time for Clock {
+    fn now(&mut self) -> Now {
+        let uptime_ms = self.0.load(SeqCst);
+        Now { wall_ms: 1_700_000_000_000 + uptime_ms, uptime_ms }
+    }
+}
+
+impl Clock {
+    pub(crate) fn pass(&self, ms: u64) {
+        self.0.fetch_add(ms, SeqCst);
+    }
+}
+
+pub(crate) struct Served {
+    // Dropped in this order.
+    _sockets: Sockets,
+    pub(crate) core: Arc<Core>,
+    pub(crate) address: SocketAddr,
+}
+
+/// Clients that a server takes.
+pub(crate) const CLIENTS_MAX: usize = 10;
+
+/// A server of ten clients, by the system's clock.
+pub(crate) fn serve(core: impl FnOnce(Sink) -> Core) -> Served {
+    serve_with_clock(core, WallTime::default())
+}
+
+/// A server of ten clients.
+pub(crate) fn serve_with_clock(core: impl FnOnce(Sink) -> Core, time: impl Time + 'static) -> Served {
+    let sink = Sink::new();
+    let core = Arc::new(core(sink.clone()));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = SocketOptions {
+        server: ServerId(0),
+        credential: None,
+        tls: None,
+        connections_max: CLIENTS_MAX,
+        unfinished_bytes_max: 80 << 20,
+    };
+    let listeners = vec![Listener::Tcp(listener)];
+    let sockets = Sockets::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
+    Served { _sockets: sockets, core, address }
+}
+
+/// A connection as bytes.
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+    pub(crate) inbox: Inbox,
+}
+
+pub(crate) fn root() -> NodeId {
+    NodeId::root(TreeId::new(1).unwrap(), ServerId(0))
+}
+
+pub(crate) fn lookup() -> Vec<u8> {
+    let mut request = Vec::new();
+    let question = Question::Lookup { node: root(), key: &[0] };
+    Request::write_read(&mut Writer(&mut request), None, Timestamp::ZERO, &[question]);
+    request
+}
+
+impl Raw {
+    pub(crate) fn new(address: SocketAddr, client: u64) -> Raw {
+        let mut raw = Raw { stream: TcpStream::connect(address).unwrap(), inbox: Inbox::default() };
+        // What is said later is not to wait for an acknowledgement.
+        raw.stream.set_nodelay(true).unwrap();
+        // A server that has forgotten it fails the test.
+        raw.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        raw.stream.write_all(&Hello { versions: VERSIONS, client, credential: b"" }.encode()).unwrap();
+        loop {
+            if let Some((welcome, length)) = Welcome::decode(raw.inbox.unread()).unwrap() {
+                assert!(matches!(welcome, Welcome::Served { .. }));
+                raw.inbox.skip(length);
+                return raw;
+            }
+            raw.inbox.read_from(&mut raw.stream).unwrap();
+        }
+    }
+
+    pub(crate) fn send(&mut self, requests: impl IntoIterator<Item = (u64, Vec<u8>)>) {
+        let (mut outbox, mut bytes) = (Outbox::default(), Vec::new());
+        for (number, request) in requests {
+            outbox.push(number, &request);
+        }
+        while outbox.fill(&mut bytes) {}
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Reads so many replies.
+    pub(crate) fn replies(&mut self, count: usize, mut each: impl FnMut(u64, &[u8])) {
+        let mut found = 0;
+        while found < count {
+            let (bytes, _) = self.inbox.read_from(&mut self.stream).unwrap();
+            assert!(bytes > 0, "the server has closed the connection after {found} of {count}");
+            self.inbox
+                .take(|number, reply| {
+                    found += 1;
+                    each(number, reply);
+                })
+                .unwrap();
+        }
+        assert_eq!(found, count);
+    }
+
+    pub(crate) fn ask(&mut self, request: Vec<u8>) -> Vec<u8> {
+        self.send([(1, request)]);
+        let mut answer = Vec::new();
+        self.replies(1, |_, reply| answer = reply.to_vec());
+        answer
+    }
+}
+
+impl Served {
+    pub(crate) fn connections(&self) -> ConnectionStatus {
+        self.core.status().connections
+    }
+
+    /// Waits for what the server's thread does.
+    #[track_caller]
+    pub(crate) fn until(&self, missing: &str, is_done: impl Fn(&ConnectionStatus) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let status = self.connections();
+            if is_done(&status) {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{missing}: {status:?}");
+            thread::yield_now();
+        }
+    }
+}
