@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Store nothing on disk
     #[arg(long)]
     in_memory: bool,
-    /// Where to listen: host:port, host, or the path of a Unix socket; may be given several times
+    /// Where to listen: host:port, host, or the path of a Unix socket, which has a slash (./name); may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<Address>,
     /// Who may connect to Unix sockets, as chmod has it: 0660 lets the file's group
