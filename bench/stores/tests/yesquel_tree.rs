@@ -336,7 +336,7 @@ fn servers_that_cannot_be_had_are_named_with_what_to_do() {
     let patient = [("yesquel-tree.connect_timeout", "200ms"), (ADDRESS, &address)];
     let begin = Instant::now();
     let problem = refusal(&open(&patient).unwrap(), Purpose::Load);
-    assert!(problem.contains("same encryption? Is a Yesquel server running"), "{problem}");
+    assert!(problem.contains("the encryption that it has? Is a Yesquel server running"), "{problem}");
     assert!(problem.contains(&address), "{problem}");
     assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     let _server = serve(&socket, None);
