@@ -28,13 +28,7 @@ const ADDRESS: &str = "yesquel-tree.address";
 
 /// A server at a Unix socket, in memory or on a folder.
 fn serve(socket: &Path, folder: Option<&Path>) -> Server {
-    let reach = Reach {
-        addresses: vec![Address::Unix(socket.to_owned())],
-        socket_mode: yesquel::SOCKET_MODE,
-        tls: None,
-        credential: None,
-        clients_max: 100,
-    };
+    let reach = Reach { addresses: vec![Address::Unix(socket.to_owned())], ..Reach::default() };
     Server::start(folder, Settings::default(), Options::default(), reach).unwrap()
 }
 
@@ -56,10 +50,9 @@ fn encrypted(place: &Path) -> Encrypted {
     fs::write(&right, "secret\nanything\n").unwrap();
     let reach = Reach {
         addresses: vec!["127.0.0.1:0".parse().unwrap()],
-        socket_mode: yesquel::SOCKET_MODE,
         tls: Some(yesquel::tls::server(certificate.as_ref(), key.as_ref()).unwrap()),
         credential: Some((*b"secret").into()),
-        clients_max: 100,
+        ..Reach::default()
     };
     let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
     let Address::Tcp { port, .. } = server.addresses()[0] else { unreachable!() };

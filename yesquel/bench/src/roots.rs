@@ -121,13 +121,7 @@ fn fetches(clients: &[Client]) -> u64 {
 
 pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
     let settings = Settings { node_cells_max: NODE_CELLS_MAX, ..Settings::default() };
-    let reach = Reach {
-        addresses: Vec::new(),
-        socket_mode: yesquel::SOCKET_MODE,
-        tls: None,
-        credential: None,
-        clients_max: 1,
-    };
+    let reach = Reach::default();
     let server = Server::start(None, settings, Options::default(), reach)?;
     let loader = Client::new(&server)?;
     let value = vec![b'v'; plan.value_bytes];

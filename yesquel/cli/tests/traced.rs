@@ -48,9 +48,9 @@ struct Call {
     of: String,
     /// What was read or written.
     bytes: Vec<u8>,
-    /// Whether it made its file.
     /// Where in the file.
     place: usize,
+    /// Whether it made its file.
     creates: bool,
     began: Moment,
     ended: Moment,
@@ -360,7 +360,7 @@ fn traced(strace: &OsString, durability: &[&str]) -> Found {
     server.terminate();
     let found = look(&fs::read_to_string(path("trace")).unwrap());
     println!("{durability:?}: {found:?}");
-    assert!(found.acknowledged as u64 >= COMMITS && found.read > 0 && found.files > 1);
+    assert!(found.acknowledged as u64 >= COMMITS && found.read > 0);
     found
 }
 
@@ -372,6 +372,8 @@ fn nothing_is_said_before_it_is_on_disk() {
     };
     let found = traced(&strace, &["--durability", "sync"]);
     assert_eq!((found.acknowledged_early, found.read_early), (0, 0));
+    // What is written at intervals may all be written at once, into one file.
+    assert!(found.files > 1);
     // There was something to wait for.
     assert!(found.waited > 0);
     let found = traced(&strace, &["--durability", "interval", "--sync-interval", "50"]);

@@ -19,4 +19,4 @@ pub use crate::core::{Core, Deliver, Session, Work};
 pub use folder::{DataFolder, FolderError};
 pub use options::{CoreError, Durability, Options};
 pub use sockets::{Listener, REQUESTS_MAX, Sink, SocketCounters, SocketOptions, Sockets};
-pub use time::{Time, WallTime};
+pub use time::{ManualTime, Time, WallTime};

@@ -61,26 +61,13 @@ impl Shared {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-    use crate::{Core, Deliver, Time};
-    use yesquel_engine::{Asker, Now, Settings};
+    use crate::{Core, Deliver, ManualTime};
+    use yesquel_engine::{Asker, Settings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
         Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request, WriteOperation,
         Writer,
     };
-
-    /// Time stands still.
-    struct Still;
-
-    impl Time for Still {
-        fn now(&mut self) -> Now {
-            Now { wall_ms: 1_000, uptime_ms: 1 }
-        }
-
-        fn is_over(&self, _: Now) -> bool {
-            false
-        }
-    }
 
     struct Nobody;
 
@@ -98,7 +85,7 @@ mod tests {
 
     #[test]
     fn who_looks_something_up_waits_for_nobody_who_does_too() {
-        let core = Core::in_memory(Settings::default(), Still, Nobody);
+        let core = Core::in_memory(Settings::default(), ManualTime::default(), Nobody);
         let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(0));
         let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
         let put = WriteOperation::Put { key: b"k", value: b"v", is_large: false, expect: Expect::Any };

@@ -1,6 +1,12 @@
 //! Where the time comes from.
 
-use std::time::{Instant, SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Instant, SystemTime},
+};
 use yesquel_engine::Now;
 
 /// A source of the time.
@@ -44,5 +50,31 @@ impl Time for WallTime {
 
     fn is_over(&self, then: Now) -> bool {
         self.start.elapsed().as_millis() as u64 != then.uptime_ms
+    }
+}
+
+/// A clock that goes on when it is told to, for tests that do not want to wait.
+/// Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct ManualTime(Arc<AtomicU64>);
+
+impl ManualTime {
+    /// What it says of the years before it began, in milliseconds.
+    const BEGAN_MS: u64 = 1_700_000_000_000;
+
+    /// So many milliseconds pass.
+    pub fn pass(&self, ms: u64) {
+        self.0.fetch_add(ms, SeqCst);
+    }
+}
+
+impl Time for ManualTime {
+    fn now(&mut self) -> Now {
+        let uptime_ms = self.0.load(SeqCst);
+        Now { wall_ms: ManualTime::BEGAN_MS + uptime_ms, uptime_ms }
+    }
+
+    fn is_over(&self, then: Now) -> bool {
+        self.0.load(SeqCst) != then.uptime_ms
     }
 }

@@ -38,7 +38,8 @@ pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
-    Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, SocketCounters, Time, WallTime,
+    Core, CoreError, DataFolder, Deliver, Durability, FolderError, ManualTime, Options, SocketCounters, Time,
+    WallTime,
 };
 pub use yesquel_transport::{
     Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, SocketOptions,

@@ -32,7 +32,14 @@ const BACKLOG: i32 = 4096;
 /// The mode of a Unix socket that its owner may connect to, and nobody else.
 pub const SOCKET_MODE: u32 = 0o600;
 
-/// How a server is reached, and by whom.
+/// How a server is reached, and by whom. By default nowhere; a server that has
+/// addresses besides takes [`CLIENTS_MAX`] clients without a credential, on Unix
+/// sockets those of its own user.
+///
+/// ```
+/// let reach = yesquel::Reach { addresses: vec!["./yesquel.sock".parse()?], ..Default::default() };
+/// # Ok::<(), yesquel::AddressError>(())
+/// ```
 #[derive(Debug)]
 pub struct Reach {
     /// Where it listens.
@@ -47,6 +54,18 @@ pub struct Reach {
     pub credential: Option<Box<[u8]>>,
     /// Clients at a time.
     pub clients_max: usize,
+}
+
+impl Default for Reach {
+    fn default() -> Reach {
+        Reach {
+            addresses: Vec::new(),
+            socket_mode: SOCKET_MODE,
+            tls: None,
+            credential: None,
+            clients_max: CLIENTS_MAX,
+        }
+    }
 }
 
 /// A storage server. Dropping it ends it in order: connections first, the log

@@ -5,16 +5,12 @@
 use std::{
     fs,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
     thread,
     time::{Duration, Instant},
 };
 use yesquel::{
-    Address, Database, Durability, Error, Map, Now, Options, Reach, Server, Settings, SocketOptions, Store,
-    Time, status::Status,
+    Address, Database, Durability, Error, ManualTime, Map, Options, Reach, Server, Settings, SocketOptions,
+    Store, status::Status,
 };
 
 const BUDGET: usize = 4 << 20;
@@ -22,32 +18,19 @@ const BUDGET: usize = 4 << 20;
 /// Times that somebody tries again before he is held to be refused for ever.
 const TRIES: usize = 100;
 
-/// A server's time, which goes on when the test says so.
-#[derive(Debug, Clone, Default)]
-struct Clock(Arc<AtomicU64>);
-
-impl Time for Clock {
-    fn now(&mut self) -> Now {
-        let uptime_ms = self.0.load(SeqCst);
-        Now { wall_ms: 1_700_000_000_000 + uptime_ms, uptime_ms }
-    }
-}
-
-impl Clock {
-    /// Time goes on until nothing is kept any more for those who read a moment
-    /// ago, nor for a checkpoint.
-    fn pass(&self, server: &Server) {
-        // Nothing is collected that a checkpoint has, and a split may bring one
-        // meanwhile.
-        for _ in 0..2 {
-            until(server, "no checkpoint ends", |status| status.memory.copies == 0);
-            for _ in 0..30 {
-                self.0.fetch_add(50, SeqCst);
-                server.host().transport().tick();
-            }
-        }
+/// Time goes on until nothing is kept any more for those who read a moment ago,
+/// nor for a checkpoint.
+fn pass(clock: &ManualTime, server: &Server) {
+    // Nothing is collected that a checkpoint has, and a split may bring one
+    // meanwhile.
+    for _ in 0..2 {
         until(server, "no checkpoint ends", |status| status.memory.copies == 0);
+        for _ in 0..30 {
+            clock.pass(50);
+            server.host().transport().tick();
+        }
     }
+    until(server, "no checkpoint ends", |status| status.memory.copies == 0);
 }
 
 /// Waits for what the server's threads do.
@@ -60,12 +43,11 @@ fn until(server: &Server, missing: &str, is_done: impl Fn(&Status) -> bool) {
     }
 }
 
-fn start(folder: &Path, clock: &Clock) -> Server {
+fn start(folder: &Path, clock: &ManualTime) -> Server {
     let settings = Settings { memory_bytes_max: BUDGET, ..Settings::default() };
     let options = Options { durability: Durability::None, checkpoint_bytes: 16 << 10 };
     let addresses = vec![Address::Unix(folder.join("socket"))];
-    let reach =
-        Reach { addresses, socket_mode: yesquel::SOCKET_MODE, tls: None, credential: None, clients_max: 100 };
+    let reach = Reach { addresses, ..Reach::default() };
     let folder = folder.join("data");
     Server::start_with_clock(Some(&folder), settings, options, reach, clock.clone()).unwrap()
 }
@@ -83,12 +65,12 @@ fn holds(server: &Server) {
 
 /// Writes as somebody does who begins again where he is told to.
 #[track_caller]
-fn persists<T>(server: &Server, clock: &Clock, mut write: impl FnMut() -> Result<T, Error>) -> usize {
+fn persists<T>(server: &Server, clock: &ManualTime, mut write: impl FnMut() -> Result<T, Error>) -> usize {
     for tries in 0..TRIES {
         holds(server);
         match write() {
             Ok(_) => return tries,
-            Err(Error::OutOfMemory(_)) => clock.pass(server),
+            Err(Error::OutOfMemory(_)) => pass(clock, server),
             Err(error) => panic!("{error}"),
         }
     }
@@ -113,7 +95,7 @@ fn last_checkpoint(folder: &Path) -> Option<String> {
 #[test]
 fn a_full_server_refuses_growth_and_recovers() {
     let place = tempfile::tempdir().unwrap();
-    let clock = Clock::default();
+    let clock = ManualTime::default();
     let mut server = start(place.path(), &clock);
     let store = connect(&server);
     let database = store.create_database("shop").unwrap();
@@ -123,7 +105,7 @@ fn a_full_server_refuses_growth_and_recovers() {
     // A split may be tried again meanwhile.
     let (mut taken, mut said, mut still) = (0, String::new(), 0);
     while still < 5 {
-        clock.pass(&server);
+        pass(&clock, &server);
         let (count, error) = fill(&database, map, taken);
         still = if count > taken { 0 } else { still + 1 };
         (taken, said) = (count, error.to_string());
@@ -167,7 +149,7 @@ fn a_full_server_refuses_growth_and_recovers() {
 #[test]
 fn a_forgotten_snapshot_does_not_stop_all_writers() {
     let place = tempfile::tempdir().unwrap();
-    let clock = Clock::default();
+    let clock = ManualTime::default();
     let server = start(place.path(), &clock);
     let (store, other) = (connect(&server), connect(&server));
     let database = store.create_database("shop").unwrap();

@@ -105,13 +105,7 @@ fn what_is_likely_the_matter_is_told() {
     server.join().unwrap();
 
     let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
-    let reach = |tls| Reach {
-        addresses: vec![local.clone()],
-        tls,
-        credential: None,
-        clients_max: 10,
-        socket_mode: 0o600,
-    };
+    let reach = |tls| Reach { addresses: vec![local.clone()], tls, ..Reach::default() };
     let start = |reach| Server::start(None, Settings::default(), Options::default(), reach).unwrap();
     let server = start(reach(None));
     let error = connect(&server.addresses()[0], encrypted());

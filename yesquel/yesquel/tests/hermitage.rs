@@ -122,13 +122,7 @@ fn each(case: impl Fn(&World)) {
     let start = |settings| {
         let place = tempfile::tempdir().unwrap();
         let addresses = vec![Address::Unix(place.path().join("socket"))];
-        let reach = Reach {
-            addresses,
-            socket_mode: yesquel::SOCKET_MODE,
-            tls: None,
-            credential: None,
-            clients_max: 10,
-        };
+        let reach = Reach { addresses, ..Reach::default() };
         let folder = place.path().join("data");
         (Server::start(Some(&folder), settings, Options::default(), reach).unwrap(), place)
     };

@@ -149,13 +149,7 @@ fn settings() -> Settings {
 
 #[test]
 fn threads_of_one_process_see_snapshots() {
-    let reach = Reach {
-        addresses: Vec::new(),
-        socket_mode: yesquel::SOCKET_MODE,
-        tls: None,
-        credential: None,
-        clients_max: 1,
-    };
+    let reach = Reach::default();
     let server = Server::start(None, settings(), Options::default(), reach).unwrap();
     let store = Store::of_host(server.host().clone());
     hold(&[store.create_database("lists").unwrap()], 1);
@@ -165,13 +159,7 @@ fn threads_of_one_process_see_snapshots() {
 fn clients_of_a_server_see_snapshots_whose_commits_are_on_disk() {
     let place = tempfile::tempdir().unwrap();
     let socket = Address::Unix(place.path().join("socket"));
-    let reach = Reach {
-        addresses: vec![socket.clone()],
-        socket_mode: yesquel::SOCKET_MODE,
-        tls: None,
-        credential: None,
-        clients_max: 10,
-    };
+    let reach = Reach { addresses: vec![socket.clone()], ..Reach::default() };
     let options = Options { checkpoint_bytes: 1 << 20, ..Options::default() };
     let data = place.path().join("data");
     let _server = Server::start(Some(&data), settings(), options, reach).unwrap();

@@ -124,13 +124,7 @@ fn splits_leave_them_where_they_are() {
 }
 
 fn serve(folder: &Path, checkpoint_bytes: u64, socket: &Address) -> Server {
-    let reach = Reach {
-        addresses: vec![socket.clone()],
-        socket_mode: yesquel::SOCKET_MODE,
-        tls: None,
-        credential: None,
-        clients_max: 10,
-    };
+    let reach = Reach { addresses: vec![socket.clone()], ..Reach::default() };
     let options = Options { checkpoint_bytes, ..Options::default() };
     Server::start(Some(folder), Settings::default(), options, reach).unwrap()
 }

@@ -18,7 +18,7 @@ fn local() -> Address {
 }
 
 fn reach(addresses: Vec<Address>) -> Reach {
-    Reach { addresses, socket_mode: yesquel::SOCKET_MODE, tls: None, credential: None, clients_max: 100 }
+    Reach { addresses, ..Reach::default() }
 }
 
 fn start(reach: Reach) -> Server {

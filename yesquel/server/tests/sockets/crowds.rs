@@ -1,26 +1,15 @@
 //! More connections than a server takes, most of which say nothing.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
+use crate::support::{CLIENTS_MAX, Raw, Served, in_memory, lookup};
 use std::{
     io::{Read, Write},
     net::TcpStream,
 };
-use support::{CLIENTS_MAX, Clock, Raw, Served, lookup, serve_with_clock};
-use yesquel_engine::Settings;
-use yesquel_server::{Core, WallTime};
+use yesquel_server::ManualTime;
 use yesquel_wire::greeting::{Denial, Hello, VERSIONS, Welcome};
 
 /// Those that are not served, by `docs/yesquel/wire.md`.
 const DENIED_MAX: usize = 64;
-
-fn in_memory(clock: &Clock) -> Served {
-    let core = |sink| Core::in_memory(Settings::default(), WallTime::default(), sink);
-    serve_with_clock(core, clock.clone())
-}
 
 /// What a server answers to one who greets.
 fn greet(served: &Served) -> Welcome {
@@ -40,7 +29,7 @@ fn greet(served: &Served) -> Welcome {
 
 #[test]
 fn who_greets_is_answered_however_many_do_not() {
-    let clock = Clock::default();
+    let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut client = Raw::new(served.address, 1);
     let silent = || TcpStream::connect(served.address).unwrap();
@@ -62,7 +51,7 @@ fn who_greets_is_answered_however_many_do_not() {
 
 #[test]
 fn who_does_not_greet_is_closed() {
-    let clock = Clock::default();
+    let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut client = Raw::new(served.address, 1);
     let mut silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(served.address).unwrap()).collect();

@@ -1,11 +1,7 @@
 //! What a server does about its surroundings: signals, standard error, the
 //! memory that it is given, what it says of those whom it closes.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
+use crate::{PROGRAM, support::Process};
 use rustix::process::Signal;
 use std::{
     fs::File,
@@ -17,11 +13,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::Process;
 use yesquel::{Address, SocketOptions, Store};
 use yesquel_wire::greeting::Hello;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
 
 fn serve(place: &Path) -> Command {
     let mut command = Command::new(PROGRAM);

@@ -2,13 +2,8 @@
 //! else: what waits for it is bounded, others are served meanwhile, and when it
 //! goes on it has missed nothing.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
+use crate::support::{Raw, Served, lookup, root, serve};
 use std::{collections::BTreeSet, io::Read, thread};
-use support::{Raw, Served, lookup, root, serve};
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, Timestamp, TxnId};
 use yesquel_server::{Core, DataFolder, Options, WallTime};

@@ -3,39 +3,19 @@
 use std::{
     io::Write,
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
-use yesquel_engine::Now;
+use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
-use yesquel_server::{Core, Listener, Sink, SocketOptions, Sockets, Time, WallTime};
+use yesquel_server::{Core, Listener, ManualTime, Sink, SocketOptions, Sockets, Time, WallTime};
 use yesquel_wire::{
     Question, Request, Writer,
     frame::{Inbox, Outbox},
     greeting::{Hello, VERSIONS, Welcome},
     status::ConnectionStatus,
 };
-
-/// A server's time, which goes on when the test says so.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Clock(Arc<AtomicU64>);
-
-impl Time for Clock {
-    fn now(&mut self) -> Now {
-        let uptime_ms = self.0.load(SeqCst);
-        Now { wall_ms: 1_700_000_000_000 + uptime_ms, uptime_ms }
-    }
-}
-
-impl Clock {
-    pub(crate) fn pass(&self, ms: u64) {
-        self.0.fetch_add(ms, SeqCst);
-    }
-}
 
 pub(crate) struct Served {
     // Dropped in this order.
@@ -68,6 +48,12 @@ pub(crate) fn serve_with_clock(core: impl FnOnce(Sink) -> Core, time: impl Time 
     let listeners = vec![Listener::Tcp(listener)];
     let sockets = Sockets::serve_with_clock(Arc::clone(&core), sink, listeners, options, time).unwrap();
     Served { _sockets: sockets, core, address }
+}
+
+/// One that stores nothing on disk, whose connections go by a clock.
+pub(crate) fn in_memory(clock: &ManualTime) -> Served {
+    let core = |sink| Core::in_memory(Settings::default(), WallTime::default(), sink);
+    serve_with_clock(core, clock.clone())
 }
 
 /// A connection as bytes.

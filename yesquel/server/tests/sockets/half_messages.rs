@@ -1,27 +1,16 @@
 //! Clients that begin messages and do not end them.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
+use crate::support::{Raw, in_memory, lookup, root};
 use std::{
     io::{Read, Write},
     thread,
 };
-use support::{Clock, Raw, Served, lookup, root, serve_with_clock};
-use yesquel_engine::Settings;
 use yesquel_model::{Timestamp, TxnId};
-use yesquel_server::{Core, WallTime};
+use yesquel_server::ManualTime;
 use yesquel_wire::{
     Expect, Operation, Operations, Request, WriteOperation, Writer,
     frame::{Outbox, UNFINISHED_BYTES_MAX},
 };
-
-fn in_memory(clock: &Clock) -> Served {
-    let core = |sink| Core::in_memory(Settings::default(), WallTime::default(), sink);
-    serve_with_clock(core, clock.clone())
-}
 
 /// A request of so many bytes and some more, which is refused.
 fn long(bytes: usize) -> Vec<u8> {
@@ -50,7 +39,7 @@ fn piece(number: u64, bytes: usize) -> Vec<u8> {
 #[test]
 fn the_end_is_seen_that_came_with_the_last_bytes() {
     const CLIENTS: u64 = 9;
-    let served = in_memory(&Clock::default());
+    let served = in_memory(&ManualTime::default());
     let mut first = Raw::new(served.address, 1);
     for bytes in [1, 100, 16 << 10] {
         let clients: Vec<Raw> = (0..CLIENTS).map(|client| Raw::new(served.address, 2 + client)).collect();
@@ -75,7 +64,7 @@ fn go_round(raw: &mut Raw) {
 
 #[test]
 fn who_does_not_go_on_with_a_message_is_closed() {
-    let clock = Clock::default();
+    let clock = ManualTime::default();
     let served = in_memory(&clock);
     let mut other = Raw::new(served.address, 1);
     for cut in [0, 5] {
@@ -106,7 +95,7 @@ fn who_does_not_go_on_with_a_message_is_closed() {
 
 #[test]
 fn a_client_with_too_many_long_messages_is_closed() {
-    let served = in_memory(&Clock::default());
+    let served = in_memory(&ManualTime::default());
     let mut client = Raw::new(served.address, 1);
     let pieces: Vec<Vec<u8>> = (1..=5).map(|number| piece(number, 16 << 10)).collect();
     // More than a connection may have, of messages that are not too long.
@@ -121,7 +110,7 @@ fn a_client_with_too_many_long_messages_is_closed() {
 #[test]
 fn where_all_together_have_too_much_nobody_is_closed() {
     const LENGTH: usize = 15 << 20;
-    let served = in_memory(&Clock::default());
+    let served = in_memory(&ManualTime::default());
     let mut other = Raw::new(served.address, 1);
     let mut clients: Vec<Raw> = (2..4).map(|client| Raw::new(served.address, client)).collect();
     let mut wire = Vec::new();

@@ -1,15 +1,8 @@
 //! A disk that takes no more, as a file that must not grow: writes fail
 //! clearly, reads go on, and all that was acknowledged is there afterwards.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
+use crate::{PROGRAM, support::Process};
 use std::process::{Command, Output};
-use support::Process;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
 
 #[test]
 fn writes_fail_clearly_and_reads_go_on() {

@@ -1,0 +1,10 @@
+//! What a server does about the machine that it is on, and whoever has started it.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod full_disk;
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
