@@ -197,7 +197,7 @@ impl Worker<'_> {
         match &mut self.client {
             Client::Yesquel(database, map) => again(&mut self.aborts, || {
                 let mut transaction = database.begin();
-                for entry in transaction.range(*map, key(start)..).take(scan as usize) {
+                for entry in transaction.range(*map, key(start)..).limit(scan) {
                     entry?;
                 }
                 transaction.put(*map, &key(number), &self.value)?;
@@ -221,7 +221,7 @@ impl Worker<'_> {
         };
         let mut transaction = database.begin();
         let mut count = 0;
-        for entry in transaction.range(*map, key(start)..).take(scan as usize) {
+        for entry in transaction.range(*map, key(start)..).limit(scan) {
             entry?;
             count += 1;
         }

@@ -77,7 +77,7 @@ enum Command {
         prefix: Option<String>,
         /// So many at most
         #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
-        limit: Option<usize>,
+        limit: Option<u64>,
         /// An object a line: {"key":"...","value":"..."}; what is no UTF-8 as {"hex":"80"}
         #[arg(long)]
         json: bool,
@@ -160,7 +160,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Scan { from, to, prefix, limit, json } => {
             let map = arguments.existing(&database, name)?;
             let limits = (from.as_deref(), to.as_deref(), prefix.as_deref());
-            scan(arguments, &database, map, limits, limit.unwrap_or(usize::MAX), *json)
+            scan(arguments, &database, map, limits, limit.unwrap_or(u64::MAX), *json)
         }
         Command::Draw { svg } => {
             let map = arguments.existing(&database, name)?;
@@ -182,7 +182,7 @@ fn scan(
     database: &Database,
     map: Map,
     (from, to, prefix): (Option<&str>, Option<&str>, Option<&str>),
-    limit: usize,
+    limit: u64,
     json: bool,
 ) -> Result<(), Failure> {
     let bytes = |text: Option<&str>| text.map(|text| arguments.bytes(text)).transpose();
@@ -194,7 +194,7 @@ fn scan(
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut transaction = database.begin();
-    for entry in transaction.range::<Vec<u8>>(map, (low, high)).take(limit) {
+    for entry in transaction.range::<Vec<u8>>(map, (low, high)).limit(limit) {
         let (key, value) = entry?;
         if prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix)) {
             break;

@@ -3,8 +3,12 @@
 
 use crate::{Transaction, Tree, TreeError, cache::Goal, transaction::Write};
 use std::ops::Bound;
-use yesquel_model::{Key, bound_of};
+use yesquel_model::{Key, KeyRange, bound_of};
 use yesquel_transport::Transport;
+
+/// What was fetched held nothing that the transaction sees: so many times as
+/// much is fetched next, as there may be more of what it deleted.
+const MORE: u64 = 16;
 
 /// A key and its value.
 type Entry = (Key, Box<[u8]>);
@@ -16,6 +20,8 @@ type Entry = (Key, Box<[u8]>);
 pub struct Cursor {
     tree: Tree,
     place: Place,
+    /// Entries that are still wanted.
+    wanted: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +33,7 @@ enum Place {
 
 impl Cursor {
     pub(crate) fn new(tree: Tree) -> Cursor {
-        Cursor { tree, place: Place::Before }
+        Cursor { tree, place: Place::Before, wanted: u64::MAX }
     }
 
     /// The key that it stands on.
@@ -38,7 +44,17 @@ impl Cursor {
         }
     }
 
+    /// Says that from now on no more than so many entries are wanted: a leaf is
+    /// not fetched whole then, but so many cells of it. It may be moved further,
+    /// by a fetch more.
+    pub fn limit(&mut self, entries: u64) {
+        self.wanted = entries;
+    }
+
     fn arrive(&mut self, found: Option<Entry>, end: Place) -> Option<Entry> {
+        if self.wanted != u64::MAX {
+            self.wanted = self.wanted.saturating_sub(1);
+        }
         self.place = found.as_ref().map_or(end, |(key, _)| Place::On(key.clone()));
         found
     }
@@ -49,7 +65,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.from(self.tree, Bound::Included(&bound_of(key))).await?;
+        let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.wanted).await?;
         Ok(self.arrive(found, Place::After))
     }
 
@@ -60,7 +76,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key))).await?;
+        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.wanted).await?;
         Ok(self.arrive(found, Place::Before))
     }
 
@@ -88,8 +104,8 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
-            Place::Before => transaction.from(self.tree, Bound::Unbounded).await?,
-            Place::On(key) => transaction.from(self.tree, Bound::Excluded(&key.clone())).await?,
+            Place::Before => transaction.from(self.tree, Bound::Unbounded, self.wanted).await?,
+            Place::On(key) => transaction.from(self.tree, Bound::Excluded(&key.clone()), self.wanted).await?,
             Place::After => None,
         };
         Ok(self.arrive(found, Place::After))
@@ -102,8 +118,10 @@ impl Cursor {
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
             Place::Before => None,
-            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(&key.clone())).await?,
-            Place::After => transaction.up_to(self.tree, Bound::Unbounded).await?,
+            Place::On(key) => {
+                transaction.up_to(self.tree, Bound::Excluded(&key.clone()), self.wanted).await?
+            }
+            Place::After => transaction.up_to(self.tree, Bound::Unbounded, self.wanted).await?,
         };
         Ok(self.arrive(found, Place::Before))
     }
@@ -122,15 +140,21 @@ fn entry(key: &Key, write: &Write) -> Option<Entry> {
 }
 
 impl<T: Transport> Transaction<'_, T> {
-    /// The first entry from a bound on.
-    async fn from(&mut self, tree: Tree, bound: Bound<&[u8]>) -> Result<Option<Entry>, TreeError> {
+    /// The first entry from a bound on, of as many that are wanted.
+    async fn from(
+        &mut self,
+        tree: Tree,
+        bound: Bound<&[u8]>,
+        wanted: u64,
+    ) -> Result<Option<Entry>, TreeError> {
+        let mut cells_max = wanted.max(1);
         let own = |transaction: &Self| {
             let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, Bound::Unbounded));
             after.filter_map(|(key, write)| entry(key, write)).next()
         };
         let mut goal: Key = key_of(bound).unwrap_or_default().into();
         loop {
-            let page = self.page(tree, Goal::At(&goal)).await?;
+            let page = self.page(tree, Goal::At(&goal), cells_max).await?;
             let start = match bound {
                 Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own <= *key),
                 Bound::Included(key) => page.cells.partition_point(|(own, _)| **own < *key),
@@ -151,25 +175,34 @@ impl<T: Transport> Transaction<'_, T> {
                     None => return Ok(None),
                 },
             }
+            cells_max = cells_max.saturating_mul(MORE);
         }
     }
 
-    /// The last entry up to a bound.
-    async fn up_to(&mut self, tree: Tree, bound: Bound<&[u8]>) -> Result<Option<Entry>, TreeError> {
+    /// The last entry up to a bound, of as many that are wanted.
+    async fn up_to(
+        &mut self,
+        tree: Tree,
+        bound: Bound<&[u8]>,
+        wanted: u64,
+    ) -> Result<Option<Entry>, TreeError> {
+        let mut cells_max = wanted.max(1);
         let own = |transaction: &Self| {
             let before = transaction.own_writes(tree)?.range::<[u8], _>((Bound::Unbounded, bound));
             before.rev().filter_map(|(key, write)| entry(key, write)).next()
         };
         // The leaf of the key itself first: it may be there.
         let mut next: Option<Option<Key>> = match bound {
-            Bound::Included(_) => None,
+            Bound::Included(_) if cells_max == u64::MAX => None,
+            // Cells from the key on would be the wrong ones.
+            Bound::Included(key) => Some(KeyRange::only(key).high),
             Bound::Excluded([]) => return Ok(None),
             bound => Some(key_of(bound).map(Into::into)),
         };
         loop {
             let page = match (&next, key_of(bound)) {
-                (Some(below), _) => self.page(tree, Goal::Below(below.as_deref())).await?,
-                (None, key) => self.page(tree, Goal::At(key.unwrap_or_default())).await?,
+                (Some(below), _) => self.page(tree, Goal::Below(below.as_deref()), cells_max).await?,
+                (None, key) => self.page(tree, Goal::At(key.unwrap_or_default()), cells_max).await?,
             };
             let end = match bound {
                 Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own < *key),
@@ -188,6 +221,7 @@ impl<T: Transport> Transaction<'_, T> {
                 (None, None) if page.fence.low.is_empty() => return Ok(None),
                 (None, None) => next = Some(Some(page.fence.low.clone())),
             }
+            cells_max = cells_max.saturating_mul(MORE);
         }
     }
 

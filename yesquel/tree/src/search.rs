@@ -148,33 +148,37 @@ impl<T: Transport> Trees<T> {
     }
 
     /// Fetches a node, if it holds the goal; of a long leaf the part with the
-    /// goal.
+    /// goal, and of any leaf no more than so many cells from the goal on, if
+    /// that is less than all.
     async fn fetch_for(
         &self,
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
-        goal: Goal<'_>,
+        (goal, cells_max): (Goal<'_>, u64),
     ) -> Result<Fetched, TreeError> {
-        let near = match goal {
-            Goal::At(key) => Some(key),
-            Goal::Below(_) => None,
-        };
-        let whole = Scan { bytes_max: PAGE_BYTES_MAX, ..all_cells(near) };
-        let part = match self.scan(snapshot, node, whole).await? {
-            // A child may be missing for any goal.
-            (Fetched::Inner(_), true) => all_cells(near),
-            (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => {
-                let (range, direction) = match goal {
-                    Goal::At(key) => (KeyRange { low: key.into(), high: None }, Direction::Up),
-                    Goal::Below(key) => {
-                        (KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
-                    }
-                };
-                Scan { range, direction, bytes_max: PAGE_BYTES_MAX, ..all_cells(near) }
+        let (near, range, direction) = match goal {
+            Goal::At(key) => (Some(key), KeyRange { low: key.into(), high: None }, Direction::Up),
+            Goal::Below(key) => {
+                (None, KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
             }
-            (fetched, _) => return Ok(fetched),
         };
-        Ok(self.scan(snapshot, node, part).await?.0)
+        let all = || all_cells(near);
+        let part = Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() };
+        let again = if cells_max == u64::MAX {
+            match self.scan(snapshot, node, Scan { bytes_max: PAGE_BYTES_MAX, ..all() }).await? {
+                // A child may be missing for any goal.
+                (Fetched::Inner(_), true) => all(),
+                (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part,
+                (fetched, _) => return Ok(fetched),
+            }
+        } else {
+            match self.scan(snapshot, node, part).await? {
+                // Of an inner one all children are wanted.
+                (Fetched::Inner(_), _) => all(),
+                (fetched, _) => return Ok(fetched),
+            }
+        };
+        Ok(self.scan(snapshot, node, again).await?.0)
     }
 
     /// Scans a node, and says whether there is more of it that way. An inner
@@ -186,6 +190,7 @@ impl<T: Transport> Trees<T> {
         scan: Scan,
     ) -> Result<(Fetched, bool), TreeError> {
         let (range, direction) = (scan.range.clone(), scan.direction);
+        let is_part = scan.range != KeyRange::all();
         let reading =
             self.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
@@ -227,7 +232,7 @@ impl<T: Transport> Trees<T> {
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
         let inner = Arc::new(Inner::new(cells.fence, children, snapshot.unwrap_or_default()));
-        if !cells.more {
+        if !cells.more && !is_part {
             self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))
@@ -257,22 +262,26 @@ impl<T: Transport> Trees<T> {
                 _ => break,
             }
         }
-        let page = self.page_from(&mut None, root, Goal::At(key), path, node).await?;
+        let page = self.page_from(&mut None, root, (Goal::At(key), u64::MAX), path, node).await?;
         Ok((page.node, page.fence))
     }
 
-    /// The leaf of a goal, or its part of a very long one, from a node on that `path` leads to.
+    /// The leaf of a goal, or its part of a very long one, from a node on that
+    /// `path` leads to. Of a leaf that the path leads to no more than so many
+    /// cells are fetched, if that is less than all.
     pub(crate) async fn page_from(
         &self,
         snapshot: &mut Option<Timestamp>,
         root: NodeId,
-        goal: Goal<'_>,
+        (goal, cells_max): (Goal<'_>, u64),
         mut path: Vec<NodeId>,
         mut node: NodeId,
     ) -> Result<Page, TreeError> {
         let mut steps = 0;
         for _ in 0..FETCHES_MAX {
-            match self.fetch_for(snapshot, node, goal).await? {
+            // A root may be an inner node, of which a part is of no use.
+            let cells_max = if node == root { u64::MAX } else { cells_max };
+            match self.fetch_for(snapshot, node, (goal, cells_max)).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
                 Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
                     path.push(node);

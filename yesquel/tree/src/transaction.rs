@@ -45,7 +45,8 @@ pub struct Transaction<'a, T> {
     drops: Vec<NodeId>,
     lease: Option<Lease>,
     steps: Steps,
-    /// Leaves that were read whole: the snapshot does not change.
+    /// Leaves that were read, or the parts of them that were: the snapshot does
+    /// not change.
     pages: HashMap<NodeId, Rc<Page>>,
 }
 
@@ -156,7 +157,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         // It may be no leaf; else back, and down from there.
         let path = path.unwrap_or_else(way);
-        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, path, node).await?;
+        let page = self.trees.page_from(&mut self.snapshot, tree.root, (goal, u64::MAX), path, node).await?;
         let page = self.keep(page);
         self.on_page(tree, &page, key).await
     }
@@ -187,12 +188,20 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     /// The leaf of a goal, from the transaction's own cache if it is there.
-    pub(crate) async fn page(&mut self, tree: Tree, goal: Goal<'_>) -> Result<Rc<Page>, TreeError> {
+    pub(crate) async fn page(
+        &mut self,
+        tree: Tree,
+        goal: Goal<'_>,
+        cells_max: u64,
+    ) -> Result<Rc<Page>, TreeError> {
         let guess = self.trees.guess(tree.root, goal);
         if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
             return Ok(Rc::clone(page));
         }
-        let page = self.trees.page_from(&mut self.snapshot, tree.root, goal, guess.path, guess.leaf).await?;
+        let page = self
+            .trees
+            .page_from(&mut self.snapshot, tree.root, (goal, cells_max), guess.path, guess.leaf)
+            .await?;
         self.hold();
         Ok(self.keep(page))
     }

@@ -48,6 +48,8 @@ enum Step {
         key: Option<u64>,
         steps: u64,
         down: bool,
+        /// Entries that it says it wants, which may be fewer than it takes.
+        limit: Option<u64>,
     },
     Put {
         txn: usize,
@@ -111,6 +113,7 @@ fn steps(seed: u64) -> Vec<Step> {
                     key: (random.next(3) > 0).then_some(key),
                     steps: random.next(12),
                     down: random.next(2) == 0,
+                    limit: (random.next(2) == 0).then(|| random.next(14)),
                 },
                 16..24 => Step::Put { txn, key, value },
                 24..27 => Step::Insert { txn, key, value },
@@ -237,7 +240,9 @@ impl Run<'_> {
                 let expected = self.seen(&self.open[which]).get(&key(*number)).map(|value| vec![*value]);
                 assert_eq!(found.map(Vec::from), expected);
             }
-            Step::Walk { txn, key: number, steps, down } => self.walk(*txn, *number, *steps, *down),
+            Step::Walk { txn, key: number, steps, down, limit } => {
+                self.walk(*txn, *number, (*steps, *down), *limit);
+            }
             Step::Put { txn, key: number, value } => self.write(*txn, *number, Some(*value), false),
             Step::Insert { txn, key: number, value } => self.write(*txn, *number, Some(*value), true),
             Step::Delete { txn, key: number } => self.write(*txn, *number, None, false),
@@ -313,11 +318,14 @@ impl Run<'_> {
         self.removals += u64::from(block_on(self.splitter.remove(self.splitting, node)).unwrap());
     }
 
-    fn walk(&mut self, txn: usize, number: Option<u64>, steps: u64, down: bool) {
+    fn walk(&mut self, txn: usize, number: Option<u64>, (steps, down): (u64, bool), limit: Option<u64>) {
         let Some(which) = self.pick(txn) else { return };
         let tree = self.tree;
         let txn = &mut self.open[which].txn;
         let mut cursor = txn.cursor(tree);
+        if let Some(entries) = limit {
+            cursor.limit(entries);
+        }
         let start = number.map(key);
         let mut found = Vec::new();
         let first = block_on(async {
@@ -465,7 +473,7 @@ fn run_with(steps: &[Step], techniques: Techniques) {
     let mut run = Run { clients: &stranger, open: Vec::new(), ..run };
     for down in [false, true] {
         run.step(&Step::Begin { client: 0 });
-        run.step(&Step::Walk { txn: run.open.len() - 1, key: None, steps: KEYS, down });
+        run.step(&Step::Walk { txn: run.open.len() - 1, key: None, steps: KEYS, down, limit: None });
     }
     SPLITS.fetch_add(run.splits, Relaxed);
     LOAD_SPLITS.fetch_add(run.load_splits, Relaxed);

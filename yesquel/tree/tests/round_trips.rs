@@ -125,6 +125,53 @@ fn everyday_things_take_the_round_trips_that_the_design_allows() {
     assert_eq!(many, 1, "many writes: the commit");
 }
 
+/// Requests that it takes to get so many entries from a key on, of which so
+/// many were said to be wanted.
+fn walk(client: &Trees<Embedded>, tree: Tree, from: u64, (down, limit): (bool, u64), steps: u64) -> u64 {
+    requests(client, || {
+        block_on(async {
+            let mut txn = client.begin();
+            let mut cursor = txn.cursor(tree);
+            cursor.limit(limit);
+            let mut found = match down {
+                true => cursor.seek_back(&mut txn, &key(from)).await.unwrap(),
+                false => cursor.seek(&mut txn, &key(from)).await.unwrap(),
+            };
+            for step in 0..steps {
+                assert_eq!(*found.unwrap().0, key(if down { from - step } else { from + step }));
+                if step + 1 == steps {
+                    return;
+                }
+                found = match down {
+                    true => cursor.previous(&mut txn).await.unwrap(),
+                    false => cursor.next(&mut txn).await.unwrap(),
+                };
+            }
+        });
+    })
+}
+
+#[test]
+fn what_is_said_to_be_wanted_comes_at_once_and_no_more() {
+    let mut place = Place::new(Settings::default());
+    let (client, tree) = (place.load(2_000), place.tree);
+    for number in 0..2_000 {
+        block_on(client.get(tree, &key(number))).unwrap();
+    }
+    walk(&client, tree, 0, (false, u64::MAX), 2_000);
+    for down in [false, true] {
+        // The keys from 1,000 to 1,009 are in a leaf, or in two.
+        let froms = 1_000..1_010;
+        let client = &client;
+        let trips =
+            |limit, steps| froms.clone().map(move |from| walk(client, tree, from, (down, limit), steps));
+        assert_eq!(trips(1, 1).max(), Some(1), "down: {down}");
+        assert!(trips(3, 3).max() <= Some(2) && trips(3, 3).min() == Some(1), "down: {down}");
+        assert!(trips(3, 4).min() >= Some(2), "more than was said to be wanted, down: {down}");
+        assert_eq!(trips(u64::MAX, 4).min(), Some(1), "down: {down}");
+    }
+}
+
 #[test]
 fn a_client_that_only_reads_learns_the_tree_once() {
     let mut place = Place::new(Settings::default());

@@ -121,7 +121,7 @@ impl<'a> Transaction<'a> {
     /// The entries of a range, in order.
     pub fn range<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) -> Entries<'_, 'a> {
         let (range, cursor) = (range_of(&range), self.cursor(map));
-        Entries { transaction: self, cursor, range, is_begun: false, is_over: false }
+        Entries { transaction: self, cursor, range, left: u64::MAX, is_begun: false, is_over: false }
     }
 
     /// A place to come back to.
@@ -160,6 +160,13 @@ impl Cursor {
     /// The key that it stands on.
     pub fn key(&self) -> Option<&[u8]> {
         self.inner.key()
+    }
+
+    /// Says that from now on no more than so many entries are wanted: so many
+    /// are fetched from a leaf, and not all of it. It may be moved further, by a
+    /// round trip more.
+    pub fn limit(&mut self, entries: u64) {
+        self.inner.limit(entries);
     }
 
     /// Goes to a key, or to the next one if it is not there.
@@ -215,17 +222,30 @@ pub struct Entries<'t, 'a> {
     transaction: &'t mut Transaction<'a>,
     cursor: Cursor,
     range: KeyRange,
+    left: u64,
     is_begun: bool,
     is_over: bool,
+}
+
+impl Entries<'_, '_> {
+    /// No more than so many of them. Unlike [`Iterator::take`] it says so to the
+    /// server, which then sends so many and not whole leaves.
+    #[must_use]
+    pub fn limit(mut self, entries: u64) -> Self {
+        self.left = self.left.min(entries);
+        self.cursor.limit(self.left);
+        self
+    }
 }
 
 impl Iterator for Entries<'_, '_> {
     type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_over {
+        if self.is_over || self.left == 0 {
             return None;
         }
+        self.left -= 1;
         let next = if self.is_begun {
             self.cursor.next(self.transaction)
         } else {

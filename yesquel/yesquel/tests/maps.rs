@@ -171,6 +171,10 @@ fn ranges_cursors_and_savepoints() {
     assert_eq!(keys(transaction.range::<&[u8]>(map, ..)).concat(), "abcdefgh");
     assert_eq!(keys(transaction.range(map, "c".."f")).concat(), "cde");
     assert_eq!(keys(transaction.range(map, "c"..="f")).concat(), "cdef");
+    for (limit, limited) in [(0, ""), (1, "c"), (3, "cde"), (9, "cdef")] {
+        assert_eq!(keys(transaction.range(map, "c"..="f").limit(limit)).concat(), limited);
+    }
+    assert_eq!(keys(transaction.range(map, "c"..="f").limit(2).limit(9)).concat(), "cd");
     let above = (Bound::Excluded("c"), Bound::Unbounded);
     assert_eq!(keys(transaction.range::<&str>(map, above)).concat(), "defgh");
     let savepoint = transaction.savepoint();

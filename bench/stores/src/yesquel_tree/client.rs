@@ -125,12 +125,11 @@ impl Client for YesquelTreeClient {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.run(table, |database, map, _| {
             database.run(|transaction| {
                 // It may have begun again, by another snapshot.
                 reply.clear();
-                for entry in transaction.range(map, start_key..).take(count) {
+                for entry in transaction.range(map, start_key..).limit(count) {
                     let (key, value) = entry?;
                     let outcome = framed::answer(&key, &value, fields, reply.begin_record());
                     if !outcome.is_ok() {
