@@ -105,7 +105,7 @@ impl Cursor {
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
             Place::Before => transaction.from(self.tree, Bound::Unbounded, self.wanted).await?,
-            Place::On(key) => transaction.from(self.tree, Bound::Excluded(&key.clone()), self.wanted).await?,
+            Place::On(key) => transaction.from(self.tree, Bound::Excluded(key), self.wanted).await?,
             Place::After => None,
         };
         Ok(self.arrive(found, Place::After))
@@ -118,9 +118,7 @@ impl Cursor {
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
             Place::Before => None,
-            Place::On(key) => {
-                transaction.up_to(self.tree, Bound::Excluded(&key.clone()), self.wanted).await?
-            }
+            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(key), self.wanted).await?,
             Place::After => transaction.up_to(self.tree, Bound::Unbounded, self.wanted).await?,
         };
         Ok(self.arrive(found, Place::Before))
@@ -152,9 +150,10 @@ impl<T: Transport> Transaction<'_, T> {
             let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, Bound::Unbounded));
             after.filter_map(|(key, write)| entry(key, write)).next()
         };
-        let mut goal: Key = key_of(bound).unwrap_or_default().into();
+        let mut next: Option<Key> = None;
         loop {
-            let page = self.page(tree, Goal::At(&goal), cells_max).await?;
+            let goal = next.as_deref().or(key_of(bound)).unwrap_or_default();
+            let page = self.page(tree, Goal::At(goal), cells_max).await?;
             let start = match bound {
                 Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own <= *key),
                 Bound::Included(key) => page.cells.partition_point(|(own, _)| **own < *key),
@@ -171,7 +170,7 @@ impl<T: Transport> Transaction<'_, T> {
                 }
                 (None, Some(own)) => return Ok(Some(own)),
                 (None, None) => match &page.fence.high {
-                    Some(high) => goal.clone_from(high),
+                    Some(high) => next = Some(high.clone()),
                     None => return Ok(None),
                 },
             }

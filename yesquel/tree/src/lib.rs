@@ -8,6 +8,7 @@ mod cache;
 mod counters;
 mod cursor;
 mod large;
+mod pages;
 mod savepoint;
 mod search;
 mod split;

@@ -5,14 +5,12 @@ use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
     large::Larges,
+    pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
     search::{FORWARD_STEPS_MAX, Looked, Page, Stored, check_key},
     split::Split,
 };
-use std::{
-    collections::{BTreeMap, HashMap},
-    rc::Rc,
-};
+use std::{collections::BTreeMap, rc::Rc};
 use yesquel_client::{CommitError, Held, Lease, Reading, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -45,9 +43,7 @@ pub struct Transaction<'a, T> {
     drops: Vec<NodeId>,
     lease: Option<Lease>,
     steps: Steps,
-    /// Leaves that were read, or the parts of them that were: the snapshot does
-    /// not change.
-    pages: HashMap<NodeId, Rc<Page>>,
+    pages: Pages,
 }
 
 /// Times that a commit is sent again because a key has moved.
@@ -71,7 +67,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             drops: Vec::new(),
             lease: None,
             steps: Steps::default(),
-            pages: HashMap::new(),
+            pages: Pages::default(),
         }
     }
 
@@ -100,7 +96,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         let goal = Goal::At(key);
         let leaf = self.trees.leaf(tree.root, key);
-        if let Some(page) = self.pages.get(&leaf).filter(|page| goal.is_in(&page.fence)) {
+        if let Some(page) = self.pages.get(leaf, goal) {
             match page.position(key).map(|position| &page.cells[position].1) {
                 Err(_) => return Ok(None),
                 Ok(Stored::Whole(value)) => return Ok(Some(value.clone())),
@@ -158,7 +154,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         // It may be no leaf; else back, and down from there.
         let path = path.unwrap_or_else(way);
         let page = self.trees.page_from(&mut self.snapshot, tree.root, (goal, u64::MAX), path, node).await?;
-        let page = self.keep(page);
+        let page = self.pages.keep(tree.root, page);
         self.on_page(tree, &page, key).await
     }
 
@@ -181,12 +177,6 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Ok(reading)
     }
 
-    fn keep(&mut self, page: Page) -> Rc<Page> {
-        let page = Rc::new(page);
-        self.pages.insert(page.node, Rc::clone(&page));
-        page
-    }
-
     /// The leaf of a goal, from the transaction's own cache if it is there.
     pub(crate) async fn page(
         &mut self,
@@ -194,16 +184,20 @@ impl<'a, T: Transport> Transaction<'a, T> {
         goal: Goal<'_>,
         cells_max: u64,
     ) -> Result<Rc<Page>, TreeError> {
+        if let Some(page) = self.pages.last(tree.root, goal) {
+            return Ok(page);
+        }
         let guess = self.trees.guess(tree.root, goal);
-        if let Some(page) = self.pages.get(&guess.leaf).filter(|page| goal.is_in(&page.fence)) {
-            return Ok(Rc::clone(page));
+        if let Some(page) = self.pages.get(guess.leaf, goal).map(Rc::clone) {
+            self.pages.used(tree.root, &page);
+            return Ok(page);
         }
         let page = self
             .trees
             .page_from(&mut self.snapshot, tree.root, (goal, cells_max), guess.path, guess.leaf)
             .await?;
         self.hold();
-        Ok(self.keep(page))
+        Ok(self.pages.keep(tree.root, page))
     }
 
     /// Sees to it that the snapshot, if there is one, is not let go of.

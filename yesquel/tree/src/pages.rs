@@ -1,0 +1,111 @@
+//! Leaves that a transaction has read, for its next reads (the per-transaction
+//! cache of section 5): its snapshot does not change, and so neither do they.
+
+use crate::{
+    cache::Goal,
+    search::{Page, Stored},
+};
+use std::{collections::HashMap, rc::Rc};
+use yesquel_model::NodeId;
+
+/// Bytes of keys and values that are kept: whoever scans a large tree must not
+/// gather it.
+const BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    by_node: HashMap<NodeId, Rc<Page>>,
+    /// The one that was of use last, and the root of its tree: the next step of
+    /// a cursor is mostly within it.
+    last: Option<(NodeId, Rc<Page>)>,
+    bytes: usize,
+}
+
+impl Pages {
+    /// The last one of use, if a goal is in it.
+    pub(crate) fn last(&self, root: NodeId, goal: Goal<'_>) -> Option<Rc<Page>> {
+        let (own, page) = self.last.as_ref()?;
+        (*own == root && goal.is_in(&page.fence)).then(|| Rc::clone(page))
+    }
+
+    /// A node's, if a goal is in it.
+    pub(crate) fn get(&self, node: NodeId, goal: Goal<'_>) -> Option<&Rc<Page>> {
+        self.by_node.get(&node).filter(|page| goal.is_in(&page.fence))
+    }
+
+    /// This one is of use, of the tree with a root.
+    pub(crate) fn used(&mut self, root: NodeId, page: &Rc<Page>) {
+        self.last = Some((root, Rc::clone(page)));
+    }
+
+    /// Keeps one, in place of what there is of its node. All others go when
+    /// there are too many.
+    pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Rc<Page> {
+        let (more, page) = (weight(&page), Rc::new(page));
+        if self.bytes + more > BYTES_MAX {
+            self.by_node.clear();
+            self.bytes = 0;
+        }
+        let old = self.by_node.insert(page.node, Rc::clone(&page));
+        self.bytes = self.bytes + more - old.map_or(0, |old| weight(&old));
+        self.used(root, &page);
+        page
+    }
+}
+
+fn weight(page: &Page) -> usize {
+    let value = |stored: &Stored| match stored {
+        Stored::Whole(value) => value.len(),
+        Stored::Large(_) => 0,
+    };
+    page.cells
+        .iter()
+        .map(|(key, stored)| size_of::<(yesquel_model::Key, Stored)>() + key.len() + value(stored))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::{KeyRange, LocalId, ServerId, TreeId};
+
+    fn page(local: u64, bytes: usize) -> Page {
+        let node = NodeId { local: LocalId(local), ..root(0) };
+        let (low, high) = ([local as u8], [local as u8 + 1]);
+        let cells = vec![((&low[..]).into(), Stored::Whole(vec![0; bytes].into()))];
+        Page { node, fence: KeyRange::new(low, high), cells }
+    }
+
+    fn root(server: u16) -> NodeId {
+        NodeId::root(TreeId::default(), ServerId(server))
+    }
+
+    #[test]
+    fn what_was_read_is_found_until_there_is_too_much_of_it() {
+        let mut pages = Pages::default();
+        for local in 1..=100 {
+            let kept = pages.keep(root(0), page(local, 1 << 20));
+            assert!(pages.get(kept.node, Goal::At(&[local as u8])).is_some());
+            assert!(pages.get(kept.node, Goal::At(&[0])).is_none());
+            assert!(pages.bytes <= BYTES_MAX && pages.by_node.len() < 16, "{}", pages.bytes);
+        }
+        assert!(pages.by_node.len() > 1);
+        // One that is too large alone is there, and nothing else.
+        pages.keep(root(0), page(1, BYTES_MAX));
+        assert_eq!(pages.by_node.len(), 1);
+        // In its place less: what it took is free again.
+        pages.keep(root(0), page(1, 0));
+        assert!(pages.bytes < 1_000);
+    }
+
+    #[test]
+    fn the_last_one_is_found_by_those_who_ask_for_its_tree() {
+        let mut pages = Pages::default();
+        let (first, _) = (pages.keep(root(0), page(1, 1)), pages.keep(root(0), page(2, 1)));
+        assert!(pages.last(root(0), Goal::At(&[2])).is_some_and(|page| page.node.local == LocalId(2)));
+        assert!(pages.last(root(1), Goal::At(&[2])).is_none());
+        assert!(pages.last(root(0), Goal::At(&[1])).is_none());
+        pages.used(root(0), &first);
+        assert!(pages.last(root(0), Goal::At(&[1])).is_some());
+    }
+}
