@@ -220,7 +220,7 @@ async fn answer_all(listener: TcpListener, server: Weak<Server>, places: Arc<Sem
     };
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
-            // For want of descriptors, mostly, as it would be again at once.
+            // There are no descriptors left, mostly: tried again at once, it would fail again.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };

@@ -6,7 +6,7 @@ use crate::{
     search::{Page, Stored},
 };
 use std::{collections::HashMap, rc::Rc};
-use yesquel_model::NodeId;
+use yesquel_model::{Key, NodeId};
 
 /// Bytes of keys and values that are kept: whoever scans a large tree must not
 /// gather it.
@@ -58,10 +58,7 @@ fn weight(page: &Page) -> usize {
         Stored::Whole(value) => value.len(),
         Stored::Large(_) => 0,
     };
-    page.cells
-        .iter()
-        .map(|(key, stored)| size_of::<(yesquel_model::Key, Stored)>() + key.len() + value(stored))
-        .sum()
+    page.cells.iter().map(|(key, stored)| size_of::<(Key, Stored)>() + key.len() + value(stored)).sum()
 }
 
 #[cfg(test)]

@@ -156,23 +156,29 @@ impl<T: Transport> Trees<T> {
         node: NodeId,
         (goal, cells_max): (Goal<'_>, u64),
     ) -> Result<Fetched, TreeError> {
-        let (near, range, direction) = match goal {
-            Goal::At(key) => (Some(key), KeyRange { low: key.into(), high: None }, Direction::Up),
-            Goal::Below(key) => {
-                (None, KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
-            }
+        let near = match goal {
+            Goal::At(key) => Some(key),
+            Goal::Below(_) => None,
         };
         let all = || all_cells(near);
-        let part = Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() };
+        let part = || {
+            let (range, direction) = match goal {
+                Goal::At(key) => (KeyRange { low: key.into(), high: None }, Direction::Up),
+                Goal::Below(key) => {
+                    (KeyRange { low: Key::default(), high: key.map(Into::into) }, Direction::Down)
+                }
+            };
+            Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() }
+        };
         let again = if cells_max == u64::MAX {
             match self.scan(snapshot, node, Scan { bytes_max: PAGE_BYTES_MAX, ..all() }).await? {
                 // A child may be missing for any goal.
                 (Fetched::Inner(_), true) => all(),
-                (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part,
+                (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),
                 (fetched, _) => return Ok(fetched),
             }
         } else {
-            match self.scan(snapshot, node, part).await? {
+            match self.scan(snapshot, node, part()).await? {
                 // Of an inner one all children are wanted.
                 (Fetched::Inner(_), _) => all(),
                 (fetched, _) => return Ok(fetched),
@@ -190,7 +196,6 @@ impl<T: Transport> Trees<T> {
         scan: Scan,
     ) -> Result<(Fetched, bool), TreeError> {
         let (range, direction) = (scan.range.clone(), scan.direction);
-        let is_part = scan.range != KeyRange::all();
         let reading =
             self.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
@@ -232,7 +237,7 @@ impl<T: Transport> Trees<T> {
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
         let inner = Arc::new(Inner::new(cells.fence, children, snapshot.unwrap_or_default()));
-        if !cells.more && !is_part {
+        if !cells.more && range == KeyRange::all() {
             self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))
