@@ -59,6 +59,12 @@ impl Cursor {
         found
     }
 
+    /// Stands on a key from now on, whether it is there or not. Nothing is
+    /// fetched.
+    pub fn place(&mut self, key: &[u8]) {
+        self.place = Place::On(key.into());
+    }
+
     /// Goes to a key, or to the next one if it is not there.
     pub async fn seek<T: Transport>(
         &mut self,

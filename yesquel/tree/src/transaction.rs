@@ -85,13 +85,18 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.ranges.iter().any(|(root, range)| *root == tree.root && range.contains(key))
     }
 
+    /// Whether no server knows of the tree yet, for the transaction makes it.
+    fn is_made_here(&self, tree: Tree) -> bool {
+        self.creates.contains(&tree.root)
+    }
+
     /// The value under a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
             return Ok(write.value.clone());
         }
-        if self.is_deleted(tree, key) {
+        if self.is_deleted(tree, key) || self.is_made_here(tree) {
             return Ok(None);
         }
         let goal = Goal::At(key);
@@ -186,6 +191,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
     ) -> Result<Rc<Page>, TreeError> {
         if let Some(page) = self.pages.last(tree.root, goal) {
             return Ok(page);
+        }
+        if self.is_made_here(tree) {
+            return Ok(Rc::new(Page { node: tree.root, fence: KeyRange::all(), cells: Vec::new() }));
         }
         let guess = self.trees.guess(tree.root, goal);
         if let Some(page) = self.pages.get(guess.leaf, goal).map(Rc::clone) {

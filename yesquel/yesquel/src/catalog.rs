@@ -89,7 +89,7 @@ impl<'a> Catalog<'a> {
 
     /// The number of a database, which is another one after it was dropped and
     /// made anew: it is looked up with what is asked for, and never kept.
-    async fn number(&self, transaction: &mut Transaction<'a, Any>, name: &str) -> Result<u64, Error> {
+    async fn number(&self, transaction: &mut Transaction<'_, Any>, name: &str) -> Result<u64, Error> {
         check_name(name)?;
         let found = transaction.get(self.tree(), &database_key(name)).await?;
         found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
@@ -146,7 +146,7 @@ impl<'a> Catalog<'a> {
     /// The key of a map's name, and the map, if it is there.
     async fn find(
         &self,
-        transaction: &mut Transaction<'a, Any>,
+        transaction: &mut Transaction<'_, Any>,
         database: &str,
         name: &str,
     ) -> Result<(Vec<u8>, Option<Tree>), Error> {
@@ -189,13 +189,44 @@ impl<'a> Catalog<'a> {
         }
     }
 
+    /// Makes a map as part of a transaction, with a name that may tell its
+    /// number.
+    pub(crate) async fn create_in(
+        &self,
+        transaction: &mut Transaction<'_, Any>,
+        database: &str,
+        name: impl FnOnce(u64) -> String,
+    ) -> Result<Tree, Error> {
+        let number = self.number(transaction, database).await?;
+        let tree = self.trees.fresh(self.server).await?;
+        let name = name(tree.root().tree.number());
+        check_name(&name)?;
+        transaction.create_tree(tree);
+        transaction.insert(self.tree(), &map_key(number, &name), &tree.root().to_bits().to_be_bytes())?;
+        transaction.guard(self.tree(), &KeyRange::only(&database_key(database)));
+        Ok(tree)
+    }
+
+    /// Takes a map away as part of a transaction; whether it was there.
+    pub(crate) async fn drop_in(
+        &self,
+        transaction: &mut Transaction<'_, Any>,
+        database: &str,
+        name: &str,
+    ) -> Result<bool, Error> {
+        let (key, Some(tree)) = self.find(transaction, database, name).await? else { return Ok(false) };
+        transaction.drop_tree(tree);
+        transaction.delete(self.tree(), &key)?;
+        Ok(true)
+    }
+
     /// Takes a map away; whether it was there.
     pub(crate) async fn drop_map(&self, database: &str, name: &str) -> Result<bool, Error> {
         let mut transaction = self.trees.begin();
-        let (key, Some(tree)) = self.find(&mut transaction, database, name).await? else { return Ok(false) };
-        transaction.drop_tree(tree);
-        transaction.delete(self.tree(), &key)?;
-        transaction.commit().await?;
-        Ok(true)
+        let is_there = self.drop_in(&mut transaction, database, name).await?;
+        if is_there {
+            transaction.commit().await?;
+        }
+        Ok(is_there)
     }
 }

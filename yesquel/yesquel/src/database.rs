@@ -8,7 +8,7 @@ use std::{
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::{Refusal, Timestamp};
+use yesquel_model::{NodeId, Refusal, Timestamp, TreeId};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
@@ -77,7 +77,7 @@ impl Database {
         &self.store.inner.trees
     }
 
-    fn catalog(&self) -> Catalog<'_> {
+    pub(crate) fn catalog(&self) -> Catalog<'_> {
         Catalog { trees: self.trees(), server: self.store.inner.server }
     }
 
@@ -100,6 +100,13 @@ impl Database {
     /// The map of a name, if it is there.
     pub fn existing_map(&self, name: &str) -> Result<Option<Map>, Error> {
         Ok(block_on(self.catalog().map(&self.name, name))?.map(|tree| self.store.map_of(tree)))
+    }
+
+    /// The map with a number that [`Map::tree`] has told, here or in another
+    /// process. Nothing is asked: of one that is not there operations say so.
+    pub fn map_by_number(&self, number: u64) -> Option<Map> {
+        let tree = TreeId::new(number)?;
+        Some(self.store.map_of(Tree::at(NodeId::root(tree, self.store.inner.server))))
     }
 
     /// Its maps, by name in order.

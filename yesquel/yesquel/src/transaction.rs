@@ -124,6 +124,22 @@ impl<'a> Transaction<'a> {
         Entries { transaction: self, cursor, range, left: u64::MAX, is_begun: false, is_over: false }
     }
 
+    /// Makes a map of a database, which is there for others when the
+    /// transaction is committed; nobody else may be making one of the same name.
+    /// The name may tell its number, see [`Map::tree`].
+    pub fn create_map(&mut self, database: &Database, name: impl FnOnce(u64) -> String) -> Result<Map, Error> {
+        self.tree_of(database.store().map_of(crate::host::catalog(database.store().inner.server)))?;
+        let tree = block_on(database.catalog().create_in(&mut self.inner, database.name(), name))?;
+        Ok(database.store().map_of(tree))
+    }
+
+    /// Takes a map of a database away, with all that is in it, when the
+    /// transaction is committed; whether there is one of the name.
+    pub fn drop_map(&mut self, database: &Database, name: &str) -> Result<bool, Error> {
+        self.tree_of(database.store().map_of(crate::host::catalog(database.store().inner.server)))?;
+        block_on(database.catalog().drop_in(&mut self.inner, database.name(), name))
+    }
+
     /// A place to come back to.
     pub fn savepoint(&self) -> Savepoint {
         self.inner.savepoint()
@@ -167,6 +183,12 @@ impl Cursor {
     /// round trip more.
     pub fn limit(&mut self, entries: u64) {
         self.inner.limit(entries);
+    }
+
+    /// Stands on a key from now on, whether it is there or not. Nothing is
+    /// asked.
+    pub fn place(&mut self, key: &[u8]) {
+        self.inner.place(key);
     }
 
     /// Goes to a key, or to the next one if it is not there.

@@ -1,0 +1,320 @@
+//! Takes the amalgamation apart at its file markers and puts it together
+//! again, with dispatchers in place of the functions of `btree.c`.
+
+use std::{collections::BTreeMap, collections::BTreeSet, error::Error, fmt::Write as _};
+
+/// The one whose b-tree interface was read.
+const VERSION: &str = "3.54.1";
+
+/// The functions that `btree.h` declares and `btree.c` defines, and that stay as
+/// they are: for one of ours they act on the small b-tree in memory that it owns,
+/// or on fields that both have.
+const NATIVE: &[&str] = &[
+    "ClearCache",
+    "ClosesWithCursor",
+    "ConnectionCount",
+    "CursorHasHint",
+    "CursorHasMoved",
+    "CursorHint",
+    "CursorHintFlags",
+    "CursorHintTblCsr",
+    "CursorIsValid",
+    "CursorIsValidNN",
+    "CursorPin",
+    "CursorSize",
+    "CursorUnpin",
+    "CursorZero",
+    "Eof",
+    "FakeValidCursor",
+    "GetJournalname",
+    "GetPageSize",
+    "GetRequestedReserve",
+    "GetReserveNoMutex",
+    "IncrblobCursor",
+    "IsInBackup",
+    "LockTable",
+    "MaxPageCount",
+    "Pager",
+    "Schema",
+    "SchemaLocked",
+    "SecureDelete",
+    "SeekCount",
+    "SetCacheSize",
+    "SetMmapLimit",
+    "SetPagerFlags",
+    "SetPageSize",
+    "SetSpillSize",
+    "Sharable",
+    "TxnState",
+];
+
+/// A line that is changed elsewhere: the file, what stands there, what is to
+/// stand there. It must be there exactly once.
+struct Edit {
+    file: &'static str,
+    old: &'static str,
+    new: &'static str,
+}
+
+const EDITS: &[Edit] = &[
+    // Whose it is: null is native. Zeroed with the rest when it is made.
+    Edit {
+        file: "btreeInt.h",
+        old: "#ifndef SQLITE_OMIT_SHARED_CACHE\n  BtLock lock;       /* Object used to lock page 1 */\n#endif\n",
+        new: "#ifndef SQLITE_OMIT_SHARED_CACHE\n  BtLock lock;       /* Object used to lock page 1 */\n#endif\n  struct YqBtree *pYq;\n  struct YqRow *pYqRow;\n",
+    },
+    Edit {
+        file: "btreeInt.h",
+        old: "  /* All fields above are zeroed when the cursor is allocated.  See\n",
+        new: "  struct YqCursor *pYq;\n  /* All fields above are zeroed when the cursor is allocated.  See\n",
+    },
+    // How many fields are the key of an index: nKeyField changes when a column
+    // loses its NOT NULL, and the entries do not.
+    Edit {
+        file: "sqliteInt.h",
+        old: "  u16 nAllField;      /* Total columns, including key plus others */\n",
+        new: "  u16 nAllField;      /* Total columns, including key plus others */\n  u16 nYqKey;\n",
+    },
+    Edit {
+        file: "select.c",
+        old: "    p->nAllField = (u16)(N+X);\n",
+        new: "    p->nAllField = (u16)(N+X);\n    p->nYqKey = (u16)(N+X);\n",
+    },
+    Edit {
+        file: "build.c",
+        old: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
+        new: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    if( IsPrimaryKeyIndex(pIdx) && !HasRowid(pIdx->pTable) ) pKey->nYqKey = (u16)nKey;\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
+    },
+    // Which way it goes on from there, so that what is fetched is what is asked
+    // for next.
+    Edit {
+        file: "vdbe.c",
+        old: "    rc = sqlite3BtreeTableMoveto(pC->uc.pCursor, (u64)iKey, 0, &res);\n    pC->movetoTarget = iKey;  /* Used by OP_Delete */\n",
+        new: "    rc = yqSeekRow(pC->uc.pCursor, (u64)iKey, oc, &res);\n    pC->movetoTarget = iKey;  /* Used by OP_Delete */\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "    r.eqSeen = 0;\n    rc = sqlite3BtreeIndexMoveto(pC->uc.pCursor, &r, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
+        new: "    r.eqSeen = 0;\n    rc = yqSeekEntry(pC->uc.pCursor, &r, oc, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
+    },
+];
+
+/// The file of each line, by the markers.
+fn owners(lines: &[&str]) -> Result<Vec<String>, Box<dyn Error>> {
+    let (mut stack, mut owners) = (Vec::<String>::new(), Vec::with_capacity(lines.len()));
+    for (number, line) in lines.iter().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_marker = line.starts_with("/*****") && line.ends_with("*/");
+        if let (true, [_, "Begin", "file", name, ..]) = (is_marker, &words[..]) {
+            stack.push((*name).to_owned());
+        }
+        owners.push(stack.last().cloned().unwrap_or_default());
+        if let (true, [_, "End", "of", name, stars]) = (is_marker, &words[..])
+            && stars.starts_with('*')
+        {
+            let begun = stack.pop();
+            // The last one is of the whole.
+            if begun.is_some() && begun.as_deref() != Some(*name) {
+                return Err(format!("line {}: {name} ends, but {begun:?} was begun", number + 1).into());
+            }
+        }
+    }
+    Ok(owners)
+}
+
+/// Text without its comments, line breaks kept.
+fn without_comments(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find("/*") {
+        out.push_str(&rest[..start]);
+        let comment = &rest[start..];
+        let end = comment.find("*/").map_or(comment.len(), |end| end + 2);
+        out.extend(comment[..end].chars().filter(|c| *c == '\n'));
+        rest = &comment[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A function: what it returns, and its parameters with their names.
+#[derive(Debug, Clone, PartialEq)]
+struct Function {
+    returns: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// The name of a parameter, and what is before it.
+fn parameter(text: &str) -> (String, String) {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // A pointer to a function has it in the middle.
+    let at = match text.find("(*") {
+        Some(at) => at + 2,
+        None => text.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1),
+    };
+    let name: String = text[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (name, text)
+}
+
+/// The functions that a file defines whose names begin with `prefix`, without
+/// it.
+fn functions(text: &str, start: &str, prefix: &str) -> BTreeMap<String, Function> {
+    let mut found = BTreeMap::new();
+    let text = without_comments(text);
+    let mut lines = text.split_inclusive('\n');
+    let mut offset = 0;
+    while let Some(line) = lines.next() {
+        let begin = offset;
+        offset += line.len();
+        let Some(rest) = line.strip_prefix(start) else { continue };
+        let Some(at) = rest.find(prefix) else { continue };
+        let returns = rest[..at].trim().to_owned();
+        let whole = &text[begin..];
+        let Some(open) = whole.find('(') else { continue };
+        let name = whole[start.len() + at + prefix.len()..open].trim().to_owned();
+        // The parameters end where their bracket does.
+        let (mut depth, mut close) = (0, None);
+        for (index, c) in whole[open..].char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => continue,
+            }
+            if depth == 0 {
+                close = Some(open + index);
+                break;
+            }
+        }
+        let Some(close) = close else { continue };
+        if !whole[close + 1..].trim_start().starts_with('{') || returns.contains('(') {
+            continue;
+        }
+        let parameters = &whole[open + 1..close];
+        let mut list = Vec::new();
+        if !matches!(parameters.trim(), "" | "void") {
+            let (mut depth, mut last) = (0, 0);
+            for (index, c) in parameters.char_indices() {
+                match c {
+                    '(' => depth += 1,
+                    ')' => depth -= 1,
+                    ',' if depth == 0 => {
+                        list.push(parameter(&parameters[last..index]));
+                        last = index + 1;
+                    }
+                    _ => {}
+                }
+            }
+            list.push(parameter(&parameters[last..]));
+        }
+        found.insert(name, Function { returns, parameters: list });
+    }
+    found
+}
+
+/// Without names and spaces, to compare two of them.
+fn shape(function: &Function) -> Vec<String> {
+    let parameters = function.parameters.iter().map(|(name, text)| text.replacen(name.as_str(), "", 1));
+    std::iter::once(function.returns.clone())
+        .chain(parameters)
+        .map(|text| text.replace("struct ", "").split_whitespace().collect())
+        .collect()
+}
+
+fn list(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    names.into_iter().map(|name| format!(" sqlite3Btree{}", name.as_ref())).collect()
+}
+
+/// Changes one line or a few that stand together.
+fn edit(text: &str, edit: &Edit) -> Result<String, Box<dyn Error>> {
+    let begin = format!("/************** Begin file {} *", edit.file);
+    // A file may go on after another one that is included in its middle.
+    let at: Vec<usize> = text.match_indices(edit.old).map(|(at, _)| at).collect();
+    match (&at[..], text.find(&begin)) {
+        ([at], Some(file)) if *at > file => Ok(text.replacen(edit.old, edit.new, 1)),
+        (at, _) => Err(format!(
+            "{}: this stands there {} times, and was expected once:\n{}",
+            edit.file,
+            at.len(),
+            edit.old
+        )
+        .into()),
+    }
+}
+
+/// The amalgamation with dispatchers, and with `border` behind `btree.c`.
+pub(crate) fn slice(amalgamation: &str, border: &str) -> Result<String, Box<dyn Error>> {
+    let version = amalgamation.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1));
+    if version != Some(VERSION) {
+        return Err(format!(
+            "this is SQLite {version:?}, and the border was made for {VERSION}: read what has changed in \
+             btree.h and btree.c, then change VERSION in yesquel/sqlite/build/slice.rs"
+        )
+        .into());
+    }
+    let mut text = amalgamation.to_owned();
+    for one in EDITS {
+        text = edit(&text, one)?;
+    }
+    let lines: Vec<&str> = text.split('\n').collect();
+    let owners = owners(&lines)?;
+    let first = owners.iter().position(|owner| owner == "btree.c").ok_or("there is no btree.c")?;
+    let last = owners.iter().rposition(|owner| owner == "btree.c").ok_or("there is no btree.c")?;
+    let native_text = lines[first..=last].join("\n");
+
+    let native = functions(&native_text, "SQLITE_PRIVATE ", "sqlite3Btree");
+    let ours = functions(border, "static ", "yqBtree");
+    let known: BTreeSet<&str> = NATIVE.iter().copied().chain(ours.keys().map(String::as_str)).collect();
+    let unknown: Vec<&String> = native.keys().filter(|name| !known.contains(name.as_str())).collect();
+    if !unknown.is_empty() {
+        return Err(format!("btree.c has functions that are neither ours nor native:{}", list(unknown)).into());
+    }
+    let gone: Vec<&&str> = NATIVE.iter().filter(|name| !native.contains_key(**name)).collect();
+    if !gone.is_empty() {
+        return Err(format!("btree.c has none of these:{}", list(gone)).into());
+    }
+    let both: Vec<&&str> = NATIVE.iter().filter(|name| ours.contains_key(**name)).collect();
+    if !both.is_empty() {
+        return Err(format!("both ours and native:{}", list(both)).into());
+    }
+
+    let (mut renames, mut dispatchers) = (String::new(), String::new());
+    for (name, our) in &ours {
+        let Some(theirs) = native.get(name) else {
+            return Err(format!("btree.c has no{}", list([name])).into());
+        };
+        if shape(our) != shape(theirs) {
+            return Err(format!("{} is {theirs:?} in btree.c, and ours is {our:?}", list([name])).into());
+        }
+        let Function { returns, parameters } = theirs;
+        let declared = parameters.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(", ");
+        let arguments = parameters.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        writeln!(renames, "#define sqlite3Btree{name} nativeBtree{name}")?;
+        writeln!(renames, "SQLITE_PRIVATE {returns} nativeBtree{name}({declared});")?;
+        let gives = if returns == "void" { "" } else { "return " };
+        // These have no b-tree yet, or two: they look themselves.
+        let condition = match name.as_str() {
+            "Open" | "TransferRow" | "Insert" => "1".to_owned(),
+            _ => {
+                let this = parameters.iter().find(|(_, text)| {
+                    text.starts_with("Btree *") || text.starts_with("BtCursor *")
+                });
+                let (this, _) = this.ok_or(format!("{}has no b-tree", list([name])))?;
+                format!("{this} && {this}->pYq")
+            }
+        };
+        writeln!(dispatchers, "#undef sqlite3Btree{name}")?;
+        writeln!(
+            dispatchers,
+            "SQLITE_PRIVATE {returns} sqlite3Btree{name}({declared}){{\n  if( {condition} ){{ \
+             {gives}yqBtree{name}({arguments}); {} }}\n  {gives}nativeBtree{name}({arguments});\n}}",
+            if returns == "void" { "return;" } else { "" }
+        )?;
+    }
+    let mut out = String::with_capacity(text.len() + border.len() + (64 << 10));
+    out.push_str(&lines[..first].join("\n"));
+    write!(out, "\n{renames}{native_text}\n")?;
+    // The border's own calls are to what is behind the dispatchers.
+    write!(out, "#line 1 \"border.c\"\n{border}\n")?;
+    writeln!(out, "{dispatchers}#line {} \"sqlite3.c\"", last + 2)?;
+    out.push_str(&lines[last + 1..].join("\n"));
+    Ok(out)
+}

@@ -1,0 +1,775 @@
+/*
+** The border between SQLite and Yesquel's trees.
+**
+** This stands behind btree.c, in the same compilation unit.  For each function
+** yqBtreeX() here the build script puts a dispatcher in place of
+** sqlite3BtreeX(): a b-tree or cursor whose pYq is set comes here, all others
+** go to what btree.c has, as nativeBtreeX().
+**
+** What is here knows SQLite's structures and keeps the states of cursors, as
+** btree.c does; what a tree is, is known to Rust alone (src/border.rs), which
+** is called by the functions yq_...().
+*/
+
+typedef struct YqSide YqSide;       /* A database, as one connection has it */
+typedef struct YqScan YqScan;       /* A cursor over a tree */
+
+/* What a cursor stands on. It stays until the cursor is moved. */
+typedef struct YqPlace {
+  const u8 *aRecord;
+  u32 nRecord;
+  i64 iRowid;
+} YqPlace;
+
+/* A field of a key that is looked for. */
+typedef struct YqField {
+  u8 eType;                         /* SQLITE_INTEGER, ... SQLITE_NULL */
+  i64 i;
+  double r;
+  const u8 *a;
+  u32 n;
+  u32 nZero;                        /* Zero bytes after them */
+} YqField;
+
+/* How the keys of an index are made of its records. */
+typedef struct YqForm {
+  u16 nKey;                         /* Fields of the key.  0: rows by number */
+  u8 enc;                           /* SQLITE_UTF8, ... */
+  const u8 *aSort;                  /* KEYINFO_ORDER_... */
+  const u8 *aColl;                  /* YQ_COLL_... */
+} YqForm;
+#define YQ_COLL_BINARY 0
+#define YQ_COLL_NOCASE 1
+#define YQ_COLL_RTRIM  2
+#define YQ_COLL_OTHER  3
+
+/* Where a seek is to arrive. */
+#define YQ_SEEK_EXACT   0           /* There, or at a neighbour */
+#define YQ_SEEK_LT      1
+#define YQ_SEEK_LE      2
+#define YQ_SEEK_GE      3
+#define YQ_SEEK_GT      4
+
+struct YqBtree {
+  YqSide *pSide;
+  BtCursor *pCursor;                /* Those that are open, by pNext */
+  char *zName;                      /* The address, as a sqlite3_filename */
+};
+
+struct YqCursor {
+  YqScan *pScan;
+  YqPlace place;
+};
+
+/* A row between TransferRow and the Insert that follows it. */
+struct YqRow {
+  u8 *a;
+  u32 n;
+};
+
+extern int yq_is_ours(const char *zName);
+extern int yq_open(sqlite3*, const char *zName, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
+extern void yq_close(YqSide*);
+extern int yq_is_readonly(const YqSide*);
+extern int yq_begin(YqSide*, int isWrite, u32 *piCookie);
+extern int yq_commit(YqSide*);
+extern void yq_end(YqSide*, int goesOn);
+extern void yq_rollback(YqSide*);
+extern int yq_open_savepoints(YqSide*, int n);
+extern int yq_savepoint(YqSide*, int isRollback, int iSavepoint);
+extern int yq_create(YqSide*, u32 *piRoot);
+extern int yq_clear(YqSide*, u32 iRoot, i64 *pnChange);
+extern int yq_drop(YqSide*, u32 iRoot);
+extern u32 yq_meta(YqSide*, int idx);
+extern int yq_set_meta(YqSide*, int idx, u32 value);
+extern int yq_check(YqSide*, u32 iRoot, i64 *pnEntry);
+extern YqScan *yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo);
+extern void yq_close_cursor(YqScan*);
+extern int yq_first(YqScan*, YqPlace*);
+extern int yq_last(YqScan*, YqPlace*);
+extern int yq_next(YqScan*, YqPlace*);
+extern int yq_previous(YqScan*, YqPlace*);
+extern int yq_restore(YqScan*, YqPlace*, int *pRes);
+extern int yq_seek_row(YqScan*, i64 iRow, int eSeek, YqPlace*, int *pRes);
+extern int yq_seek_fields(YqScan*, const YqField*, int n, int eSeek, YqPlace*, int *pRes, u8 *pEqSeen);
+extern int yq_put_row(YqScan*, i64 iRow, const u8*, u32 n, u32 nZero, int isNew);
+extern int yq_put_entry(YqScan*, const u8*, u32 n);
+extern int yq_delete(YqScan*);
+extern int yq_count(YqScan*, i64 *pn);
+
+static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
+static int rtrimCollFunc(void*,int,const void*,int,const void*);
+
+static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
+
+/*
+** ---- Opening and closing
+*/
+
+static int yqBtreeOpen(
+  sqlite3_vfs *pVfs,
+  const char *zFilename,
+  sqlite3 *db,
+  Btree **ppBtree,
+  int flags,
+  int vfsFlags
+){
+  YqSide *pSide = 0;
+  YqSide *apOther[SQLITE_MAX_ATTACHED+2];
+  int i, nOther = 0;
+  int rc;
+  struct YqBtree *pYq;
+  Btree *p;
+
+  if( zFilename==0 || (flags & BTREE_MEMORY)!=0
+   || (vfsFlags & (SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB))!=0
+   || !yq_is_ours(zFilename)
+  ){
+    return nativeBtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
+  }
+  *ppBtree = 0;
+  for(i=0; i<db->nDb && nOther<ArraySize(apOther); i++){
+    Btree *pOther = db->aDb[i].pBt;
+    if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pSide;
+  }
+  rc = yq_open(db, zFilename, vfsFlags, apOther, nOther, &pSide);
+  if( rc ) return rc;
+  pYq = sqlite3MallocZero(sizeof(*pYq));
+  if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zFilename, "", "", 0, 0);
+  if( pYq==0 || pYq->zName==0 ){
+    rc = SQLITE_NOMEM_BKPT;
+  }else{
+    /* Its own small one, for what is asked of pages and files. */
+    rc = nativeBtreeOpen(pVfs, 0, db, &p, flags|BTREE_MEMORY, vfsFlags);
+  }
+  if( rc ){
+    yq_close(pSide);
+    if( pYq ) sqlite3_free_filename(pYq->zName);
+    sqlite3_free(pYq);
+    return rc;
+  }
+  pYq->pSide = pSide;
+  p->pYq = pYq;
+  *ppBtree = p;
+  return SQLITE_OK;
+}
+
+static int yqBtreeCloseCursor(BtCursor *pCur);
+static int yqBtreeRollback(Btree *p, int tripCode, int writeOnly);
+
+static int yqBtreeClose(Btree *p){
+  struct YqBtree *pYq = p->pYq;
+  while( pYq->pCursor ) yqBtreeCloseCursor(pYq->pCursor);
+  yqBtreeRollback(p, SQLITE_OK, 0);
+  yq_close(pYq->pSide);
+  sqlite3_free_filename(pYq->zName);
+  if( p->pYqRow ) sqlite3_free(p->pYqRow->a);
+  sqlite3_free(p->pYqRow);
+  sqlite3_free(pYq);
+  p->pYq = 0;
+  return nativeBtreeClose(p);
+}
+
+static const char *yqBtreeGetFilename(Btree *p){ return p->pYq->zName; }
+static int yqBtreeIsReadonly(Btree *p){ return yq_is_readonly(yqSide(p)); }
+
+/* Root pages are numbers of trees, and any number may be one. */
+static Pgno yqBtreeLastPage(Btree *p){ UNUSED_PARAMETER(p); return 0x7fffffff; }
+
+static int yqBtreeNewDb(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_OK; }
+static int yqBtreeSetAutoVacuum(Btree *p, int autoVacuum){
+  UNUSED_PARAMETER2(p, autoVacuum);
+  return SQLITE_OK;
+}
+static int yqBtreeGetAutoVacuum(Btree *p){ UNUSED_PARAMETER(p); return BTREE_AUTOVACUUM_NONE; }
+static int yqBtreeIncrVacuum(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_DONE; }
+static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
+  UNUSED_PARAMETER2(pBtree, iVersion);
+  return SQLITE_OK;
+}
+static int yqBtreeCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
+  UNUSED_PARAMETER2(p, eMode);
+  if( pnLog ) *pnLog = -1;
+  if( pnCkpt ) *pnCkpt = -1;
+  return SQLITE_OK;
+}
+
+/*
+** ---- Cursors and what moves under them
+*/
+
+/* As saveCursorPosition() does: it finds its place again when it is used. The
+** key stays with the scan. */
+static int yqSave(BtCursor *pCur){
+  if( pCur->curFlags & BTCF_Pinned ) return SQLITE_CONSTRAINT_PINNED;
+  if( pCur->eState==CURSOR_SKIPNEXT ){
+    pCur->eState = CURSOR_VALID;
+  }else{
+    pCur->skipNext = 0;
+  }
+  pCur->eState = CURSOR_REQUIRESEEK;
+  return SQLITE_OK;
+}
+
+/* All cursors over a tree, or over all (0), but one. */
+static int yqSaveAll(Btree *p, Pgno iRoot, BtCursor *pExcept){
+  BtCursor *pX;
+  for(pX=p->pYq->pCursor; pX; pX=pX->pNext){
+    if( pX!=pExcept && (iRoot==0 || pX->pgnoRoot==iRoot)
+     && (pX->eState==CURSOR_VALID || pX->eState==CURSOR_SKIPNEXT)
+    ){
+      int rc = yqSave(pX);
+      if( rc ) return rc;
+    }
+  }
+  return SQLITE_OK;
+}
+
+/* Cursors of incremental blobs end when their row is written otherwise. */
+static void yqEndBlobs(Btree *p, Pgno iRoot, i64 iRow, int isClear){
+  BtCursor *pX;
+  if( p->hasIncrblobCur==0 ) return;
+  p->hasIncrblobCur = 0;
+  for(pX=p->pYq->pCursor; pX; pX=pX->pNext){
+    if( (pX->curFlags & BTCF_Incrblob)!=0 ){
+      p->hasIncrblobCur = 1;
+      if( pX->pgnoRoot==iRoot && (isClear || pX->pYq->place.iRowid==iRow) ){
+        pX->eState = CURSOR_INVALID;
+      }
+    }
+  }
+}
+
+static int yqBtreeCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKeyInfo, BtCursor *pCur){
+  YqForm form;
+  u8 aColl[64];
+  u8 *aHeap = 0;
+  int i;
+  struct YqCursor *pYq;
+
+  if( iTable<1 ) return SQLITE_CORRUPT_BKPT;
+  memset(&form, 0, sizeof(form));
+  if( pKeyInfo ){
+    form.nKey = pKeyInfo->nYqKey;
+    form.enc = pKeyInfo->enc;
+    form.aSort = pKeyInfo->aSortFlags;
+    if( form.nKey>sizeof(aColl) ){
+      aHeap = sqlite3Malloc(form.nKey);
+      if( aHeap==0 ) return SQLITE_NOMEM_BKPT;
+    }
+    form.aColl = aHeap ? aHeap : aColl;
+    for(i=0; i<form.nKey; i++){
+      CollSeq *pColl = pKeyInfo->aColl[i];
+      u8 eColl = YQ_COLL_OTHER;
+      if( pColl==0 || sqlite3IsBinary(pColl) ){
+        eColl = YQ_COLL_BINARY;
+      }else if( pColl->xCmp==nocaseCollatingFunc ){
+        eColl = YQ_COLL_NOCASE;
+      }else if( pColl->xCmp==rtrimCollFunc ){
+        eColl = YQ_COLL_RTRIM;
+      }
+      ((u8*)form.aColl)[i] = eColl;
+    }
+  }
+  pYq = sqlite3MallocZero(sizeof(*pYq));
+  if( pYq ) pYq->pScan = yq_cursor(yqSide(p), iTable, &form, pKeyInfo);
+  sqlite3_free(aHeap);
+  if( pYq==0 || pYq->pScan==0 ){
+    sqlite3_free(pYq);
+    return SQLITE_NOMEM_BKPT;
+  }
+  pCur->pYq = pYq;
+  pCur->pgnoRoot = iTable;
+  pCur->iPage = -1;
+  pCur->pKeyInfo = pKeyInfo;
+  pCur->curIntKey = pKeyInfo==0;
+  pCur->pBtree = p;
+  pCur->pBt = p->pBt;
+  pCur->curFlags = wrFlag ? BTCF_WriteFlag : 0;
+  pCur->eState = CURSOR_INVALID;
+  pCur->pNext = p->pYq->pCursor;
+  p->pYq->pCursor = pCur;
+  return SQLITE_OK;
+}
+
+static int yqBtreeCloseCursor(BtCursor *pCur){
+  BtCursor **ppX = &pCur->pBtree->pYq->pCursor;
+  while( *ppX && *ppX!=pCur ) ppX = &(*ppX)->pNext;
+  if( *ppX ) *ppX = pCur->pNext;
+  yq_close_cursor(pCur->pYq->pScan);
+  sqlite3_free(pCur->pYq);
+  pCur->pYq = 0;
+  pCur->pBtree = 0;
+  return SQLITE_OK;
+}
+
+static void yqBtreeClearCursor(BtCursor *pCur){ pCur->eState = CURSOR_INVALID; }
+
+/* What a move has come to: SQLITE_OK, SQLITE_DONE if there is nothing, or an
+** error. */
+static int yqArrived(BtCursor *pCur, int rc){
+  pCur->eState = rc==SQLITE_OK ? CURSOR_VALID : CURSOR_INVALID;
+  return rc;
+}
+
+/* As btreeRestoreCursorPosition() does. */
+static int yqRestore(BtCursor *pCur){
+  int rc;
+  int res = 0;
+  if( pCur->eState==CURSOR_FAULT ) return pCur->skipNext;
+  pCur->eState = CURSOR_INVALID;
+  rc = yq_restore(pCur->pYq->pScan, &pCur->pYq->place, &res);
+  if( rc==SQLITE_DONE ) return SQLITE_OK;
+  if( rc==SQLITE_OK ){
+    pCur->eState = CURSOR_VALID;
+    if( res ) pCur->skipNext = res;
+    if( pCur->skipNext ) pCur->eState = CURSOR_SKIPNEXT;
+  }
+  return rc;
+}
+
+static int yqBtreeCursorRestore(BtCursor *pCur, int *pDifferentRow){
+  int rc = pCur->eState>=CURSOR_REQUIRESEEK ? yqRestore(pCur) : SQLITE_OK;
+  *pDifferentRow = rc!=SQLITE_OK || pCur->eState!=CURSOR_VALID;
+  return rc;
+}
+
+static i64 yqBtreeIntegerKey(BtCursor *pCur){ return pCur->pYq->place.iRowid; }
+static i64 yqBtreeOffset(BtCursor *pCur){ UNUSED_PARAMETER(pCur); return 0; }
+static u32 yqBtreePayloadSize(BtCursor *pCur){ return pCur->pYq->place.nRecord; }
+static sqlite3_int64 yqBtreeMaxRecordSize(BtCursor *pCur){
+  UNUSED_PARAMETER(pCur);
+  return 0x7fffffff;
+}
+
+static int yqBtreePayload(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
+  YqPlace *pPlace = &pCur->pYq->place;
+  if( (u64)offset+amt > pPlace->nRecord ) return SQLITE_CORRUPT_BKPT;
+  memcpy(pBuf, pPlace->aRecord+offset, amt);
+  return SQLITE_OK;
+}
+
+static int yqBtreePayloadChecked(BtCursor *pCur, u32 offset, u32 amt, void *pBuf){
+  if( pCur->eState==CURSOR_INVALID ) return SQLITE_ABORT;
+  if( pCur->eState!=CURSOR_VALID ){
+    int rc = yqRestore(pCur);
+    if( rc ) return rc;
+    if( pCur->eState!=CURSOR_VALID ) return SQLITE_ABORT;
+  }
+  return yqBtreePayload(pCur, offset, amt, pBuf);
+}
+
+static const void *yqBtreePayloadFetch(BtCursor *pCur, u32 *pAmt){
+  *pAmt = pCur->pYq->place.nRecord;
+  return pCur->pYq->place.aRecord;
+}
+
+static int yqBtreeFirst(BtCursor *pCur, int *pRes){
+  int rc = yqArrived(pCur, yq_first(pCur->pYq->pScan, &pCur->pYq->place));
+  *pRes = rc==SQLITE_DONE;
+  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int yqBtreeIsEmpty(BtCursor *pCur, int *pRes){ return yqBtreeFirst(pCur, pRes); }
+
+static int yqBtreeLast(BtCursor *pCur, int *pRes){
+  int rc = yqArrived(pCur, yq_last(pCur->pYq->pScan, &pCur->pYq->place));
+  *pRes = rc==SQLITE_DONE;
+  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int yqBtreeNext(BtCursor *pCur, int flags){
+  UNUSED_PARAMETER(flags);
+  if( pCur->eState!=CURSOR_VALID ){
+    if( pCur->eState>=CURSOR_REQUIRESEEK ){
+      int rc = yqRestore(pCur);
+      if( rc ) return rc;
+    }
+    if( pCur->eState==CURSOR_INVALID ) return SQLITE_DONE;
+    if( pCur->eState==CURSOR_SKIPNEXT ){
+      pCur->eState = CURSOR_VALID;
+      if( pCur->skipNext>0 ) return SQLITE_OK;
+    }
+  }
+  return yqArrived(pCur, yq_next(pCur->pYq->pScan, &pCur->pYq->place));
+}
+
+static int yqBtreePrevious(BtCursor *pCur, int flags){
+  UNUSED_PARAMETER(flags);
+  if( pCur->eState!=CURSOR_VALID ){
+    if( pCur->eState>=CURSOR_REQUIRESEEK ){
+      int rc = yqRestore(pCur);
+      if( rc ) return rc;
+    }
+    if( pCur->eState==CURSOR_INVALID ) return SQLITE_DONE;
+    if( pCur->eState==CURSOR_SKIPNEXT ){
+      pCur->eState = CURSOR_VALID;
+      if( pCur->skipNext<0 ) return SQLITE_OK;
+    }
+  }
+  return yqArrived(pCur, yq_previous(pCur->pYq->pScan, &pCur->pYq->place));
+}
+
+static int yqMoveToRow(BtCursor *pCur, i64 iRow, int eSeek, int *pRes){
+  int rc;
+  if( pCur->eState==CURSOR_VALID && eSeek==YQ_SEEK_EXACT && pCur->pYq->place.iRowid==iRow ){
+    *pRes = 0;
+    return SQLITE_OK;
+  }
+  *pRes = -1;
+  rc = yqArrived(pCur, yq_seek_row(pCur->pYq->pScan, iRow, eSeek, &pCur->pYq->place, pRes));
+  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int yqBtreeTableMoveto(BtCursor *pCur, i64 intKey, int biasRight, int *pRes){
+  UNUSED_PARAMETER(biasRight);
+  return yqMoveToRow(pCur, intKey, YQ_SEEK_EXACT, pRes);
+}
+
+static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int *pRes){
+  YqField aField[16];
+  YqField *a = aField;
+  int i, rc;
+  int n = MIN(pIdxKey->nField, pCur->pKeyInfo->nYqKey);
+
+  if( n>ArraySize(aField) ){
+    a = sqlite3Malloc(sizeof(YqField)*n);
+    if( a==0 ) return SQLITE_NOMEM_BKPT;
+  }
+  for(i=0; i<n; i++){
+    const Mem *pMem = &pIdxKey->aMem[i];
+    YqField *pField = &a[i];
+    pField->nZero = 0;
+    pField->n = 0;
+    if( pMem->flags & MEM_Null ){
+      pField->eType = SQLITE_NULL;
+    }else if( pMem->flags & (MEM_Int|MEM_IntReal) ){
+      /* As MEM_IntReal it is a real that happens to be a whole number. */
+      pField->eType = SQLITE_INTEGER;
+      pField->i = pMem->u.i;
+    }else if( pMem->flags & MEM_Real ){
+      pField->eType = SQLITE_FLOAT;
+      pField->r = pMem->u.r;
+    }else{
+      pField->eType = (pMem->flags & MEM_Str) ? SQLITE_TEXT : SQLITE_BLOB;
+      pField->a = (const u8*)pMem->z;
+      pField->n = pMem->n;
+      if( pMem->flags & MEM_Zero ) pField->nZero = pMem->u.nZero;
+    }
+  }
+  *pRes = -1;
+  rc = yq_seek_fields(pCur->pYq->pScan, a, n, eSeek, &pCur->pYq->place, pRes, &pIdxKey->eqSeen);
+  if( a!=aField ) sqlite3_free(a);
+  rc = yqArrived(pCur, rc);
+  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int yqBtreeIndexMoveto(BtCursor *pCur, UnpackedRecord *pIdxKey, int *pRes){
+  int eSeek = YQ_SEEK_EXACT;
+  pIdxKey->errCode = 0;
+  if( pIdxKey->default_rc>0 ){
+    eSeek = YQ_SEEK_GE;
+  }else if( pIdxKey->default_rc<0 ){
+    eSeek = YQ_SEEK_LE;
+  }
+  return yqMoveToEntry(pCur, pIdxKey, eSeek, pRes);
+}
+
+static int yqDirection(int oc){
+  switch( oc ){
+    case OP_SeekLT: return YQ_SEEK_LT;
+    case OP_SeekLE: return YQ_SEEK_LE;
+    case OP_SeekGE: return YQ_SEEK_GE;
+    default:        return YQ_SEEK_GT;
+  }
+}
+
+/* For OP_SeekGE and its kin, which know where they want to arrive. */
+SQLITE_PRIVATE int yqSeekRow(BtCursor *pCur, i64 iRow, int oc, int *pRes){
+  if( pCur->pYq ) return yqMoveToRow(pCur, iRow, yqDirection(oc), pRes);
+  return nativeBtreeTableMoveto(pCur, iRow, 0, pRes);
+}
+
+SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, int *pRes){
+  if( pCur->pYq ) return yqMoveToEntry(pCur, pIdxKey, yqDirection(oc), pRes);
+  return nativeBtreeIndexMoveto(pCur, pIdxKey, pRes);
+}
+
+static i64 yqBtreeRowCountEst(BtCursor *pCur){
+  return pCur->eState==CURSOR_VALID ? 1000 : 0;
+}
+
+static int yqBtreeCount(sqlite3 *db, BtCursor *pCur, i64 *pnEntry){
+  UNUSED_PARAMETER(db);
+  pCur->eState = CURSOR_INVALID;
+  return yq_count(pCur->pYq->pScan, pnEntry);
+}
+
+/*
+** ---- Writing
+*/
+
+static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int seekResult){
+  struct YqRow *pRow = (flags & BTREE_PREFORMAT) ? pCur->pBtree->pYqRow : 0;
+  int rc;
+
+  if( pCur->pYq==0 ){
+    BtreePayload x;
+    if( pRow==0 || pRow->a==0 ) return nativeBtreeInsert(pCur, pX, flags, seekResult);
+    /* The row comes from one of ours, as a record. */
+    memset(&x, 0, sizeof(x));
+    if( pCur->pKeyInfo ){
+      x.pKey = pRow->a;
+      x.nKey = pRow->n;
+    }else{
+      x.nKey = pX->nKey;
+      x.pData = pRow->a;
+      x.nData = (int)pRow->n;
+    }
+    rc = nativeBtreeInsert(pCur, &x, flags & ~BTREE_PREFORMAT, 0);
+    sqlite3_free(pRow->a);
+    pRow->a = 0;
+    return rc;
+  }
+  rc = yqSaveAll(pCur->pBtree, pCur->pgnoRoot, pCur);
+  if( rc ) return rc;
+  if( pCur->pKeyInfo==0 ){
+    const u8 *a = pRow ? pRow->a : pX->pData;
+    u32 n = pRow ? pRow->n : (u32)pX->nData;
+    yqEndBlobs(pCur->pBtree, pCur->pgnoRoot, pX->nKey, 0);
+    rc = yq_put_row(pCur->pYq->pScan, pX->nKey, a, n, pRow ? 0 : (u32)pX->nZero, 0);
+  }else if( pRow ){
+    rc = yq_put_entry(pCur->pYq->pScan, pRow->a, pRow->n);
+  }else{
+    rc = yq_put_entry(pCur->pYq->pScan, pX->pKey, (u32)pX->nKey);
+  }
+  if( pRow ){
+    sqlite3_free(pRow->a);
+    pRow->a = 0;
+  }
+  /* The scan stands on what was written, once it is asked. */
+  pCur->skipNext = 0;
+  pCur->eState = CURSOR_REQUIRESEEK;
+  return rc;
+}
+
+static int yqBtreeTransferRow(BtCursor *pDest, BtCursor *pSrc, i64 iKey){
+  struct YqRow *pRow;
+  u32 n;
+  int rc;
+  if( pDest->pYq==0 && pSrc->pYq==0 ) return nativeBtreeTransferRow(pDest, pSrc, iKey);
+  pRow = pDest->pBtree->pYqRow;
+  if( pRow==0 ){
+    pRow = pDest->pBtree->pYqRow = sqlite3MallocZero(sizeof(*pRow));
+    if( pRow==0 ) return SQLITE_NOMEM_BKPT;
+  }
+  n = pSrc->pYq ? yqBtreePayloadSize(pSrc) : nativeBtreePayloadSize(pSrc);
+  sqlite3_free(pRow->a);
+  pRow->a = sqlite3Malloc(n+9);
+  if( pRow->a==0 ) return SQLITE_NOMEM_BKPT;
+  pRow->n = n;
+  /* As accessPayload() leaves it: records may be read a little beyond. */
+  memset(&pRow->a[n], 0, 9);
+  rc = pSrc->pYq ? yqBtreePayload(pSrc, 0, n, pRow->a) : nativeBtreePayload(pSrc, 0, n, pRow->a);
+  return rc;
+}
+
+static int yqBtreeDelete(BtCursor *pCur, u8 flags){
+  int rc;
+  UNUSED_PARAMETER(flags);
+  if( pCur->eState!=CURSOR_VALID ){
+    if( pCur->eState<CURSOR_REQUIRESEEK ) return SQLITE_CORRUPT_BKPT;
+    rc = yqRestore(pCur);
+    if( rc || pCur->eState!=CURSOR_VALID ) return rc;
+  }
+  rc = yqSaveAll(pCur->pBtree, pCur->pgnoRoot, pCur);
+  if( rc ) return rc;
+  if( pCur->pKeyInfo==0 ) yqEndBlobs(pCur->pBtree, pCur->pgnoRoot, pCur->pYq->place.iRowid, 0);
+  rc = yq_delete(pCur->pYq->pScan);
+  /* The next step goes on from where it was. */
+  pCur->skipNext = 0;
+  pCur->eState = CURSOR_REQUIRESEEK;
+  return rc;
+}
+
+static int yqBtreePutData(BtCursor *pCsr, u32 offset, u32 amt, void *z){
+  YqPlace *pPlace = &pCsr->pYq->place;
+  u8 *a;
+  u32 n;
+  int rc;
+  if( pCsr->eState>=CURSOR_REQUIRESEEK ){
+    rc = yqRestore(pCsr);
+    if( rc ) return rc;
+  }
+  if( pCsr->eState!=CURSOR_VALID ) return SQLITE_ABORT;
+  rc = yqSaveAll(pCsr->pBtree, pCsr->pgnoRoot, pCsr);
+  if( rc ) return rc;
+  if( (pCsr->curFlags & BTCF_WriteFlag)==0 ) return SQLITE_READONLY;
+  if( (u64)offset+amt > pPlace->nRecord ) return SQLITE_CORRUPT_BKPT;
+  n = pPlace->nRecord;
+  a = sqlite3Malloc(n+1);
+  if( a==0 ) return SQLITE_NOMEM_BKPT;
+  memcpy(a, pPlace->aRecord, n);
+  memcpy(&a[offset], z, amt);
+  rc = yq_put_row(pCsr->pYq->pScan, pPlace->iRowid, a, n, 0, 0);
+  sqlite3_free(a);
+  pCsr->skipNext = 0;
+  pCsr->eState = CURSOR_REQUIRESEEK;
+  return rc;
+}
+
+static int yqBtreeCreateTable(Btree *p, Pgno *piTable, int flags){
+  UNUSED_PARAMETER(flags);
+  return yq_create(yqSide(p), piTable);
+}
+
+static int yqBtreeClearTable(Btree *p, int iTable, i64 *pnChange){
+  i64 n = 0;
+  int rc = yqSaveAll(p, (Pgno)iTable, 0);
+  if( rc ) return rc;
+  yqEndBlobs(p, (Pgno)iTable, 0, 1);
+  rc = yq_clear(yqSide(p), (u32)iTable, pnChange ? &n : 0);
+  if( pnChange ) *pnChange += n;
+  return rc;
+}
+
+static int yqBtreeClearTableOfCursor(BtCursor *pCur){
+  return yqBtreeClearTable(pCur->pBtree, (int)pCur->pgnoRoot, 0);
+}
+
+static int yqBtreeDropTable(Btree *p, int iTable, int *piMoved){
+  *piMoved = 0;
+  return yq_drop(yqSide(p), (u32)iTable);
+}
+
+static void yqBtreeGetMeta(Btree *p, int idx, u32 *pMeta){ *pMeta = yq_meta(yqSide(p), idx); }
+
+static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(yqSide(p), idx, iMeta); }
+
+/*
+** ---- Transactions
+*/
+
+static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
+  u32 iCookie = 0;
+  int rc;
+  if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
+  rc = yq_begin(yqSide(p), wrflag!=0, &iCookie);
+  if( rc ) return rc;
+  if( wrflag ){
+    p->inTrans = TRANS_WRITE;
+    /* Savepoints that were opened before anything was written. */
+    rc = yq_open_savepoints(yqSide(p), p->db->nSavepoint);
+  }else if( p->inTrans==TRANS_NONE ){
+    p->inTrans = TRANS_READ;
+  }
+  if( pSchemaVersion ) *pSchemaVersion = (int)iCookie;
+  return rc;
+}
+
+static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
+  UNUSED_PARAMETER(zSuperJrnl);
+  return p->inTrans==TRANS_WRITE ? yq_commit(yqSide(p)) : SQLITE_OK;
+}
+
+static int yqBtreeCommitPhaseTwo(Btree *p, int bCleanup){
+  UNUSED_PARAMETER(bCleanup);
+  if( p->inTrans==TRANS_NONE ) return SQLITE_OK;
+  if( p->db->nVdbeRead>1 ){
+    /* Others of this connection read on. */
+    p->inTrans = TRANS_READ;
+    yq_end(yqSide(p), 1);
+    return yqSaveAll(p, 0, 0);
+  }
+  p->inTrans = TRANS_NONE;
+  yq_end(yqSide(p), 0);
+  return SQLITE_OK;
+}
+
+static int yqBtreeCommit(Btree *p){
+  int rc = yqBtreeCommitPhaseOne(p, 0);
+  return rc ? rc : yqBtreeCommitPhaseTwo(p, 0);
+}
+
+static int yqBtreeTripAllCursors(Btree *pBtree, int errCode, int writeOnly){
+  BtCursor *p;
+  int rc = SQLITE_OK;
+  for(p=pBtree->pYq->pCursor; p; p=p->pNext){
+    if( writeOnly && (p->curFlags & BTCF_WriteFlag)==0 ){
+      if( p->eState==CURSOR_VALID || p->eState==CURSOR_SKIPNEXT ){
+        rc = yqSave(p);
+        if( rc ) return yqBtreeTripAllCursors(pBtree, rc, 0);
+      }
+    }else{
+      p->eState = CURSOR_FAULT;
+      p->skipNext = errCode;
+    }
+  }
+  return rc;
+}
+
+static int yqBtreeRollback(Btree *p, int tripCode, int writeOnly){
+  int rc = SQLITE_OK;
+  if( tripCode==SQLITE_OK ){
+    rc = tripCode = yqSaveAll(p, 0, 0);
+    if( rc ) writeOnly = 0;
+  }
+  if( tripCode ){
+    int rc2 = yqBtreeTripAllCursors(p, tripCode, writeOnly);
+    if( rc2 ) rc = rc2;
+  }
+  if( p->inTrans==TRANS_WRITE ) yq_rollback(yqSide(p));
+  if( p->inTrans!=TRANS_NONE ){
+    int goesOn = p->db->nVdbeRead>1;
+    p->inTrans = goesOn ? TRANS_READ : TRANS_NONE;
+    yq_end(yqSide(p), goesOn);
+  }
+  return rc;
+}
+
+static int yqBtreeBeginStmt(Btree *p, int iStatement){
+  return yq_open_savepoints(yqSide(p), iStatement);
+}
+
+static int yqBtreeSavepoint(Btree *p, int op, int iSavepoint){
+  int rc = SQLITE_OK;
+  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  if( op==SAVEPOINT_ROLLBACK ) rc = yqSaveAll(p, 0, 0);
+  if( rc==SQLITE_OK ) rc = yq_savepoint(yqSide(p), op==SAVEPOINT_ROLLBACK, iSavepoint);
+  return rc;
+}
+
+/*
+** ---- Looking after it
+*/
+
+static int yqBtreeIntegrityCheck(
+  sqlite3 *db,
+  Btree *p,
+  Pgno *aRoot,
+  Mem *aCnt,
+  int nRoot,
+  int mxErr,
+  int *pnErr,
+  char **pzOut
+){
+  int i;
+  StrAccum out;
+  sqlite3StrAccumInit(&out, 0, 0, 0, SQLITE_MAX_LENGTH);
+  *pnErr = 0;
+  for(i=0; i<nRoot && *pnErr<mxErr; i++){
+    i64 n = 0;
+    int rc;
+    if( aRoot[i]==0 ) continue;
+    rc = yq_check(yqSide(p), aRoot[i], &n);
+    sqlite3MemSetArrayInt64(aCnt, i, n);
+    if( rc ){
+      if( *pnErr ) sqlite3_str_append(&out, "\n", 1);
+      sqlite3_str_appendf(&out, "Tree %u: %s", aRoot[i], sqlite3ErrStr(rc));
+      (*pnErr)++;
+    }
+    if( AtomicLoad(&db->u1.isInterrupted) ) break;
+  }
+  *pzOut = sqlite3StrAccumFinish(&out);
+  return SQLITE_OK;
+}

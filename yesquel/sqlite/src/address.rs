@@ -1,0 +1,141 @@
+//! What is opened: addresses of databases.
+//!
+//! ```text
+//! yesquel:                         in memory, and gone with the connection
+//! yesquel:FOLDER                   in a folder, by this process
+//! yesquel://HOST:PORT/NAME         at a server
+//! yesquel:///PATH/OF/SOCKET/NAME   at a server on this machine
+//! ```
+//!
+//! Options follow as in any URI: `?timeout=2000&durability=none`.
+
+use std::{fmt, path::PathBuf, time::Duration};
+use thiserror::Error;
+use yesquel::Durability;
+
+/// What all addresses begin with.
+pub(crate) const SCHEME: &str = "yesquel:";
+
+/// The database of a folder, or of memory, if no other is named.
+const DEFAULT_NAME: &str = "main";
+
+/// An address makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{address}' is no address of a database: {what}")]
+pub struct AddressError {
+    address: String,
+    what: String,
+}
+
+/// Where a database is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In memory.
+    Memory,
+    /// In a folder.
+    Folder(PathBuf),
+    /// At a server.
+    Server(yesquel::Address),
+}
+
+/// A database, and how it is to be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Where.
+    pub place: Place,
+    /// Its name.
+    pub name: String,
+    /// How long a server may take.
+    pub timeout: Option<Duration>,
+    /// When what was committed is on disk, in a folder.
+    pub durability: Durability,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Memory => f.write_str(SCHEME),
+            Place::Folder(folder) => write!(f, "{SCHEME}{}", folder.display()),
+            Place::Server(yesquel::Address::Unix(path)) => {
+                write!(f, "{SCHEME}//{}/{}", path.display(), self.name)
+            }
+            Place::Server(server) => write!(f, "{SCHEME}//{server}/{}", self.name),
+        }
+    }
+}
+
+impl Address {
+    /// Understands an address with its options.
+    pub fn parse<'a>(
+        address: &'a str,
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Address, AddressError> {
+        let wrong = |what: String| AddressError { address: address.to_owned(), what };
+        let rest = address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut name = None;
+        let place = match rest.strip_prefix("//") {
+            None if rest.is_empty() => Place::Memory,
+            None => Place::Folder(rest.into()),
+            Some(at) => {
+                let (server, database) = at
+                    .rsplit_once('/')
+                    .filter(|(server, database)| !server.is_empty() && !database.is_empty())
+                    .ok_or_else(|| wrong("it is yesquel://HOST:PORT/NAME".to_owned()))?;
+                if server.contains(',') {
+                    return Err(wrong("databases at several servers are not there yet".to_owned()));
+                }
+                name = Some(database.to_owned());
+                Place::Server(server.parse().map_err(|error: yesquel::AddressError| wrong(error.to_string()))?)
+            }
+        };
+        let (mut timeout, mut durability) = (None, Durability::default());
+        let own = query.split('&').filter(|option| !option.is_empty());
+        let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
+        for (option, value) in own.chain(options) {
+            let bad = |what: &str| wrong(format!("{option}={value}: {what}"));
+            match option {
+                "timeout" => {
+                    let ms = value.parse().ok().filter(|ms| *ms > 0);
+                    timeout = Some(Duration::from_millis(ms.ok_or_else(|| bad("it is a number of milliseconds"))?));
+                }
+                "durability" => {
+                    durability = match (value, value.parse()) {
+                        ("sync", _) => Durability::Sync,
+                        ("none", _) => Durability::None,
+                        (_, Ok(ms)) => Durability::Interval(ms),
+                        _ => return Err(bad("it is 'sync', 'none', or a number of milliseconds")),
+                    };
+                }
+                "database" if name.is_none() || matches!(place, Place::Folder(_) | Place::Memory) => {
+                    name = Some(value.to_owned());
+                }
+                // SQLite's own.
+                "vfs" | "mode" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
+                _ => return Err(bad("there is no such option; there are timeout, durability and database")),
+            }
+        }
+        Ok(Address { place, name: name.unwrap_or_else(|| DEFAULT_NAME.to_owned()), timeout, durability })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood() {
+        let parse = |text| Address::parse(text, []).map(|address| (address.place, address.name));
+        let named = |name: &str| name.to_owned();
+        assert_eq!(parse("yesquel:"), Ok((Place::Memory, named("main"))));
+        assert_eq!(parse("yesquel:/var/shop"), Ok((Place::Folder("/var/shop".into()), named("main"))));
+        assert_eq!(parse("yesquel:shop?database=b"), Ok((Place::Folder("shop".into()), named("b"))));
+        let tcp = yesquel::Address::Tcp { host: "db".to_owned(), port: 7000 };
+        assert_eq!(parse("yesquel://db:7000/shop"), Ok((Place::Server(tcp), named("shop"))));
+        let unix = yesquel::Address::Unix("/run/y.sock".into());
+        assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((Place::Server(unix), named("shop"))));
+        for wrong in ["shop.db", "yesquel://", "yesquel://db", "yesquel://db/", "yesquel:a?speed=9", "yesquel:a?timeout=x"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The border to C: what `c/border.c` calls.
+//!
+//! SQLite holds the connection's mutex whenever it calls, so that what belongs
+//! to a connection is never used by two threads at a time.
+
+#![allow(unsafe_code)]
+
+use crate::{
+    address::{Address, SCHEME},
+    key::{Collation, Column, Encoding, Field},
+    scan::{Form, Scan, Seek},
+    session::Code,
+    side::Side,
+};
+use libsqlite3_sys::{
+    SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NULL, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY,
+    SQLITE_TEXT, sqlite3, sqlite3_libversion_number, sqlite3_log, sqlite3_uri_key, sqlite3_uri_parameter,
+};
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr, slice,
+};
+
+const OK: c_int = 0;
+
+/// Where a cursor stands, for C. It lives in C's cursor, and points into the
+/// scan's record.
+#[repr(C)]
+pub(crate) struct Place {
+    record: *const u8,
+    length: u32,
+    row: i64,
+}
+
+#[repr(C)]
+pub(crate) struct CField {
+    kind: u8,
+    integer: i64,
+    real: f64,
+    bytes: *const u8,
+    length: u32,
+    zeros: u32,
+}
+
+#[repr(C)]
+pub(crate) struct CForm {
+    columns: u16,
+    encoding: u8,
+    sorts: *const u8,
+    collations: *const u8,
+}
+
+const ORDER_DESC: u8 = 1;
+
+pub(crate) fn is_linked() -> bool {
+    // SAFETY: it takes nothing and reads a constant.
+    unsafe { sqlite3_libversion_number() == libsqlite3_sys::SQLITE_VERSION_NUMBER }
+}
+
+/// What C is told of an outcome. A panic of ours must not go through C.
+fn told(act: impl FnOnce() -> Result<c_int, Code>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(Code(code))) => code,
+        Err(_) => Code::INTERNAL.0,
+    }
+}
+
+fn log(code: Code, message: &str) {
+    if let Ok(message) = CString::new(message) {
+        // SAFETY: the format takes one string, which ends with zero.
+        unsafe { sqlite3_log(code.0, c"%s".as_ptr(), message.as_ptr()) };
+    }
+}
+
+/// # Safety
+/// It is a string of C, or null.
+unsafe fn text<'a>(bytes: *const c_char) -> Option<&'a str> {
+    // SAFETY: as said.
+    if bytes.is_null() { None } else { unsafe { CStr::from_ptr(bytes) }.to_str().ok() }
+}
+
+/// # Safety
+/// They are so many bytes, or none.
+unsafe fn bytes<'a>(bytes: *const u8, length: u32) -> &'a [u8] {
+    // SAFETY: as said.
+    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(bytes, length as usize) } }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_is_ours(name: *const c_char) -> c_int {
+    // SAFETY: SQLite's names end with zero.
+    c_int::from(unsafe { text(name) }.is_some_and(|name| name.starts_with(SCHEME)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_open(
+    _db: *mut sqlite3,
+    name: *const c_char,
+    flags: c_int,
+    others: *const *mut Side,
+    count: c_int,
+    opened: *mut *mut Side,
+) -> c_int {
+    told(|| {
+        // SAFETY: the name is one of SQLite's own, with its parameters behind it,
+        // and the others are of the same connection and open.
+        let (address, others) = unsafe {
+            let mut options = Vec::new();
+            for index in 0.. {
+                let key = sqlite3_uri_key(name, index);
+                let Some(option) = text(key) else { break };
+                options.push((option, text(sqlite3_uri_parameter(name, key)).unwrap_or_default()));
+            }
+            let address = Address::parse(text(name).ok_or(Code::CANTOPEN)?, options);
+            let others = (0..count as usize).filter_map(|index| (*others.add(index)).as_ref());
+            (address, others.collect::<Vec<&Side>>())
+        };
+        let address = address.map_err(|error| {
+            log(Code::CANTOPEN, &error.to_string());
+            Code::CANTOPEN
+        })?;
+        let modes = (flags & SQLITE_OPEN_READONLY != 0, flags & SQLITE_OPEN_CREATE != 0);
+        let side = Side::open(&address, modes, &others).map_err(|error| {
+            log(Code::CANTOPEN, &format!("{address}: {error}"));
+            Code::from(&error)
+        })?;
+        // SAFETY: C gives room for it.
+        unsafe { *opened = Box::into_raw(Box::new(side)) };
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_close(side: *mut Side) {
+    told(|| {
+        // SAFETY: it is of yq_open, and is not used again.
+        drop(unsafe { Box::from_raw(side) });
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_is_readonly(side: &Side) -> c_int {
+    c_int::from(side.is_readonly)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_begin(side: &mut Side, _is_write: c_int, cookie: &mut u32) -> c_int {
+    told(|| {
+        *cookie = side.begin()?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_commit(side: &mut Side) -> c_int {
+    told(|| side.commit().map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
+    told(|| {
+        side.end(goes_on != 0);
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_rollback(side: &mut Side) {
+    told(|| {
+        side.session.borrow_mut().rollback();
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_open_savepoints(side: &mut Side, count: c_int) -> c_int {
+    told(|| side.session.borrow_mut().open_savepoints(usize::try_from(count).unwrap_or(0)).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_savepoint(side: &mut Side, is_rollback: c_int, number: c_int) -> c_int {
+    told(|| {
+        let number = usize::try_from(number).ok();
+        side.session.borrow_mut().savepoint(is_rollback != 0, number).map(|()| OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_create(side: &mut Side, root: &mut u32) -> c_int {
+    told(|| {
+        *root = side.create()?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_clear(side: &mut Side, root: u32, changes: *mut i64) -> c_int {
+    told(|| {
+        let count = side.clear(root, !changes.is_null())?;
+        // SAFETY: null, or room for a number.
+        if let Some(changes) = unsafe { changes.as_mut() } {
+            *changes = count;
+        }
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_drop(side: &mut Side, root: u32) -> c_int {
+    told(|| side.drop_tree(root).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int) -> u32 {
+    catch_unwind(AssertUnwindSafe(|| side.meta(usize::try_from(index).unwrap_or(usize::MAX)))).unwrap_or_default()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_set_meta(side: &mut Side, index: c_int, value: u32) -> c_int {
+    told(|| side.set_meta(usize::try_from(index).unwrap_or(usize::MAX), value).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_check(side: &mut Side, root: u32, count: &mut i64) -> c_int {
+    told(|| {
+        *count = side.check(root)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_cursor(
+    side: &mut Side,
+    root: u32,
+    form: &CForm,
+    _key_info: *mut c_void,
+) -> *mut Scan {
+    let mut scan = ptr::null_mut();
+    told(|| {
+        // SAFETY: there are as many of both as there are columns.
+        let (sorts, collations) = unsafe {
+            let columns = u32::from(form.columns);
+            (bytes(form.sorts, columns), bytes(form.collations, columns))
+        };
+        let columns = sorts.iter().zip(collations).map(|(sort, collation)| Column {
+            is_descending: sort & ORDER_DESC != 0,
+            collation: match collation {
+                0 => Collation::Binary,
+                1 => Collation::Nocase,
+                2 => Collation::Rtrim,
+                _ => Collation::Other,
+            },
+        });
+        let encoding = match form.encoding {
+            2 => Encoding::Utf16Le,
+            3 => Encoding::Utf16Be,
+            _ => Encoding::Utf8,
+        };
+        let form = (form.columns > 0).then(|| Form { columns: columns.collect(), encoding });
+        scan = Box::into_raw(Box::new(Scan::new(side, root, form)?));
+        Ok(OK)
+    });
+    scan
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_close_cursor(scan: *mut Scan) {
+    told(|| {
+        // SAFETY: it is of yq_cursor, and is not used again.
+        drop(unsafe { Box::from_raw(scan) });
+        Ok(OK)
+    });
+}
+
+/// Says where the scan stands, if it does.
+fn arrived(scan: &Scan, place: &mut Place, is_there: bool) -> c_int {
+    if !is_there {
+        return Code::DONE.0;
+    }
+    let record = scan.record();
+    *place = Place { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
+    OK
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_first(scan: &mut Scan, place: &mut Place) -> c_int {
+    told(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_last(scan: &mut Scan, place: &mut Place) -> c_int {
+    told(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_next(scan: &mut Scan, place: &mut Place) -> c_int {
+    told(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_previous(scan: &mut Scan, place: &mut Place) -> c_int {
+    told(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_restore(scan: &mut Scan, place: &mut Place, result: &mut c_int) -> c_int {
+    told(|| {
+        let restored = scan.restore()?;
+        *result = restored.unwrap_or(0);
+        Ok(arrived(scan, place, restored.is_some()))
+    })
+}
+
+fn seek(kind: c_int) -> Seek {
+    match kind {
+        1 => Seek::Less,
+        2 => Seek::LessOrEqual,
+        3 => Seek::GreaterOrEqual,
+        4 => Seek::Greater,
+        _ => Seek::Exact,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_seek_row(
+    scan: &mut Scan,
+    row: i64,
+    kind: c_int,
+    place: &mut Place,
+    result: &mut c_int,
+) -> c_int {
+    told(|| {
+        let arrival = scan.seek_row(row, seek(kind))?;
+        *result = arrival.unwrap_or(-1);
+        Ok(arrived(scan, place, arrival.is_some()))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_seek_fields(
+    scan: &mut Scan,
+    fields: *const CField,
+    count: c_int,
+    kind: c_int,
+    place: &mut Place,
+    result: &mut c_int,
+    is_equal: &mut u8,
+) -> c_int {
+    told(|| {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: there are so many, and each has the bytes that it says.
+        let fields = unsafe { if count == 0 { &[] } else { slice::from_raw_parts(fields, count) } };
+        let field = |field: &CField| {
+            // SAFETY: as above.
+            let value = unsafe { bytes(field.bytes, field.length) };
+            match c_int::from(field.kind) {
+                SQLITE_INTEGER => Field::Integer(field.integer),
+                SQLITE_FLOAT => Field::Real(field.real),
+                SQLITE_TEXT => Field::Text(value),
+                SQLITE_BLOB => Field::Blob(value, field.zeros),
+                _ => Field::Null,
+            }
+        };
+        let fields: Vec<Field<'_>> = fields.iter().map(field).collect();
+        let arrival = scan.seek_fields(&fields, seek(kind))?;
+        *result = arrival.map_or(-1, |arrival| arrival.place);
+        *is_equal |= u8::from(arrival.is_some_and(|arrival| arrival.is_equal));
+        Ok(arrived(scan, place, arrival.is_some()))
+    })
+}
+
+const _: () = assert!(SQLITE_NULL == 5);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_put_row(
+    scan: &mut Scan,
+    row: i64,
+    record: *const u8,
+    length: u32,
+    zeros: u32,
+    _is_new: c_int,
+) -> c_int {
+    told(|| {
+        // SAFETY: so many bytes are there.
+        let record = unsafe { bytes(record, length) };
+        if zeros == 0 {
+            return scan.put_row(row, record).map(|()| OK);
+        }
+        let mut whole = Vec::with_capacity(record.len() + zeros as usize);
+        whole.extend_from_slice(record);
+        whole.resize(record.len() + zeros as usize, 0);
+        scan.put_row(row, &whole).map(|()| OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_put_entry(scan: &mut Scan, record: *const u8, length: u32) -> c_int {
+    told(|| {
+        // SAFETY: so many bytes are there.
+        scan.put_entry(unsafe { bytes(record, length) }).map(|()| OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_delete(scan: &mut Scan) -> c_int {
+    told(|| scan.delete().map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
+    told(|| {
+        *count = scan.count()?;
+        Ok(OK)
+    })
+}

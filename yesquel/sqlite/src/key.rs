@@ -1,0 +1,248 @@
+//! Keys of indexes: fields in a form that is in the order of bytes as SQLite
+//! has them in its own order.
+//!
+//! | field | bytes |
+//! |---|---|
+//! | NULL | 05 |
+//! | number | 15, the nearest double, sign-adjusted, big-endian (8), then number − double, biased (2) |
+//! | text | 25, bytes with 00 as 00 FF, then 00 01 |
+//! | blob | 35, likewise |
+//!
+//! A field of a descending column has all bytes inverted. Each form ends
+//! itself, so that the first fields of a key are the beginning of its bytes.
+
+/// How text is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Collation {
+    Binary,
+    Nocase,
+    Rtrim,
+    /// The application's own, of which there is no form.
+    Other,
+}
+
+/// How text is encoded in a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Utf8,
+    Utf16Le,
+    Utf16Be,
+}
+
+/// A column of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) collation: Collation,
+    pub(crate) is_descending: bool,
+}
+
+/// A value. Blobs may have zero bytes after them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Field<'a> {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(&'a [u8]),
+    Blob(&'a [u8], u32),
+}
+
+const NULL: u8 = 0x05;
+const NUMBER: u8 = 0x15;
+const TEXT: u8 = 0x25;
+const BLOB: u8 = 0x35;
+/// What a number may be more than its nearest double, for all of 64 bits.
+const BIAS: i128 = 512;
+
+fn number(out: &mut Vec<u8>, double: f64, more: u16) {
+    // -0.0 is 0.
+    let bits = (double + 0.0).to_bits();
+    let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+    out.push(NUMBER);
+    out.extend_from_slice(&ordered.to_be_bytes());
+    out.extend_from_slice(&more.to_be_bytes());
+}
+
+fn bytes(out: &mut Vec<u8>, bytes: impl IntoIterator<Item = u8>) {
+    for byte in bytes {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xff);
+        }
+    }
+}
+
+fn utf8(text: &[u8], encoding: Encoding) -> Vec<u8> {
+    let units = text.chunks_exact(2).map(|pair| match encoding {
+        Encoding::Utf16Be => u16::from_be_bytes([pair[0], pair[1]]),
+        _ => u16::from_le_bytes([pair[0], pair[1]]),
+    });
+    char::decode_utf16(units)
+        .map(|sign| sign.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect::<String>()
+        .into_bytes()
+}
+
+fn text(out: &mut Vec<u8>, value: &[u8], collation: Collation) {
+    match collation {
+        Collation::Binary | Collation::Other => bytes(out, value.iter().copied()),
+        // SQLite compares up to the first zero byte, and then lengths.
+        Collation::Nocase => {
+            let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+            bytes(out, value[..end].iter().map(u8::to_ascii_lowercase));
+            if end < value.len() {
+                let rest = (value.len() - end) as u64;
+                bytes(out, std::iter::once(0).chain(rest.to_be_bytes()));
+            }
+        }
+        Collation::Rtrim => {
+            let end = value.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+            bytes(out, value[..end].iter().copied());
+        }
+    }
+}
+
+/// Appends a field.
+pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: Column, encoding: Encoding) {
+    let start = out.len();
+    match field {
+        Field::Null => out.push(NULL),
+        Field::Integer(integer) => {
+            let double = integer as f64;
+            // Within the bias, whatever the integer.
+            let more = (i128::from(integer) - double as i128 + BIAS) as u16;
+            number(out, double, more);
+        }
+        Field::Real(real) => number(out, real, BIAS as u16),
+        Field::Text(value) => {
+            out.push(TEXT);
+            if encoding == Encoding::Utf8 || column.collation == Collation::Binary {
+                text(out, value, column.collation);
+            } else {
+                text(out, &utf8(value, encoding), column.collation);
+            }
+            out.extend_from_slice(&[0, 1]);
+        }
+        Field::Blob(value, zeros) => {
+            out.push(BLOB);
+            bytes(out, value.iter().copied());
+            bytes(out, std::iter::repeat_n(0, zeros as usize));
+            out.extend_from_slice(&[0, 1]);
+        }
+    }
+    if column.is_descending {
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
+/// The key of a row: numbers in their order, negative ones first.
+pub(crate) fn of_row(row: i64) -> [u8; 8] {
+    (row as u64 ^ 1 << 63).to_be_bytes()
+}
+
+/// The number of a row's key.
+pub(crate) fn row_of(key: &[u8]) -> Option<i64> {
+    Some((u64::from_be_bytes(key.try_into().ok()?) ^ 1 << 63) as i64)
+}
+
+/// What is above all keys that begin so. No form begins with FF alone, so that
+/// there is always something.
+pub(crate) fn above(prefix: &[u8]) -> Vec<u8> {
+    let mut above = prefix.to_vec();
+    while let Some(last) = above.pop() {
+        if last < 0xff {
+            above.push(last + 1);
+            break;
+        }
+    }
+    above
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cmp::Ordering;
+
+    const ASCENDING: Column = Column { collation: Collation::Binary, is_descending: false };
+
+    fn form(field: Field<'_>, column: Column) -> Vec<u8> {
+        let mut out = Vec::new();
+        push(&mut out, field, column, Encoding::Utf8);
+        out
+    }
+
+    #[test]
+    fn the_example_of_the_document() {
+        let three = [0x15, 0xc0, 0x08, 0, 0, 0, 0, 0, 0, 2, 0];
+        assert_eq!(form(Field::Integer(3), ASCENDING), three);
+        let bob = Column { collation: Collation::Nocase, is_descending: false };
+        assert_eq!(form(Field::Text(b"Bob"), bob), b"\x25bob\x00\x01");
+    }
+
+    /// How SQLite compares two numbers.
+    fn order(left: Field<'_>, right: Field<'_>) -> Ordering {
+        let exact = |field| match field {
+            Field::Integer(integer) => (integer as f64, i128::from(integer) - (integer as f64) as i128),
+            Field::Real(real) => (real, 0),
+            _ => unreachable!(),
+        };
+        let ((left, more), (right, other)) = (exact(left), exact(right));
+        left.partial_cmp(&right).unwrap().then(more.cmp(&other))
+    }
+
+    fn numbers() -> impl Strategy<Value = Field<'static>> {
+        let near = prop::sample::select(vec![0, 1 << 53, (1 << 53) + 1, i64::MAX, i64::MIN, 1 << 62]);
+        prop_oneof![
+            any::<i64>().prop_map(Field::Integer),
+            (-9..9i64).prop_map(Field::Integer),
+            (near, -3..3i64).prop_map(|(near, by)| Field::Integer(near.saturating_add(by))),
+            any::<i64>().prop_map(|integer| Field::Real(integer as f64)),
+            any::<f64>().prop_filter("NULL", |real| !real.is_nan()).prop_map(Field::Real),
+            Just(Field::Real(-0.0)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_in_order(left in numbers(), right in numbers()) {
+            prop_assert_eq!(form(left, ASCENDING).cmp(&form(right, ASCENDING)), order(left, right));
+            let descending = Column { is_descending: true, ..ASCENDING };
+            prop_assert_eq!(form(left, descending).cmp(&form(right, descending)), order(right, left));
+        }
+
+        #[test]
+        fn texts_are_in_order(left in "[a-cA-C \0]{0,5}", right in "[a-cA-C \0]{0,5}", next in numbers()) {
+            let (left, right) = (left.as_bytes(), right.as_bytes());
+            let both = |text, collation| {
+                let mut out = form(Field::Text(text), Column { collation, is_descending: false });
+                push(&mut out, next, ASCENDING, Encoding::Utf8);
+                out
+            };
+            prop_assert_eq!(both(left, Collation::Binary).cmp(&both(right, Collation::Binary)), left.cmp(right));
+            let trimmed = |text: &'static str| text.trim_end_matches(' ').as_bytes();
+            let (l, r) = (String::from_utf8_lossy(left).into_owned().leak(), String::from_utf8_lossy(right).into_owned().leak());
+            prop_assert_eq!(both(left, Collation::Rtrim).cmp(&both(right, Collation::Rtrim)), trimmed(l).cmp(trimmed(r)));
+            prop_assert_eq!(both(left, Collation::Nocase).cmp(&both(right, Collation::Nocase)), nocase(left, right));
+        }
+
+        #[test]
+        fn rows_are_in_order(left: i64, right: i64) {
+            prop_assert_eq!(of_row(left).cmp(&of_row(right)), left.cmp(&right));
+            prop_assert_eq!(row_of(&of_row(left)), Some(left));
+        }
+    }
+
+    /// `nocaseCollatingFunc` of SQLite.
+    fn nocase(left: &[u8], right: &[u8]) -> Ordering {
+        for (l, r) in left.iter().zip(right) {
+            let (l, r) = (l.to_ascii_lowercase(), r.to_ascii_lowercase());
+            if l == 0 || l != r {
+                if l != r {
+                    return l.cmp(&r);
+                }
+                break;
+            }
+        }
+        left.len().cmp(&right.len())
+    }
+}

@@ -1,0 +1,111 @@
+//! SQLite's records: a header of the fields' types, then their values (the file
+//! format, section 2.1).
+
+use crate::key::{Column, Encoding, Field, push};
+
+/// A number of one to nine bytes, and what comes after it.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (index, byte) in bytes.iter().take(9).enumerate() {
+        if index == 8 {
+            return Some((value << 8 | u64::from(*byte), &bytes[9..]));
+        }
+        value = value << 7 | u64::from(byte & 0x7f);
+        if byte & 0x80 == 0 {
+            return Some((value, &bytes[index + 1..]));
+        }
+    }
+    None
+}
+
+fn integer(bytes: &[u8]) -> i64 {
+    let negative = bytes.first().is_some_and(|byte| byte & 0x80 != 0);
+    bytes.iter().fold(if negative { -1 } else { 0 }, |value, byte| value << 8 | i64::from(*byte))
+}
+
+/// The fields of a record; `None` is one that is damaged.
+pub(crate) struct Fields<'a> {
+    types: &'a [u8],
+    values: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(record: &'a [u8]) -> Option<Fields<'a>> {
+        let (header, rest) = varint(record)?;
+        let header = usize::try_from(header).ok()?;
+        let begin = record.len() - rest.len();
+        Some(Fields { types: record.get(begin..header)?, values: record.get(header..)? })
+    }
+
+    fn take(&mut self, length: u64) -> Option<&'a [u8]> {
+        let (value, rest) = self.values.split_at_checked(usize::try_from(length).ok()?)?;
+        self.values = rest;
+        Some(value)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<Field<'a>>;
+
+    fn next(&mut self) -> Option<Option<Field<'a>>> {
+        if self.types.is_empty() {
+            return None;
+        }
+        let Some((kind, rest)) = varint(self.types) else {
+            self.types = &[];
+            return Some(None);
+        };
+        self.types = rest;
+        Some(match kind {
+            0 => Some(Field::Null),
+            1..=4 => self.take(kind).map(|value| Field::Integer(integer(value))),
+            5 => self.take(6).map(|value| Field::Integer(integer(value))),
+            6 => self.take(8).map(|value| Field::Integer(integer(value))),
+            7 => self.take(8).and_then(|value| value.try_into().ok()).map(|value| {
+                let real = f64::from_be_bytes(value);
+                if real.is_nan() { Field::Null } else { Field::Real(real) }
+            }),
+            8 => Some(Field::Integer(0)),
+            9 => Some(Field::Integer(1)),
+            10 | 11 => None,
+            even if even % 2 == 0 => self.take((even - 12) / 2).map(|value| Field::Blob(value, 0)),
+            odd => self.take((odd - 13) / 2).map(Field::Text),
+        })
+    }
+}
+
+/// Appends the key that a record has by these columns; `None` if it is damaged.
+pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out: &mut Vec<u8>) -> Option<()> {
+    let mut fields = Fields::of(record)?;
+    for column in columns {
+        // Fields that are not there are NULL.
+        let field = fields.next().unwrap_or(Some(Field::Null))?;
+        push(out, field, *column, encoding);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_taken_apart() {
+        // (NULL, 1, -2, 'ab', x'00')
+        let record = [6, 0, 9, 1, 17, 14, 0xfe, b'a', b'b', 0];
+        let fields: Vec<_> = Fields::of(&record).unwrap().collect();
+        let expected = [
+            Field::Null,
+            Field::Integer(1),
+            Field::Integer(-2),
+            Field::Text(b"ab"),
+            Field::Blob(&[0], 0),
+        ];
+        assert_eq!(fields, expected.map(Some));
+        for cut in 0..record.len() {
+            // Whatever is cut off: an error, and no panic.
+            let fields = Fields::of(&record[..cut]);
+            assert!(fields.is_none_or(|mut fields| fields.any(|field| field.is_none())), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A cursor over the tree of a table or an index.
+
+use crate::{
+    key::{Collation, Column, Encoding, Field, above, of_row, push, row_of},
+    record::key_of,
+    session::{Code, Found, Session},
+    side::Side,
+};
+use std::{cell::RefCell, rc::Rc};
+use yesquel::{Cursor, Map};
+
+/// How the keys of an index are made.
+#[derive(Debug, Clone)]
+pub(crate) struct Form {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) encoding: Encoding,
+}
+
+/// Where a seek is to arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seek {
+    /// There; or at the next, or at the last of all.
+    Exact,
+    Less,
+    LessOrEqual,
+    GreaterOrEqual,
+    Greater,
+}
+
+/// How where a seek has arrived compares to where it was to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// As SQLite counts: negative is before.
+    pub(crate) place: i32,
+    /// Something with these fields was seen.
+    pub(crate) is_equal: bool,
+}
+
+/// A cursor.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    session: Rc<RefCell<Session>>,
+    map: Map,
+    cookies: Map,
+    /// `None`: a table, by numbers of rows.
+    form: Option<Form>,
+    cursor: Cursor,
+    /// What it stands on, or stood on.
+    key: Box<[u8]>,
+    record: Box<[u8]>,
+}
+
+impl Scan {
+    pub(crate) fn new(side: &Side, root: u32, form: Option<Form>) -> Result<Scan, Code> {
+        let map = side.map(root).ok_or(Code::CORRUPT)?;
+        let cursor = side.session.borrow_mut().cursor(map)?;
+        Ok(Scan {
+            session: Rc::clone(&side.session),
+            map,
+            cookies: side.cookies(),
+            form,
+            cursor,
+            key: Box::default(),
+            record: Box::default(),
+        })
+    }
+
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.record
+    }
+
+    /// The number of the row that it stands on.
+    pub(crate) fn row(&self) -> i64 {
+        row_of(&self.key).unwrap_or_default()
+    }
+
+    fn arrive(&mut self, found: Found) -> Result<bool, Code> {
+        let Some((key, record)) = found else { return Ok(false) };
+        if self.form.is_none() && key.len() != 8 {
+            return Err(Code::CORRUPT);
+        }
+        (self.key, self.record) = (key, record);
+        Ok(true)
+    }
+
+    pub(crate) fn first(&mut self) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.first(transaction))?;
+        self.arrive(found)
+    }
+
+    pub(crate) fn last(&mut self) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.last(transaction))?;
+        self.arrive(found)
+    }
+
+    pub(crate) fn next(&mut self) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.next(transaction))?;
+        self.arrive(found)
+    }
+
+    pub(crate) fn previous(&mut self) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.previous(transaction))?;
+        self.arrive(found)
+    }
+
+    fn seek_from(&mut self, key: &[u8]) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.seek(transaction, key))?;
+        self.arrive(found)
+    }
+
+    /// The last one below a key.
+    fn seek_below(&mut self, key: &[u8]) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| cursor.seek_back(transaction, key))?;
+        if self.arrive(found)? && *self.key >= *key { self.previous() } else { Ok(self.stands()) }
+    }
+
+    fn stands(&self) -> bool {
+        self.cursor.key().is_some()
+    }
+
+    /// Finds its place again. `None`: there is nothing any more.
+    pub(crate) fn restore(&mut self) -> Result<Option<i32>, Code> {
+        let key = std::mem::take(&mut self.key);
+        let place = if self.seek_from(&key)? {
+            i32::from(*self.key != *key)
+        } else if self.last()? {
+            -1
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(place))
+    }
+
+    /// Goes to a row; `None` if there is none where it is to go.
+    pub(crate) fn seek_row(&mut self, row: i64, seek: Seek) -> Result<Option<i32>, Code> {
+        let key = of_row(row);
+        if seek == Seek::Exact {
+            let (map, mut session) = (self.map, self.session.borrow_mut());
+            if let Some(record) = session.with(|transaction| transaction.get(map, &key))? {
+                self.cursor.place(&key);
+                (self.key, self.record) = (key.into(), record);
+                return Ok(Some(0));
+            }
+        }
+        Ok(self.seek_bytes(&key, seek)?.map(|arrival| arrival.place))
+    }
+
+    /// Goes to where the fields are that a key begins with.
+    pub(crate) fn seek_fields(&mut self, fields: &[Field<'_>], seek: Seek) -> Result<Option<Arrival>, Code> {
+        let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
+        let mut key = Vec::with_capacity(64);
+        for (field, column) in fields.iter().zip(&form.columns) {
+            push(&mut key, *field, *column, form.encoding);
+        }
+        self.seek_bytes(&key, seek)
+    }
+
+    fn seek_bytes(&mut self, key: &[u8], seek: Seek) -> Result<Option<Arrival>, Code> {
+        let is_there = match seek {
+            Seek::Exact | Seek::GreaterOrEqual => self.seek_from(key)?,
+            Seek::Greater => self.seek_from(&above(key))?,
+            Seek::Less => self.seek_below(key)?,
+            Seek::LessOrEqual => self.seek_below(&above(key))?,
+        };
+        // At the end of all there is still the last one.
+        if !(is_there || seek == Seek::Exact && self.last()?) {
+            return Ok(None);
+        }
+        let is_equal = self.key.starts_with(key);
+        let place = match seek {
+            Seek::Exact if is_equal => 0,
+            _ if *self.key < *key => -1,
+            // SQLite takes what has the same fields to be before what comes
+            // after them, and after what comes before them.
+            Seek::LessOrEqual => -1,
+            _ => 1,
+        };
+        Ok(Some(Arrival { place, is_equal }))
+    }
+
+    /// Writes a row. It stands on it then.
+    pub(crate) fn put_row(&mut self, row: i64, record: &[u8]) -> Result<(), Code> {
+        let key = of_row(row);
+        self.put(&key, record)
+    }
+
+    /// Writes an entry of an index.
+    pub(crate) fn put_entry(&mut self, record: &[u8]) -> Result<(), Code> {
+        let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
+        let mut key = Vec::with_capacity(record.len() + 16);
+        key_of(record, &form.columns, form.encoding, &mut key).ok_or(Code::CORRUPT)?;
+        self.put(&key, record)
+    }
+
+    fn put(&mut self, key: &[u8], record: &[u8]) -> Result<(), Code> {
+        let (map, cookies) = (self.map, self.cookies);
+        self.session.borrow_mut().write(cookies, |transaction| transaction.put(map, key, record))?;
+        self.key = key.into();
+        Ok(())
+    }
+
+    /// Deletes what it stands on. It stands between its neighbours then.
+    pub(crate) fn delete(&mut self) -> Result<(), Code> {
+        let (map, cookies, key) = (self.map, self.cookies, &self.key);
+        self.session.borrow_mut().write(cookies, |transaction| transaction.delete(map, key))
+    }
+
+    pub(crate) fn count(&mut self) -> Result<i64, Code> {
+        let (mut count, mut is_there) = (0, self.first()?);
+        while is_there {
+            count += 1;
+            is_there = self.next()?;
+        }
+        Ok(count)
+    }
+
+    /// Whether its text is compared by the application.
+    pub(crate) fn is_sorted_elsewhere(&self) -> bool {
+        self.form
+            .as_ref()
+            .is_some_and(|form| form.columns.iter().any(|column| column.collation == Collation::Other))
+    }
+}

@@ -1,0 +1,254 @@
+//! What a connection has at one store: a transaction for all databases there.
+
+use crate::stores::Shared;
+use self_cell::self_cell;
+use std::fmt;
+use yesquel::{Cursor, Database, Entry, Error, Map, Savepoint, Transaction};
+
+/// What SQLite is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Code(pub(crate) i32);
+
+/// SQLite's codes, where they are of use here.
+impl Code {
+    pub(crate) const ERROR: Code = Code(1);
+    pub(crate) const INTERNAL: Code = Code(2);
+    pub(crate) const BUSY: Code = Code(5);
+    pub(crate) const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
+    pub(crate) const READONLY: Code = Code(8);
+    pub(crate) const IOERR: Code = Code(10);
+    pub(crate) const CORRUPT: Code = Code(11);
+    pub(crate) const FULL: Code = Code(13);
+    pub(crate) const CANTOPEN: Code = Code(14);
+    pub(crate) const SCHEMA: Code = Code(17);
+    pub(crate) const TOOBIG: Code = Code(18);
+    pub(crate) const DONE: Code = Code(101);
+}
+
+impl From<&Error> for Code {
+    fn from(error: &Error) -> Code {
+        match error {
+            Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Exists => Code::BUSY_SNAPSHOT,
+            Error::Leased(_) => Code::BUSY,
+            // The table was dropped by another one: the schema says so.
+            Error::NoMap(_) => Code::SCHEMA,
+            Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => Code::CANTOPEN,
+            Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => Code::CANTOPEN,
+            Error::Damaged(_) => Code::CORRUPT,
+            Error::TooLong { .. } => Code::TOOBIG,
+            Error::OutOfMemory(_) => Code::FULL,
+            Error::NoRowIds => Code::FULL,
+            Error::DiskFailed(_) | Error::Unavailable(_) | Error::OutcomeUnknown(_) => Code::IOERR,
+            _ => Code::INTERNAL,
+        }
+    }
+}
+
+type Running<'a> = Option<Transaction<'a>>;
+
+self_cell!(
+    struct Open {
+        owner: Database,
+        #[not_covariant]
+        dependent: Running,
+    }
+);
+
+/// A connection at a store.
+pub(crate) struct Session {
+    pub(crate) shared: Shared,
+    database: Database,
+    open: Option<Open>,
+    /// Databases of the connection that are in a transaction.
+    sides: u32,
+    /// Counts what makes what was read once of no more worth: transactions, and
+    /// going back in them.
+    moment: u64,
+    savepoints: Vec<Savepoint>,
+    start: Option<Savepoint>,
+    /// Where cookies stand of schemas whose tables were written.
+    written: Vec<Map>,
+    /// Where they were written themselves.
+    changed: Vec<Map>,
+    has_written: bool,
+    /// The transaction has lost, and can only be rolled back.
+    lost: Option<Code>,
+    message: Option<String>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("moment", &self.moment).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(shared: Shared, database: Database) -> Session {
+        Session {
+            shared,
+            database,
+            open: None,
+            sides: 0,
+            moment: 0,
+            savepoints: Vec::new(),
+            start: None,
+            written: Vec::new(),
+            changed: Vec::new(),
+            has_written: false,
+            lost: None,
+            message: None,
+        }
+    }
+
+    pub(crate) fn moment(&self) -> u64 {
+        self.moment
+    }
+
+    /// What an error comes to. Its text is kept for whoever asks.
+    fn told(&mut self, error: &Error) -> Code {
+        let code = Code::from(error);
+        self.message = Some(error.to_string());
+        if error.is_retryable() || code == Code::BUSY_SNAPSHOT {
+            self.lost = Some(code);
+        }
+        code
+    }
+
+    /// Does something in the transaction, which begins now if it has not.
+    pub(crate) fn with<T>(
+        &mut self,
+        act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
+    ) -> Result<T, Code> {
+        if let Some(lost) = self.lost {
+            return Err(lost);
+        }
+        self.begun();
+        let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
+        let outcome = open.with_dependent_mut(|_, running| running.as_mut().map(act));
+        match outcome {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(error)) => Err(self.told(&error)),
+            None => Err(Code::INTERNAL),
+        }
+    }
+
+    fn begun(&mut self) {
+        if self.open.is_none() {
+            let mut open = Open::new(self.database.clone(), |database| Some(database.begin()));
+            self.start = open.with_dependent_mut(|_, running| running.as_ref().map(Transaction::savepoint));
+            self.open = Some(open);
+            self.moment += 1;
+        }
+    }
+
+    /// Writes something, in tables of the schema whose cookie stands there.
+    pub(crate) fn write<T>(
+        &mut self,
+        cookies: Map,
+        act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
+    ) -> Result<T, Code> {
+        self.has_written = true;
+        if !self.written.contains(&cookies) {
+            self.written.push(cookies);
+        }
+        self.with(act)
+    }
+
+    /// The cookies themselves are written.
+    pub(crate) fn changes(&mut self, cookies: Map) {
+        if !self.changed.contains(&cookies) {
+            self.changed.push(cookies);
+        }
+    }
+
+    /// One more of its databases is in a transaction.
+    pub(crate) fn enter(&mut self) {
+        self.sides += 1;
+    }
+
+    /// One less.
+    pub(crate) fn leave(&mut self) {
+        self.sides = self.sides.saturating_sub(1);
+        if self.sides == 0 {
+            self.drop_transaction();
+        }
+    }
+
+    fn drop_transaction(&mut self) {
+        self.open = None;
+        self.savepoints.clear();
+        self.start = None;
+        self.written.clear();
+        self.changed.clear();
+        self.has_written = false;
+        self.lost = None;
+    }
+
+    /// Commits what all databases of the connection have written here.
+    pub(crate) fn commit(&mut self) -> Result<(), Code> {
+        if let Some(lost) = self.lost {
+            return Err(lost);
+        }
+        if !self.has_written {
+            return Ok(());
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let (written, changed) = (&self.written, &self.changed);
+        let outcome = open.with_dependent_mut(|_, running| {
+            let Some(mut transaction) = running.take() else { return Ok(()) };
+            // Nobody may have changed the schema by which it was written.
+            for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
+                transaction.guard(*cookies, COOKIES..=COOKIES);
+            }
+            transaction.commit().map(|_| ())
+        });
+        self.drop_transaction();
+        outcome.map_err(|error| self.told(&error))
+    }
+
+    pub(crate) fn rollback(&mut self) {
+        self.drop_transaction();
+    }
+
+    /// Sees to it that there are so many savepoints.
+    pub(crate) fn open_savepoints(&mut self, count: usize) -> Result<(), Code> {
+        while self.savepoints.len() < count {
+            let savepoint = self.with(|transaction| Ok(transaction.savepoint()))?;
+            self.savepoints.push(savepoint);
+        }
+        Ok(())
+    }
+
+    /// Forgets a savepoint and those after it, or goes back to it; to the
+    /// beginning, if it is none.
+    pub(crate) fn savepoint(&mut self, is_rollback: bool, number: Option<usize>) -> Result<(), Code> {
+        let keep = number.map_or(0, |number| if is_rollback { number + 1 } else { number });
+        if is_rollback && self.open.is_some() {
+            let to = match number {
+                Some(number) => self.savepoints.get(number).copied(),
+                None => self.start,
+            };
+            // One that was not opened has nothing to take back.
+            if let Some(to) = to {
+                self.with(|transaction| transaction.rollback_to(to))?;
+                self.moment += 1;
+            }
+        }
+        self.savepoints.truncate(keep);
+        Ok(())
+    }
+
+    pub(crate) fn cursor(&mut self, map: Map) -> Result<Cursor, Code> {
+        self.with(|transaction| Ok(transaction.cursor(map)))
+    }
+
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+}
+
+/// The key under which a schema's cookies stand.
+pub(crate) const COOKIES: &[u8] = b"";
+
+/// What a cursor comes to.
+pub(crate) type Found = Option<Entry>;

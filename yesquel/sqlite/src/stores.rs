@@ -1,0 +1,90 @@
+//! Stores that the connections of a process share.
+
+use crate::address::{Address, Place};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+use yesquel::{Error, Options, SocketOptions, Store};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Which {
+    Folder(PathBuf),
+    Server(yesquel::Address, Option<Duration>),
+}
+
+/// One process has a folder once, whatever its connections: this is where they
+/// find it. An entry goes with the last connection.
+type Open = HashMap<Which, Weak<Store>>;
+
+fn open_stores() -> MutexGuard<'static, Option<Open>> {
+    static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A store that others of the process may have too.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(Option<Arc<Store>>);
+
+impl Shared {
+    pub(crate) fn store(&self) -> &Store {
+        // It is taken out by the drop only.
+        match &self.0 {
+            Some(store) => store,
+            None => unreachable!("a store after its end"),
+        }
+    }
+
+    pub(crate) fn is(&self, other: &Shared) -> bool {
+        matches!((&self.0, &other.0), (Some(own), Some(other)) if Arc::ptr_eq(own, other))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Whoever opens the folder next must find it either shared or closed.
+        let _opening = open_stores();
+        self.0 = None;
+    }
+}
+
+/// The store of an address.
+pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
+    let which = match &address.place {
+        Place::Memory => return Ok(Shared(Some(Arc::new(Store::in_memory()?)))),
+        Place::Folder(folder) => {
+            let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+            Which::Folder(full.canonicalize().unwrap_or(full))
+        }
+        Place::Server(server) => Which::Server(server.clone(), address.timeout),
+    };
+    let mut open = open_stores();
+    let open = open.get_or_insert_default();
+    if let Some(store) = open.get(&which).and_then(Weak::upgrade) {
+        return Ok(Shared(Some(store)));
+    }
+    let store = match &which {
+        Which::Folder(folder) => {
+            Store::open_with(folder, Options { durability: address.durability, ..Options::default() })?
+        }
+        Which::Server(server, timeout) => {
+            let mut options = SocketOptions::default();
+            if let Some(timeout) = timeout {
+                options.timeout = *timeout;
+                options.connect_timeout = *timeout;
+            }
+            Store::connect(server, options)?
+        }
+    };
+    let store = Arc::new(store);
+    open.retain(|_, store| store.strong_count() > 0);
+    // A folder that was just made has its full name only now.
+    let which = match which {
+        Which::Folder(folder) => Which::Folder(folder.canonicalize().unwrap_or(folder)),
+        server => server,
+    };
+    open.insert(which, Arc::downgrade(&store));
+    Ok(Shared(Some(store)))
+}
