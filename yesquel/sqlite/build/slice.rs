@@ -97,6 +97,94 @@ const EDITS: &[Edit] = &[
         old: "    r.eqSeen = 0;\n    rc = sqlite3BtreeIndexMoveto(pC->uc.pCursor, &r, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
         new: "    r.eqSeen = 0;\n    rc = yqSeekEntry(pC->uc.pCursor, &r, oc, &res);\n    if( rc!=SQLITE_OK ){\n      goto abort_due_to_error;\n    }\n    if( eqOnly && r.eqSeen==0 ){\n",
     },
+    // Numbers of rows come from a counter: those who insert at the same time must
+    // not meet at the last one and one more.
+    Edit {
+        file: "vdbe.c",
+        old: "      rc = sqlite3BtreeLast(pC->uc.pCursor, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
+        new: "      rc = yqNewRowid(pC->uc.pCursor, 0, &v, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( v>0 ){\n        /* It is one of ours. */\n      }else if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "      if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n      }\n",
+        new: "      if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n        rc = yqNewRowid(pC->uc.pCursor, pMem->u.i, &v, &res);\n        if( rc!=SQLITE_OK ) goto abort_due_to_error;\n      }\n",
+    },
+    // A statement of its own that lost a race is run again, unless somebody has
+    // seen that it ran.
+    Edit {
+        file: "sqliteInt.h",
+        old: "  i64 nTotalChange;             /* Value returned by sqlite3_total_changes() */\n",
+        new: "  i64 nTotalChange;             /* Value returned by sqlite3_total_changes() */\n  u32 nYqCall;                  /* Calls of the application's functions */\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "  (*pCtx->pFunc->xSFunc)(pCtx, pCtx->argc, pCtx->argv);/* IMP: R-24505-23230 */\n",
+        new: "  if( (pCtx->pFunc->funcFlags & SQLITE_FUNC_BUILTIN)==0 ) db->nYqCall++;\n  (*pCtx->pFunc->xSFunc)(pCtx, pCtx->argc, pCtx->argv);/* IMP: R-24505-23230 */\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "  (pCtx->pFunc->xSFunc)(pCtx,pCtx->argc,pCtx->argv); /* IMP: R-24505-23230 */\n",
+        new: "  if( (pCtx->pFunc->funcFlags & SQLITE_FUNC_BUILTIN)==0 ) db->nYqCall++;\n  (pCtx->pFunc->xSFunc)(pCtx,pCtx->argc,pCtx->argv); /* IMP: R-24505-23230 */\n",
+    },
+    Edit {
+        file: "vdbeapi.c",
+        old: "  sqlite3_mutex_enter(db->mutex);\n  while( (rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY ){\n    int savedPc = v->pc;\n",
+        new: "  YqAgain again;\n  sqlite3_mutex_enter(db->mutex);\n  yqRemember(v, &again);\n  while( ((rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY) || yqRunAgain(v, &again) ){\n    int savedPc = v->pc;\n    if( rc!=SQLITE_SCHEMA ){\n      sqlite3_reset(pStmt);\n      v->minWriteFileFormat = 254;\n      continue;\n    }\n",
+    },
+    // A COMMIT that lost leaves the transaction, to be rolled back.
+    Edit {
+        file: "vdbeaux.c",
+        old: "        if( rc==SQLITE_BUSY && p->readOnly ){\n          sqlite3VdbeLeave(p);\n          return SQLITE_BUSY;\n",
+        new: "        if( (rc==SQLITE_BUSY || rc==SQLITE_BUSY_SNAPSHOT) && p->readOnly ){\n          sqlite3VdbeLeave(p);\n          return rc;\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "    if( sqlite3VdbeHalt(p)==SQLITE_BUSY ){\n      p->pc = (int)(pOp - aOp);\n      db->autoCommit = (u8)(1-desiredAutoCommit);\n      p->rc = rc = SQLITE_BUSY;\n",
+        new: "    if( ((rc = sqlite3VdbeHalt(p)) & 0xff)==SQLITE_BUSY ){\n      p->pc = (int)(pOp - aOp);\n      db->autoCommit = (u8)(1-desiredAutoCommit);\n      p->rc = rc;\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "        if( sqlite3VdbeHalt(p)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc = SQLITE_BUSY;\n",
+        new: "        if( ((rc = sqlite3VdbeHalt(p)) & 0xff)==SQLITE_BUSY ){\n          p->pc = (int)(pOp - aOp);\n          db->autoCommit = 0;\n          p->rc = rc;\n",
+    },
+    // BEGIN IMMEDIATE keeps others from writing, and only then looks.
+    Edit {
+        file: "build.c",
+        old: "      sqlite3VdbeAddOp2(v, OP_Transaction, i, eTxnType);\n",
+        new: "      sqlite3VdbeAddOp3(v, OP_Transaction, i, eTxnType, YQ_IMMEDIATE);\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "    rc = sqlite3BtreeBeginTrans(pBt, pOp->p2, &iMeta);\n",
+        new: "    rc = yqBeginTrans(pBt, pOp->p2, pOp->p5==0 && pOp->p3==YQ_IMMEDIATE, &iMeta);\n",
+    },
+    // That there is no such value must still be so when it is committed.
+    Edit {
+        file: "vdbe.c",
+        old: "  alreadyExists = (pC->seekResult==0);\n",
+        new: "  alreadyExists = (pC->seekResult==0);\n  if( pOp->opcode==OP_NoConflict && !alreadyExists ){\n    rc = yqGuardSought(pC->uc.pCursor);\n    if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  }\n",
+    },
+    // What a foreign key was checked by must still be so, too.
+    Edit {
+        file: "vdbe.c",
+        old: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ)));\n",
+        new: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ|OPFLAG_YQGUARD)));\n",
+    },
+    Edit {
+        file: "fkey.c",
+        old: "  int iCur = pParse->nTab - 1;              /* Cursor number to use */\n  int iOk = sqlite3VdbeMakeLabel(pParse);   /* jump here if parent key found */\n",
+        new: "  int iCur = pParse->nTab - 1;              /* Cursor number to use */\n  int iOk = sqlite3VdbeMakeLabel(pParse);   /* jump here if parent key found */\n  int iYq = sqlite3VdbeCurrentAddr(v);\n",
+    },
+    Edit {
+        file: "fkey.c",
+        old: "  sqlite3VdbeResolveLabel(v, iOk);\n  sqlite3VdbeAddOp1(v, OP_Close, iCur);\n",
+        new: "  sqlite3VdbeResolveLabel(v, iOk);\n  sqlite3VdbeAddOp1(v, OP_Close, iCur);\n  yqGuardCursors(v, iYq);\n",
+    },
+    Edit {
+        file: "fkey.c",
+        old: "  if( pParse->nErr==0 ){\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n",
+        new: "  if( pParse->nErr==0 ){\n    int iYq = sqlite3VdbeCurrentAddr(v);\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n    yqGuardCursors(v, iYq);\n",
+    },
 ];
 
 /// The file of each line, by the markers.

@@ -50,6 +50,13 @@ typedef struct YqForm {
 #define YQ_SEEK_GE      3
 #define YQ_SEEK_GT      4
 
+/* P3 of the OP_Transaction of a BEGIN IMMEDIATE or EXCLUSIVE, whose P5 is 0. */
+#define YQ_IMMEDIATE 1
+
+/* P5 of OP_OpenRead, and a hint of a cursor: what is looked for with it must
+** still be so at the commit. */
+#define OPFLAG_YQGUARD 0x80
+
 struct YqBtree {
   YqSide *pSide;
   BtCursor *pCursor;                /* Those that are open, by pNext */
@@ -96,6 +103,11 @@ extern int yq_put_row(YqScan*, i64 iRow, const u8*, u32 n, u32 nZero, int isNew)
 extern int yq_put_entry(YqScan*, const u8*, u32 n);
 extern int yq_delete(YqScan*);
 extern int yq_count(YqScan*, i64 *pn);
+extern int yq_new_row(YqScan*, i64 iAbove, i64 *piRow);
+extern int yq_guard_sought(YqScan*);
+extern int yq_guard_row(YqScan*, i64 iRow);
+extern int yq_guard_all(YqScan*);
+extern int yq_lease(YqSide*);
 
 static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
 static int rtrimCollFunc(void*,int,const void*,int,const void*);
@@ -365,7 +377,12 @@ static const void *yqBtreePayloadFetch(BtCursor *pCur, u32 *pAmt){
 }
 
 static int yqBtreeFirst(BtCursor *pCur, int *pRes){
-  int rc = yqArrived(pCur, yq_first(pCur->pYq->pScan, &pCur->pYq->place));
+  int rc;
+  if( pCur->hints & OPFLAG_YQGUARD ){
+    rc = yq_guard_all(pCur->pYq->pScan);
+    if( rc ) return rc;
+  }
+  rc = yqArrived(pCur, yq_first(pCur->pYq->pScan, &pCur->pYq->place));
   *pRes = rc==SQLITE_DONE;
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
@@ -412,6 +429,11 @@ static int yqBtreePrevious(BtCursor *pCur, int flags){
 
 static int yqMoveToRow(BtCursor *pCur, i64 iRow, int eSeek, int *pRes){
   int rc;
+  if( pCur->hints & OPFLAG_YQGUARD ){
+    YqScan *pScan = pCur->pYq->pScan;
+    rc = eSeek==YQ_SEEK_EXACT ? yq_guard_row(pScan, iRow) : yq_guard_all(pScan);
+    if( rc ) return rc;
+  }
   if( pCur->eState==CURSOR_VALID && eSeek==YQ_SEEK_EXACT && pCur->pYq->place.iRowid==iRow ){
     *pRes = 0;
     return SQLITE_OK;
@@ -460,6 +482,10 @@ static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int
   *pRes = -1;
   rc = yq_seek_fields(pCur->pYq->pScan, a, n, eSeek, &pCur->pYq->place, pRes, &pIdxKey->eqSeen);
   if( a!=aField ) sqlite3_free(a);
+  if( (rc==SQLITE_OK || rc==SQLITE_DONE) && (pCur->hints & OPFLAG_YQGUARD) ){
+    int rc2 = yq_guard_sought(pCur->pYq->pScan);
+    if( rc2 ) rc = rc2;
+  }
   rc = yqArrived(pCur, rc);
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
@@ -493,6 +519,37 @@ SQLITE_PRIVATE int yqSeekRow(BtCursor *pCur, i64 iRow, int oc, int *pRes){
 SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, int *pRes){
   if( pCur->pYq ) return yqMoveToEntry(pCur, pIdxKey, yqDirection(oc), pRes);
   return nativeBtreeIndexMoveto(pCur, pIdxKey, pRes);
+}
+
+/* OP_NoConflict has found nothing: it must be so when it is committed. Of a
+** table without row ids the key itself is what two would meet at. */
+SQLITE_PRIVATE int yqGuardSought(BtCursor *pCur){
+  if( pCur->pYq==0 || pCur->pKeyInfo->nYqKey<pCur->pKeyInfo->nAllField ) return SQLITE_OK;
+  return yq_guard_sought(pCur->pYq->pScan);
+}
+
+/* The cursors that these instructions open guard what is looked for with
+** them. */
+SQLITE_PRIVATE void yqGuardCursors(Vdbe *v, int iFirst){
+  int i;
+  if( v->db->mallocFailed ) return;
+  for(i=iFirst; i<v->nOp; i++){
+    if( v->aOp[i].opcode==OP_OpenRead || v->aOp[i].opcode==OP_ReopenIdx ){
+      v->aOp[i].p5 |= OPFLAG_YQGUARD;
+    }
+  }
+}
+
+/* The number of a new row, above iAbove: in *pv, if it is one of ours and there
+** is one left; else, as for the native, the cursor stands on the last row. */
+SQLITE_PRIVATE int yqNewRowid(BtCursor *pCur, i64 iAbove, i64 *pv, int *pRes){
+  int rc;
+  if( pCur->pYq==0 ) return iAbove ? SQLITE_OK : nativeBtreeLast(pCur, pRes);
+  pCur->eState = CURSOR_INVALID;
+  rc = yq_new_row(pCur->pYq->pScan, iAbove, pv);
+  if( rc==SQLITE_DONE ) return yqBtreeLast(pCur, pRes);
+  *pRes = 0;
+  return rc;
 }
 
 static i64 yqBtreeRowCountEst(BtCursor *pCur){
@@ -667,9 +724,83 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   return rc;
 }
 
+/* As OP_Transaction begins one. A BEGIN IMMEDIATE waits for others who write,
+** keeps them from it, and only then has its snapshot. */
+SQLITE_PRIVATE int yqBeginTrans(Btree *p, int wrflag, int isImmediate, int *pSchemaVersion){
+  if( p->pYq==0 ) return nativeBtreeBeginTrans(p, wrflag, pSchemaVersion);
+  if( isImmediate && wrflag && p->inTrans!=TRANS_WRITE && !yq_is_readonly(yqSide(p)) ){
+    int rc = yqSaveAll(p, 0, 0);
+    if( rc ) return rc;
+    p->db->busyHandler.nBusy = 0;
+    do{
+      rc = yq_lease(yqSide(p));
+    }while( rc==SQLITE_BUSY && sqlite3InvokeBusyHandler(&p->db->busyHandler) );
+    if( rc ) return rc;
+  }
+  return yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
+}
+
+/* Others may hold a lease: then it waits as long as the application wants. */
 static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
+  int rc;
   UNUSED_PARAMETER(zSuperJrnl);
-  return p->inTrans==TRANS_WRITE ? yq_commit(yqSide(p)) : SQLITE_OK;
+  if( p->inTrans!=TRANS_WRITE ) return SQLITE_OK;
+  p->db->busyHandler.nBusy = 0;
+  do{
+    rc = yq_commit(yqSide(p));
+  }while( rc==SQLITE_BUSY && sqlite3InvokeBusyHandler(&p->db->busyHandler) );
+  return rc;
+}
+
+/*
+** ---- A statement that has lost a race
+*/
+
+/* What is as it was before a statement that is run again. */
+typedef struct YqAgain {
+  u8 mayRun;
+  int nRun;
+  int nBusy;
+  u32 nCall;
+  i64 nChange;
+  i64 nTotalChange;
+  i64 lastRowid;
+} YqAgain;
+
+/* Times that it is run again at once, whatever the busy timeout. */
+#define YQ_RUNS 10
+
+static void yqRemember(Vdbe *v, YqAgain *p){
+  sqlite3 *db = v->db;
+  p->mayRun = db->autoCommit && v->eVdbeState!=VDBE_RUN_STATE && db->nVdbeExec==0;
+  p->nRun = p->nBusy = 0;
+  p->nCall = db->nYqCall;
+  p->nChange = db->nChange;
+  p->nTotalChange = db->nTotalChange;
+  p->lastRowid = db->lastRowid;
+}
+
+/* Whether to run it again: it was a transaction of its own, and nobody has
+** seen that it ran. */
+static int yqRunAgain(Vdbe *v, YqAgain *p){
+  sqlite3 *db = v->db;
+  if( v->rc!=SQLITE_BUSY_SNAPSHOT || !p->mayRun || db->mallocFailed ) return 0;
+  if( db->nYqCall!=p->nCall || db->xCommitCallback || db->xRollbackCallback
+   || db->xUpdateCallback || db->xPreUpdateCallback || AtomicLoad(&db->u1.isInterrupted)
+  ){
+    return 0;
+  }
+  if( p->nRun++>=YQ_RUNS ){
+    int again;
+    db->busyHandler.nBusy = p->nBusy;
+    again = sqlite3InvokeBusyHandler(&db->busyHandler);
+    p->nBusy = db->busyHandler.nBusy;
+    if( !again ) return 0;
+  }
+  db->nChange = p->nChange;
+  db->nTotalChange = p->nTotalChange;
+  db->lastRowid = p->lastRowid;
+  return 1;
 }
 
 static int yqBtreeCommitPhaseTwo(Btree *p, int bCleanup){

@@ -416,3 +416,32 @@ unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
         Ok(OK)
     })
 }
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c_int {
+    told(|| {
+        let Some(number) = scan.new_row(above)? else { return Ok(Code::DONE.0) };
+        *row = number;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_guard_sought(scan: &mut Scan) -> c_int {
+    told(|| scan.guard_sought().map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_guard_row(scan: &mut Scan, row: i64) -> c_int {
+    told(|| scan.guard_row(row).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_guard_all(scan: &mut Scan) -> c_int {
+    told(|| scan.guard_all().map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_lease(side: &mut Side) -> c_int {
+    told(|| side.lease().map(|()| OK))
+}

@@ -9,6 +9,7 @@ mod address;
 mod border;
 mod key;
 mod record;
+mod rows;
 mod scan;
 mod session;
 mod side;

@@ -48,6 +48,10 @@ pub(crate) struct Scan {
     /// What it stands on, or stood on.
     key: Box<[u8]>,
     record: Box<[u8]>,
+    /// What was sought last, for a guard.
+    sought: Vec<u8>,
+    /// The number that a new row was given, of which there must be none.
+    new_row: Option<i64>,
 }
 
 impl Scan {
@@ -62,6 +66,8 @@ impl Scan {
             cursor,
             key: Box::default(),
             record: Box::default(),
+            sought: Vec::new(),
+            new_row: None,
         })
     }
 
@@ -154,11 +160,48 @@ impl Scan {
     /// Goes to where the fields are that a key begins with.
     pub(crate) fn seek_fields(&mut self, fields: &[Field<'_>], seek: Seek) -> Result<Option<Arrival>, Code> {
         let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
-        let mut key = Vec::with_capacity(64);
+        let mut key = std::mem::take(&mut self.sought);
+        key.clear();
         for (field, column) in fields.iter().zip(&form.columns) {
             push(&mut key, *field, *column, form.encoding);
         }
-        self.seek_bytes(&key, seek)
+        let outcome = self.seek_bytes(&key, seek);
+        self.sought = key;
+        outcome
+    }
+
+    /// What has these fields must be as it is at the commit.
+    pub(crate) fn guard_sought(&mut self) -> Result<(), Code> {
+        let (map, above) = (self.map, above(&self.sought));
+        let sought = &self.sought;
+        self.session.borrow_mut().with(|transaction| {
+            transaction.guard(map, &sought[..]..&above[..]);
+            Ok(())
+        })
+    }
+
+    /// So must a row.
+    pub(crate) fn guard_row(&mut self, row: i64) -> Result<(), Code> {
+        let (map, key) = (self.map, of_row(row));
+        self.session.borrow_mut().with(|transaction| {
+            transaction.guard(map, &key[..]..=&key[..]);
+            Ok(())
+        })
+    }
+
+    /// So must all.
+    pub(crate) fn guard_all(&mut self) -> Result<(), Code> {
+        let map = self.map;
+        self.session.borrow_mut().with(|transaction| {
+            transaction.guard::<&[u8]>(map, ..);
+            Ok(())
+        })
+    }
+
+    /// A number for a new row, above `above`; `None` if they are used up.
+    pub(crate) fn new_row(&mut self, above: i64) -> Result<Option<i64>, Code> {
+        self.new_row = self.session.borrow_mut().new_row(self.map, above)?;
+        Ok(self.new_row)
     }
 
     fn seek_bytes(&mut self, key: &[u8], seek: Seek) -> Result<Option<Arrival>, Code> {
@@ -187,7 +230,14 @@ impl Scan {
     /// Writes a row. It stands on it then.
     pub(crate) fn put_row(&mut self, row: i64, record: &[u8]) -> Result<(), Code> {
         let key = of_row(row);
-        self.put(&key, record)
+        if self.new_row.take() != Some(row) {
+            self.session.borrow().shared.rows().wrote(self.map.tree(), row);
+            return self.put(&key, record);
+        }
+        let (map, cookies) = (self.map, self.cookies);
+        self.session.borrow_mut().write(cookies, |transaction| transaction.insert(map, &key, record))?;
+        self.key = key.into();
+        Ok(())
     }
 
     /// Writes an entry of an index.
@@ -208,6 +258,9 @@ impl Scan {
     /// Deletes what it stands on. It stands between its neighbours then.
     pub(crate) fn delete(&mut self) -> Result<(), Code> {
         let (map, cookies, key) = (self.map, self.cookies, &self.key);
+        if self.form.is_none() {
+            self.session.borrow().shared.rows().deleted(map.tree(), self.row());
+        }
         self.session.borrow_mut().write(cookies, |transaction| transaction.delete(map, key))
     }
 

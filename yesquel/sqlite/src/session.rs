@@ -1,9 +1,12 @@
 //! What a connection has at one store: a transaction for all databases there.
 
-use crate::stores::Shared;
+use crate::{key::row_of, rows::Next, stores::Shared};
 use self_cell::self_cell;
-use std::fmt;
-use yesquel::{Cursor, Database, Entry, Error, Map, Savepoint, Transaction};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+use yesquel::{Cursor, Database, Entry, Error, Lease, Map, Savepoint, Transaction};
 
 /// What SQLite is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,6 @@ self_cell!(
 
 /// A connection at a store.
 pub(crate) struct Session {
-    pub(crate) shared: Shared,
     database: Database,
     open: Option<Open>,
     /// Databases of the connection that are in a transaction.
@@ -74,7 +76,19 @@ pub(crate) struct Session {
     /// The transaction has lost, and can only be rolled back.
     lost: Option<Code>,
     message: Option<String>,
+    /// Others are kept from writing.
+    lease: Option<(Lease, Instant)>,
+    /// A schema was changed in vain: the next time others are asked to wait.
+    wants_lease: Option<Map>,
+    /// Trees for whose rows it was given numbers, and when it began.
+    numbered: Vec<u64>,
+    began: u64,
+    /// Dropped last: who goes with it finds nobody else who has the store.
+    pub(crate) shared: Shared,
 }
+
+/// How long others are kept from writing by one that died.
+const LEASE_TIME: Duration = Duration::from_secs(10);
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,7 +99,6 @@ impl fmt::Debug for Session {
 impl Session {
     pub(crate) fn new(shared: Shared, database: Database) -> Session {
         Session {
-            shared,
             database,
             open: None,
             sides: 0,
@@ -97,6 +110,11 @@ impl Session {
             has_written: false,
             lost: None,
             message: None,
+            lease: None,
+            wants_lease: None,
+            numbered: Vec::new(),
+            began: 0,
+            shared,
         }
     }
 
@@ -108,8 +126,9 @@ impl Session {
     fn told(&mut self, error: &Error) -> Code {
         let code = Code::from(error);
         self.message = Some(error.to_string());
-        if error.is_retryable() || code == Code::BUSY_SNAPSHOT {
+        if code == Code::BUSY_SNAPSHOT {
             self.lost = Some(code);
+            self.wants_lease = self.changed.first().copied();
         }
         code
     }
@@ -134,8 +153,22 @@ impl Session {
 
     fn begun(&mut self) {
         if self.open.is_none() {
+            if let Some(cookies) = self.wants_lease.take()
+                && self.lease.is_none()
+            {
+                // Whoever else has it will have ended when this one is committed,
+                // or this one loses again.
+                let _ = self.take_lease(cookies);
+            }
+            self.began = self.shared.rows().now();
+            let lease = self.lease.as_ref().map(|(lease, _)| lease);
             let mut open = Open::new(self.database.clone(), |database| Some(database.begin()));
-            self.start = open.with_dependent_mut(|_, running| running.as_ref().map(Transaction::savepoint));
+            self.start = open.with_dependent_mut(|_, running| {
+                running.as_mut().map(|transaction| {
+                    lease.iter().for_each(|lease| transaction.under(lease));
+                    transaction.savepoint()
+                })
+            });
             self.open = Some(open);
             self.moment += 1;
         }
@@ -170,18 +203,47 @@ impl Session {
     pub(crate) fn leave(&mut self) {
         self.sides = self.sides.saturating_sub(1);
         if self.sides == 0 {
-            self.drop_transaction();
+            self.drop_transaction(false);
         }
     }
 
-    fn drop_transaction(&mut self) {
+    fn drop_transaction(&mut self, is_committed: bool) {
         self.open = None;
+        self.lease = None;
+        if !self.numbered.is_empty() {
+            let mut rows = self.shared.rows();
+            self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));
+        }
         self.savepoints.clear();
         self.start = None;
         self.written.clear();
         self.changed.clear();
         self.has_written = false;
         self.lost = None;
+    }
+
+    /// Keeps others from writing in the tables of a schema until the
+    /// transaction ends, which must not have begun: what has been read so far is
+    /// read anew.
+    pub(crate) fn take_lease(&mut self, cookies: Map) -> Result<(), Code> {
+        if self.lease.is_some() || self.has_written {
+            return Ok(());
+        }
+        let lease = self.database.lease(cookies, COOKIES..=COOKIES, LEASE_TIME, Duration::ZERO);
+        let lease = lease.map_err(|error| self.told(&error))?;
+        self.drop_transaction(false);
+        self.lease = Some((lease, Instant::now()));
+        Ok(())
+    }
+
+    /// Has the lease last longer, if there is one.
+    pub(crate) fn renew(&mut self) {
+        if let Some((lease, since)) = &mut self.lease
+            && since.elapsed() > LEASE_TIME / 3
+            && lease.renew(LEASE_TIME).is_ok()
+        {
+            *since = Instant::now();
+        }
     }
 
     /// Commits what all databases of the connection have written here.
@@ -193,21 +255,78 @@ impl Session {
             return Ok(());
         }
         let Some(open) = &mut self.open else { return Ok(()) };
-        let (written, changed) = (&self.written, &self.changed);
+        let (written, changed) = (std::mem::take(&mut self.written), &self.changed);
         let outcome = open.with_dependent_mut(|_, running| {
-            let Some(mut transaction) = running.take() else { return Ok(()) };
+            let Some(transaction) = running else { return Ok(()) };
             // Nobody may have changed the schema by which it was written.
             for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
                 transaction.guard(*cookies, COOKIES..=COOKIES);
             }
-            transaction.commit().map(|_| ())
+            transaction.try_commit().map(|_| ())
         });
-        self.drop_transaction();
-        outcome.map_err(|error| self.told(&error))
+        match outcome {
+            Ok(()) => {
+                self.drop_transaction(true);
+                Ok(())
+            }
+            Err(error) => {
+                let code = self.told(&error);
+                if code != Code::BUSY {
+                    // There is nothing to be done but to roll it back.
+                    self.lost = Some(code);
+                }
+                Err(code)
+            }
+        }
     }
 
     pub(crate) fn rollback(&mut self) {
-        self.drop_transaction();
+        self.drop_transaction(false);
+    }
+
+    /// The number of a new row of a map, above `above`; `None` if they are used
+    /// up.
+    pub(crate) fn new_row(&mut self, map: Map, above: i64) -> Result<Option<i64>, Code> {
+        let tree = map.tree();
+        self.begun();
+        let mut last = None;
+        loop {
+            let is_user = self.numbered.contains(&tree);
+            let next = self.shared.rows().next(tree, above, last, (self.began, is_user));
+            match next {
+                Next::Number(number) => {
+                    if !is_user {
+                        self.numbered.push(tree);
+                        self.shared.rows().enter(tree);
+                    }
+                    return Ok(Some(number));
+                }
+                Next::Last => {
+                    let mut cursor = self.cursor(map)?;
+                    let found = self.with(|transaction| {
+                        cursor.limit(1);
+                        cursor.last(transaction)
+                    })?;
+                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0).max(0));
+                }
+                Next::Take { above: i64::MAX, .. } => return Ok(None),
+                Next::Take { count, above } => {
+                    let most = (i64::MAX - above) as u64;
+                    let count = if self.database.store().host().is_some() { 1 } else { count.min(most) };
+                    // One that this transaction makes has no counter yet.
+                    let given = match self.database.row_ids(map, count, above as u64) {
+                        Err(Error::NoMap(_)) => (above as u64 + 1)..(above as u64 + 1 + count),
+                        given => given.map_err(|error| self.told(&error))?,
+                    };
+                    let (Ok(start), Ok(end)) = (i64::try_from(given.start), i64::try_from(given.end)) else {
+                        return Ok(None);
+                    };
+                    // Where nobody else can be, what is skipped is nobody's.
+                    let is_alone = self.database.store().host().is_some();
+                    self.shared.rows().given(tree, start..end, is_alone);
+                }
+            }
+        }
     }
 
     /// Sees to it that there are so many savepoints.
@@ -232,6 +351,8 @@ impl Session {
             if let Some(to) = to {
                 self.with(|transaction| transaction.rollback_to(to))?;
                 self.moment += 1;
+                let mut rows = self.shared.rows();
+                self.numbered.iter().for_each(|tree| rows.suspect(*tree));
             }
         }
         self.savepoints.truncate(keep);

@@ -33,7 +33,6 @@ enum State {
 /// A database of a connection.
 #[derive(Debug)]
 pub(crate) struct Side {
-    pub(crate) session: Rc<RefCell<Session>>,
     database: Database,
     schema: Map,
     cookies: Map,
@@ -41,6 +40,8 @@ pub(crate) struct Side {
     state: State,
     /// The meta values, and of what moment.
     known: Option<(u64, [u32; META])>,
+    /// Dropped last, for the store goes with it.
+    pub(crate) session: Rc<RefCell<Session>>,
 }
 
 impl Side {
@@ -69,7 +70,7 @@ impl Side {
         let session = known.into_iter().find(|session| session.borrow().shared.is(&shared)).cloned();
         let session =
             session.unwrap_or_else(|| Rc::new(RefCell::new(Session::new(shared.clone(), database.clone()))));
-        Ok(Side { session, database, schema, cookies, is_readonly, state: State::Out, known: None })
+        Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known: None, session })
     }
 
     pub(crate) fn cookies(&self) -> Map {
@@ -87,6 +88,7 @@ impl Side {
             self.session.borrow_mut().enter();
             self.state = State::In;
         }
+        self.session.borrow_mut().renew();
         Ok(self.values()?[COOKIE])
     }
 
@@ -128,6 +130,11 @@ impl Side {
         Ok(())
     }
 
+    /// Keeps others from writing until the transaction ends that begins now.
+    pub(crate) fn lease(&mut self) -> Result<(), Code> {
+        self.session.borrow_mut().take_lease(self.cookies)
+    }
+
     pub(crate) fn commit(&mut self) -> Result<(), Code> {
         self.session.borrow_mut().commit()
     }
@@ -159,6 +166,7 @@ impl Side {
         let map = self.map(root).ok_or(Code::CORRUPT)?;
         let count = if counts { self.count(map)? } else { 0 };
         let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
+        session.shared.rows().suspect(map.tree());
         session.write(cookies, |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())

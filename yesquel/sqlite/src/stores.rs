@@ -1,6 +1,9 @@
 //! Stores that the connections of a process share.
 
-use crate::address::{Address, Place};
+use crate::{
+    address::{Address, Place},
+    rows::Rows,
+};
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -17,24 +20,46 @@ enum Which {
 
 /// One process has a folder once, whatever its connections: this is where they
 /// find it. An entry goes with the last connection.
-type Open = HashMap<Which, Weak<Store>>;
+type Open = HashMap<Which, Weak<Common>>;
 
 fn open_stores() -> MutexGuard<'static, Option<Open>> {
     static OPEN: Mutex<Option<Open>> = Mutex::new(None);
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A store, and what the connections of a process know of it together.
+#[derive(Debug)]
+pub(crate) struct Common {
+    store: Store,
+    rows: Mutex<Rows>,
+}
+
+impl Common {
+    fn new(store: Store) -> Arc<Common> {
+        Arc::new(Common { store, rows: Mutex::default() })
+    }
+}
+
 /// A store that others of the process may have too.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared(Option<Arc<Store>>);
+pub(crate) struct Shared(Option<Arc<Common>>);
 
 impl Shared {
-    pub(crate) fn store(&self) -> &Store {
+    fn common(&self) -> &Common {
         // It is taken out by the drop only.
         match &self.0 {
-            Some(store) => store,
+            Some(common) => common,
             None => unreachable!("a store after its end"),
         }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.common().store
+    }
+
+    /// The numbers of rows that the process has.
+    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is(&self, other: &Shared) -> bool {
@@ -53,7 +78,7 @@ impl Drop for Shared {
 /// The store of an address.
 pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
     let which = match &address.place {
-        Place::Memory => return Ok(Shared(Some(Arc::new(Store::in_memory()?)))),
+        Place::Memory => return Ok(Shared(Some(Common::new(Store::in_memory()?)))),
         Place::Folder(folder) => {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             Which::Folder(full.canonicalize().unwrap_or(full))
@@ -78,7 +103,7 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
             Store::connect(server, options)?
         }
     };
-    let store = Arc::new(store);
+    let store = Common::new(store);
     open.retain(|_, store| store.strong_count() > 0);
     // A folder that was just made has its full name only now.
     let which = match which {

@@ -351,6 +351,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Commits it. Returns when it happened.
     pub async fn commit(self) -> Result<Timestamp, TreeError> {
+        self.try_commit().await
+    }
+
+    /// The same for those who try again as long as others hold leases. After it
+    /// was committed, or lost, there is nothing more to be done with it.
+    pub async fn try_commit(&self) -> Result<Timestamp, TreeError> {
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
         let outcome = self.commit_staged(&larges, &mut staging).await;

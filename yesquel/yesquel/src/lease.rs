@@ -57,8 +57,12 @@ impl Lease {
     /// any other does.
     pub fn begin(&self) -> Transaction<'_> {
         let mut transaction = self.database.begin();
-        transaction.inner.under(&self.name);
+        transaction.under(self);
         transaction
+    }
+
+    pub(crate) fn name(&self) -> &yesquel_client::Lease {
+        &self.name
     }
 
     /// Has it last for some time from now on, a minute at most. Fails if it was

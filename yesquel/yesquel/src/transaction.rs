@@ -1,6 +1,6 @@
 //! Transactions and cursors, for threads that wait.
 
-use crate::{Database, Error, Map, any::Any};
+use crate::{Database, Error, Lease, Map, any::Any};
 use std::ops::{Bound, RangeBounds};
 use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
@@ -156,11 +156,23 @@ impl<'a> Transaction<'a> {
     pub fn rollback(self) {}
 
     /// Commits it. Returns when it happened.
-    pub fn commit(self) -> Result<Timestamp, Error> {
+    pub fn commit(mut self) -> Result<Timestamp, Error> {
+        self.try_commit()
+    }
+
+    /// The same, and after [`Error::Leased`] it may be tried again: nothing was
+    /// done. Otherwise there is nothing more to be done with it than to drop it.
+    pub fn try_commit(&mut self) -> Result<Timestamp, Error> {
         if self.is_misused {
             return Err(Error::OtherStore);
         }
-        self.database.told(block_on(self.inner.commit()))
+        self.database.told(block_on(self.inner.try_commit()))
+    }
+
+    /// What it writes is within a lease, where nobody else writes now, and
+    /// anywhere else as any other does.
+    pub fn under(&mut self, lease: &Lease) {
+        self.inner.under(lease.name());
     }
 }
 

@@ -1,0 +1,200 @@
+//! Connections that write at the same time.
+
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
+use std::{thread, time::Duration};
+use tempfile::TempDir;
+
+const THREADS: i64 = 4;
+const TIMES: i64 = 100;
+
+/// A database in a folder, where nobody waits for the disk.
+struct Shop(TempDir);
+
+impl Shop {
+    fn new(schema: &str) -> Shop {
+        assert!(yesquel_sqlite::is_linked());
+        let shop = Shop(TempDir::new().unwrap());
+        shop.open().execute_batch(schema).unwrap();
+        shop
+    }
+
+    fn open(&self) -> Connection {
+        let name = format!("file:yesquel:{}?durability=none", self.0.path().display());
+        let connection = Connection::open_with_flags(name, OpenFlags::default()).unwrap();
+        assert!(connection.path().unwrap().starts_with("yesquel:"));
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
+        connection
+    }
+
+    /// Each thread does something some times, with a connection of its own.
+    fn each(&self, act: impl Fn(&mut Connection, i64, i64) + Sync) {
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (act, mut connection) = (&act, self.open());
+                scope.spawn(move || (0..TIMES).for_each(|time| act(&mut connection, thread, time)));
+            }
+        });
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.open().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn is_whole(&self) {
+        let told: String = self.open().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(told, "ok");
+    }
+}
+
+#[test]
+fn inserts_do_not_meet() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
+    shop.each(|connection, thread, time| {
+        let changes = connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
+        assert_eq!(changes, 1);
+        let told: [i64; 2] = connection
+            .query_row("SELECT thread, time FROM t WHERE id=?", [connection.last_insert_rowid()], |row| {
+                Ok([row.get(0)?, row.get(1)?])
+            })
+            .unwrap();
+        assert_eq!(told, [thread, time]);
+    });
+    assert_eq!(shop.number("SELECT count(DISTINCT thread * 1000 + time) FROM t"), THREADS * TIMES);
+    shop.is_whole();
+}
+
+#[test]
+fn autoincrement_gives_each_its_own() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, thread, time)");
+    shop.each(|connection, thread, time| {
+        connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
+    });
+    assert_eq!(shop.number("SELECT count(*) FROM t"), THREADS * TIMES);
+    let most = shop.number("SELECT max(id) FROM t");
+    assert_eq!(shop.number("SELECT seq FROM sqlite_sequence WHERE name='t'"), most);
+}
+
+#[test]
+fn a_statement_that_loses_is_run_again() {
+    let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
+    shop.each(|connection, _, _| assert_eq!(connection.execute("UPDATE t SET n=n+1", []).unwrap(), 1));
+    assert_eq!(shop.number("SELECT n FROM t"), THREADS * TIMES);
+}
+
+#[test]
+fn one_value_gets_in_once() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, thread)");
+    let ins = std::sync::atomic::AtomicI64::new(0);
+    shop.each(|connection, thread, time| {
+        match connection.execute("INSERT INTO t(name, thread) VALUES(?, ?)", (format!("n{time}"), thread)) {
+            Ok(_) => drop(ins.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
+            Err(error) => assert_eq!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation), "{error}"),
+        }
+    });
+    assert_eq!(ins.into_inner(), TIMES);
+    assert_eq!(shop.number("SELECT count(*) FROM t"), TIMES);
+    assert_eq!(shop.number("SELECT count(DISTINCT name) FROM t"), TIMES);
+    shop.is_whole();
+}
+
+#[test]
+fn nobody_is_left_without_a_parent() {
+    let shop = Shop::new(
+        "CREATE TABLE parent(id INTEGER PRIMARY KEY);
+         CREATE TABLE child(parent REFERENCES parent(id), thread);
+         CREATE INDEX children ON child(parent)",
+    );
+    shop.each(|connection, thread, time| {
+        connection.execute_batch("PRAGMA foreign_keys=ON").unwrap();
+        let id = time / 2;
+        let done = match thread {
+            0 => connection.execute("INSERT OR IGNORE INTO parent VALUES(?)", [id]),
+            1 => connection.execute("DELETE FROM parent WHERE id=?", [id]),
+            _ => connection.execute("INSERT INTO child VALUES(?, ?)", [id, thread]),
+        };
+        if let Err(error) = done {
+            assert_eq!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation), "{error}");
+        }
+    });
+    assert_eq!(shop.number("SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    shop.is_whole();
+}
+
+#[test]
+fn begin_immediate_does_not_lose() {
+    let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
+    shop.each(|connection, _, _| {
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let n: i64 = connection.query_row("SELECT n FROM t", [], |row| row.get(0)).unwrap();
+        connection.execute("UPDATE t SET n=?", [n + 1]).unwrap();
+        connection.execute_batch("COMMIT").unwrap();
+    });
+    assert_eq!(shop.number("SELECT n FROM t"), THREADS * TIMES);
+}
+
+#[test]
+fn an_explicit_transaction_is_told_that_it_lost() {
+    let shop = Shop::new("CREATE TABLE t(n); INSERT INTO t VALUES(0)");
+    let (one, other) = (shop.open(), shop.open());
+    one.execute_batch("BEGIN; UPDATE t SET n=1").unwrap();
+    other.execute_batch("UPDATE t SET n=2").unwrap();
+    let busy = |outcome: Result<(), Error>| match outcome {
+        Err(Error::SqliteFailure(error, _)) => error.extended_code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(busy(one.execute_batch("COMMIT")), rusqlite::ffi::SQLITE_BUSY_SNAPSHOT);
+    // It is still there, and good for one thing only.
+    assert!(!one.is_autocommit());
+    assert_eq!(busy(one.execute_batch("UPDATE t SET n=3")), rusqlite::ffi::SQLITE_BUSY_SNAPSHOT);
+    one.execute_batch("ROLLBACK").unwrap();
+    one.execute_batch("UPDATE t SET n=n+1").unwrap();
+    assert_eq!(shop.number("SELECT n FROM t"), 3);
+}
+
+#[test]
+fn a_row_never_gets_past_an_index() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, thread, time)");
+    shop.each(|connection, thread, time| {
+        let sql = match (thread, time % 10) {
+            (0, 3) => "CREATE INDEX times ON t(time)",
+            (0, 8) => "DROP INDEX times",
+            _ => {
+                connection.execute("INSERT INTO t(thread, time) VALUES(?, ?)", [thread, time]).unwrap();
+                return;
+            }
+        };
+        connection.execute_batch(sql).unwrap();
+        if time % 10 == 3 {
+            let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(told, "ok");
+        }
+    });
+    assert_eq!(shop.number("SELECT count(*) FROM t"), THREADS * TIMES - TIMES / 5);
+    shop.is_whole();
+}
+
+#[test]
+fn one_alone_sees_numbers_as_ever() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY, v)");
+    let connection = shop.open();
+    let insert = || {
+        connection.execute("INSERT INTO t(v) VALUES(0)", []).unwrap();
+        connection.last_insert_rowid()
+    };
+    assert_eq!([insert(), insert(), insert()], [1, 2, 3]);
+    connection.execute("INSERT INTO t VALUES(10, 0)", []).unwrap();
+    assert_eq!([insert(), insert()], [11, 12]);
+    connection.execute("DELETE FROM t WHERE id>3", []).unwrap();
+    assert_eq!(insert(), 4);
+    connection.execute_batch("BEGIN").unwrap();
+    assert_eq!(insert(), 5);
+    connection.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(insert(), 5);
+    connection.execute("DELETE FROM t", []).unwrap();
+    assert_eq!(insert(), 1);
+    connection.execute("INSERT INTO t VALUES(-5, 0)", []).unwrap();
+    assert_eq!(insert(), 2);
+    connection.execute("INSERT INTO t VALUES(9223372036854775807, 0)", []).unwrap();
+    let random = insert();
+    assert!(random > 2 && random < i64::MAX, "{random}");
+}
