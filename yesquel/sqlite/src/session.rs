@@ -210,6 +210,8 @@ impl Session {
     fn drop_transaction(&mut self, is_committed: bool) {
         self.open = None;
         self.lease = None;
+        // What was read is of a snapshot that is no more.
+        self.moment += 1;
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();
             self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));
