@@ -90,7 +90,7 @@ extern int yq_drop(YqSide*, u32 iRoot);
 extern u32 yq_meta(YqSide*, int idx);
 extern int yq_set_meta(YqSide*, int idx, u32 value);
 extern int yq_check(YqSide*, u32 iRoot, i64 *pnEntry);
-extern YqScan *yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo);
+extern int yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo, YqScan **ppScan);
 extern void yq_close_cursor(YqScan*);
 extern int yq_first(YqScan*, YqPlace*);
 extern int yq_last(YqScan*, YqPlace*);
@@ -284,11 +284,11 @@ static int yqBtreeCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKey
     }
   }
   pYq = sqlite3MallocZero(sizeof(*pYq));
-  if( pYq ) pYq->pScan = yq_cursor(yqSide(p), iTable, &form, pKeyInfo);
+  i = pYq ? yq_cursor(yqSide(p), iTable, &form, pKeyInfo, &pYq->pScan) : SQLITE_NOMEM_BKPT;
   sqlite3_free(aHeap);
-  if( pYq==0 || pYq->pScan==0 ){
+  if( i ){
     sqlite3_free(pYq);
-    return SQLITE_NOMEM_BKPT;
+    return i;
   }
   pCur->pYq = pYq;
   pCur->pgnoRoot = iTable;

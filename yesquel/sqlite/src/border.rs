@@ -19,7 +19,7 @@ use libsqlite3_sys::{
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
-    ptr, slice,
+    slice,
 };
 
 const OK: c_int = 0;
@@ -237,8 +237,8 @@ unsafe extern "C" fn yq_cursor(
     root: u32,
     form: &CForm,
     _key_info: *mut c_void,
-) -> *mut Scan {
-    let mut scan = ptr::null_mut();
+    opened: *mut *mut Scan,
+) -> c_int {
     told(|| {
         // SAFETY: there are as many of both as there are columns.
         let (sorts, collations) = unsafe {
@@ -260,10 +260,11 @@ unsafe extern "C" fn yq_cursor(
             _ => Encoding::Utf8,
         };
         let form = (form.columns > 0).then(|| Form { columns: columns.collect(), encoding });
-        scan = Box::into_raw(Box::new(Scan::new(side, root, form)?));
+        let scan = Box::new(Scan::new(side, root, form)?);
+        // SAFETY: C gives room for it.
+        unsafe { *opened = Box::into_raw(scan) };
         Ok(OK)
-    });
-    scan
+    })
 }
 
 #[unsafe(no_mangle)]
