@@ -53,7 +53,7 @@ const SETTINGS: &[&str] = &[
 fn main() -> Result<(), Box<dyn Error>> {
     let include = env::var_os("DEP_SQLITE3_INCLUDE").ok_or("libsqlite3-sys does not say where SQLite is")?;
     let (include, out) = (PathBuf::from(include), PathBuf::from(env::var_os("OUT_DIR").ok_or("no OUT_DIR")?));
-    let border = PathBuf::from("c/border.c");
+    let (border, copy) = ("c/border.c", "c/copy.c");
     for changed in ["build", "c"] {
         println!("cargo::rerun-if-changed={changed}");
     }
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", amalgamation.display());
     // Not all of it is UTF-8.
     let text = String::from_utf8_lossy(&fs::read(&amalgamation)?).into_owned();
-    let sliced = slice::slice(&text, &fs::read_to_string(&border)?)?;
+    let sliced = slice::slice(&text, &fs::read_to_string(border)?, &fs::read_to_string(copy)?)?;
     let source = out.join("yesquel-sqlite3.c");
     fs::write(&source, sliced)?;
 

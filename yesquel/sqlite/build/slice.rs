@@ -32,6 +32,7 @@ const NATIVE: &[&str] = &[
     "GetReserveNoMutex",
     "IncrblobCursor",
     "IsInBackup",
+    "LastPage",
     "LockTable",
     "MaxPageCount",
     "Pager",
@@ -185,6 +186,34 @@ const EDITS: &[Edit] = &[
         old: "  if( pParse->nErr==0 ){\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n",
         new: "  if( pParse->nErr==0 ){\n    int iYq = sqlite3VdbeCurrentAddr(v);\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n    yqGuardCursors(v, iYq);\n",
     },
+    // Root pages are numbers of trees: any number may be one.
+    Edit {
+        file: "vdbe.c",
+        old: "    initData.mxPage = sqlite3BtreeLastPage(db->aDb[iDb].pBt);\n",
+        new: "    initData.mxPage = yqMaxRoot(db->aDb[iDb].pBt);\n",
+    },
+    Edit {
+        file: "prepare.c",
+        old: "  initData.mxPage = sqlite3BtreeLastPage(pDb->pBt);\n",
+        new: "  initData.mxPage = yqMaxRoot(pDb->pBt);\n",
+    },
+    // Backups are copies of pages, and these have none: tree by tree.
+    Edit {
+        file: "backup.c",
+        old: "    /* If the destination database has not yet been locked (i.e. if this\n",
+        new: "    if( rc==SQLITE_OK && (pDest->pYq || p->pSrc->pYq) ){\n      p->pDest = pDest;\n      p->nRemaining = 0;\n      p->nPagecount = 1;\n      rc = yqBackup(p->pSrcDb, p->pSrc, p->pDestDb, pDest);\n      goto yq_copied;\n    }\n\n    /* If the destination database has not yet been locked (i.e. if this\n",
+    },
+    Edit {
+        file: "backup.c",
+        old: "    /* If bCloseTrans is true, then this function opened a read transaction\n",
+        new: "yq_copied:\n    /* If bCloseTrans is true, then this function opened a read transaction\n",
+    },
+    // There are no pages to be put together: servers collect what is gone.
+    Edit {
+        file: "vacuum.c",
+        old: "  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
+        new: "  if( pOut==0 && db->aDb[iDb].pBt->pYq ) return SQLITE_OK;\n  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
+    },
 ];
 
 /// The file of each line, by the markers.
@@ -328,8 +357,9 @@ fn edit(text: &str, edit: &Edit) -> Result<String, Box<dyn Error>> {
     }
 }
 
-/// The amalgamation with dispatchers, and with `border` behind `btree.c`.
-pub(crate) fn slice(amalgamation: &str, border: &str) -> Result<String, Box<dyn Error>> {
+/// The amalgamation with dispatchers; `border`, which is what they lead to,
+/// stands behind `btree.c`, and `copy`, which uses them, behind them.
+pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<String, Box<dyn Error>> {
     let version = amalgamation.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1));
     if version != Some(VERSION) {
         return Err(format!(
@@ -402,7 +432,7 @@ pub(crate) fn slice(amalgamation: &str, border: &str) -> Result<String, Box<dyn 
     write!(out, "\n{renames}{native_text}\n")?;
     // The border's own calls are to what is behind the dispatchers.
     write!(out, "#line 1 \"border.c\"\n{border}\n")?;
-    writeln!(out, "{dispatchers}#line {} \"sqlite3.c\"", last + 2)?;
+    writeln!(out, "{dispatchers}#line 1 \"copy.c\"\n{copy}\n#line {} \"sqlite3.c\"", last + 2)?;
     out.push_str(&lines[last + 1..].join("\n"));
     Ok(out)
 }

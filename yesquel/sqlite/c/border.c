@@ -186,7 +186,7 @@ static const char *yqBtreeGetFilename(Btree *p){ return p->pYq->zName; }
 static int yqBtreeIsReadonly(Btree *p){ return yq_is_readonly(yqSide(p)); }
 
 /* Root pages are numbers of trees, and any number may be one. */
-static Pgno yqBtreeLastPage(Btree *p){ UNUSED_PARAMETER(p); return 0x7fffffff; }
+static Pgno yqMaxRoot(Btree *p){ return p->pYq ? 0x7fffffff : sqlite3BtreeLastPage(p); }
 
 static int yqBtreeNewDb(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_OK; }
 static int yqBtreeSetAutoVacuum(Btree *p, int autoVacuum){
