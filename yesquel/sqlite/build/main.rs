@@ -69,7 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Whatever the profile: nobody steps through it, and the tests run on it.
     build.file(&source).include(&include).include("c").opt_level(2).warnings(false);
     for define in FEATURES.iter().chain(SETTINGS) {
-        let (name, value) = define.split_once('=').map_or((*define, None), |(name, value)| (name, Some(value)));
+        let (name, value) =
+            define.split_once('=').map_or((*define, None), |(name, value)| (name, Some(value)));
         build.define(name, value);
     }
     build.compile("yesquel_sqlite3");

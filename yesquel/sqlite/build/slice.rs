@@ -103,7 +103,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbe.c",
         old: "      rc = sqlite3BtreeLast(pC->uc.pCursor, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
-        new: "      rc = yqNewRowid(pC->uc.pCursor, 0, &v, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( v>0 ){\n        /* It is one of ours. */\n      }else if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
+        new: "      rc = yqNewRowid(pC->uc.pCursor, SMALLEST_INT64, &v, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res<0 ){\n        /* It is one of ours. */\n      }else if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
     },
     Edit {
         file: "vdbe.c",
@@ -125,7 +125,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbe.c",
         old: "  (pCtx->pFunc->xSFunc)(pCtx,pCtx->argc,pCtx->argv); /* IMP: R-24505-23230 */\n",
-        new: "  if( (pCtx->pFunc->funcFlags & SQLITE_FUNC_BUILTIN)==0 ) db->nYqCall++;\n  (pCtx->pFunc->xSFunc)(pCtx,pCtx->argc,pCtx->argv); /* IMP: R-24505-23230 */\n",
+        new: "  {\n    if( (pCtx->pFunc->funcFlags & SQLITE_FUNC_BUILTIN)==0 ) db->nYqCall++;\n    (pCtx->pFunc->xSFunc)(pCtx,pCtx->argc,pCtx->argv); /* IMP: R-24505-23230 */\n  }\n",
     },
     Edit {
         file: "vdbeapi.c",
@@ -213,6 +213,13 @@ const EDITS: &[Edit] = &[
         file: "vacuum.c",
         old: "  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
         new: "  if( pOut==0 && db->aDb[iDb].pBt->pYq ) return SQLITE_OK;\n  saved_openFlags = db->openFlags;\n  if( pOut ){\n",
+    },
+    // Readers keep nobody from writing, and writers nobody from reading: of the
+    // modes that there are it is this one.
+    Edit {
+        file: "vdbe.c",
+        old: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
+        new: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  if( pBt->pYq ){\n    sqlite3VdbeMemSetStr(pOut, \"wal\", -1, SQLITE_UTF8, SQLITE_STATIC);\n    sqlite3VdbeChangeEncoding(pOut, encoding);\n    if( rc ) goto abort_due_to_error;\n    break;\n  }\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
     },
 ];
 
@@ -360,7 +367,8 @@ fn edit(text: &str, edit: &Edit) -> Result<String, Box<dyn Error>> {
 /// The amalgamation with dispatchers; `border`, which is what they lead to,
 /// stands behind `btree.c`, and `copy`, which uses them, behind them.
 pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<String, Box<dyn Error>> {
-    let version = amalgamation.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1));
+    let version =
+        amalgamation.split("#define SQLITE_VERSION ").nth(1).and_then(|rest| rest.split('"').nth(1));
     if version != Some(VERSION) {
         return Err(format!(
             "this is SQLite {version:?}, and the border was made for {VERSION}: read what has changed in \
@@ -383,7 +391,9 @@ pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<Stri
     let known: BTreeSet<&str> = NATIVE.iter().copied().chain(ours.keys().map(String::as_str)).collect();
     let unknown: Vec<&String> = native.keys().filter(|name| !known.contains(name.as_str())).collect();
     if !unknown.is_empty() {
-        return Err(format!("btree.c has functions that are neither ours nor native:{}", list(unknown)).into());
+        return Err(
+            format!("btree.c has functions that are neither ours nor native:{}", list(unknown)).into()
+        );
     }
     let gone: Vec<&&str> = NATIVE.iter().filter(|name| !native.contains_key(**name)).collect();
     if !gone.is_empty() {
@@ -412,9 +422,9 @@ pub(crate) fn slice(amalgamation: &str, border: &str, copy: &str) -> Result<Stri
         let condition = match name.as_str() {
             "Open" | "TransferRow" | "Insert" => "1".to_owned(),
             _ => {
-                let this = parameters.iter().find(|(_, text)| {
-                    text.starts_with("Btree *") || text.starts_with("BtCursor *")
-                });
+                let this = parameters
+                    .iter()
+                    .find(|(_, text)| text.starts_with("Btree *") || text.starts_with("BtCursor *"));
                 let (this, _) = this.ok_or(format!("{}has no b-tree", list([name])))?;
                 format!("{this} && {this}->pYq")
             }

@@ -34,6 +34,7 @@ typedef struct YqField {
 /* How the keys of an index are made of its records. */
 typedef struct YqForm {
   u16 nKey;                         /* Fields of the key.  0: rows by number */
+  u16 nAll;                         /* Fields of the record */
   u8 enc;                           /* SQLITE_UTF8, ... */
   const u8 *aSort;                  /* KEYINFO_ORDER_... */
   const u8 *aColl;                  /* YQ_COLL_... */
@@ -74,8 +75,13 @@ struct YqRow {
   u32 n;
 };
 
-extern int yq_is_ours(const char *zName);
-extern int yq_open(sqlite3*, const char *zName, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
+/* Rust's.  Hidden, for a shared library shows SQLite's interface only: a symbol
+** is as hidden as the strictest of those who name it wants it. */
+#pragma GCC visibility push(hidden)
+extern int yq_address(const char *zName, char **pzAddress);
+extern int yq_compare_sought(const u8 *a, u32 n, void *p, int nField);
+extern int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes);
+extern int yq_open(sqlite3*, const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
 extern void yq_close(YqSide*);
 extern int yq_is_readonly(const YqSide*);
 extern int yq_begin(YqSide*, int isWrite, u32 *piCookie);
@@ -98,7 +104,8 @@ extern int yq_next(YqScan*, YqPlace*);
 extern int yq_previous(YqScan*, YqPlace*);
 extern int yq_restore(YqScan*, YqPlace*, int *pRes);
 extern int yq_seek_row(YqScan*, i64 iRow, int eSeek, YqPlace*, int *pRes);
-extern int yq_seek_fields(YqScan*, const YqField*, int n, int eSeek, YqPlace*, int *pRes, u8 *pEqSeen);
+extern int yq_seek_fields(YqScan*, const YqField*, int n, void *pIdxKey, int eSeek, YqPlace*, int *pRes,
+                          u8 *pEqSeen);
 extern int yq_put_row(YqScan*, i64 iRow, const u8*, u32 n, u32 nZero, int isNew);
 extern int yq_put_entry(YqScan*, const u8*, u32 n);
 extern int yq_delete(YqScan*);
@@ -108,11 +115,40 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqSide*);
+#pragma GCC visibility pop
 
 static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
 static int rtrimCollFunc(void*,int,const void*,int,const void*);
 
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
+
+/*
+** ---- For trees that the application's own collations order
+*/
+
+/* How a record compares to what is looked for, by so many of its fields. */
+int yq_compare_sought(const u8 *a, u32 n, void *p, int nField){
+  UnpackedRecord *pIdxKey = p;
+  i8 default_rc = pIdxKey->default_rc;
+  u16 nOwn = pIdxKey->nField;
+  int c;
+  pIdxKey->default_rc = 0;
+  if( nField<nOwn ) pIdxKey->nField = (u16)nField;
+  c = sqlite3VdbeRecordCompare((int)n, a, pIdxKey);
+  pIdxKey->default_rc = default_rc;
+  pIdxKey->nField = nOwn;
+  return c;
+}
+
+/* How two records compare, by so many of their fields. */
+int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes){
+  UnpackedRecord *pOther = sqlite3VdbeAllocUnpackedRecord(pKeyInfo);
+  if( pOther==0 ) return SQLITE_NOMEM_BKPT;
+  sqlite3VdbeRecordUnpack((int)m, b, pOther);
+  *pRes = yq_compare_sought(a, n, pOther, nField);
+  sqlite3DbFree(((KeyInfo*)pKeyInfo)->db, pOther);
+  return SQLITE_OK;
+}
 
 /*
 ** ---- Opening and closing
@@ -131,23 +167,29 @@ static int yqBtreeOpen(
   int i, nOther = 0;
   int rc;
   struct YqBtree *pYq;
+  char *zAddress = 0;
   Btree *p;
 
   if( zFilename==0 || (flags & BTREE_MEMORY)!=0
    || (vfsFlags & (SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB))!=0
-   || !yq_is_ours(zFilename)
+   || (rc = yq_address(zFilename, &zAddress))==SQLITE_NOTFOUND
   ){
     return nativeBtreeOpen(pVfs, zFilename, db, ppBtree, flags, vfsFlags);
   }
   *ppBtree = 0;
+  if( rc ) return rc;
   for(i=0; i<db->nDb && nOther<ArraySize(apOther); i++){
     Btree *pOther = db->aDb[i].pBt;
     if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pSide;
   }
-  rc = yq_open(db, zFilename, vfsFlags, apOther, nOther, &pSide);
-  if( rc ) return rc;
+  rc = yq_open(db, zFilename, zAddress, vfsFlags, apOther, nOther, &pSide);
+  if( rc ){
+    sqlite3_free(zAddress);
+    return rc;
+  }
   pYq = sqlite3MallocZero(sizeof(*pYq));
-  if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zFilename, "", "", 0, 0);
+  if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zAddress, "", "", 0, 0);
+  sqlite3_free(zAddress);
   if( pYq==0 || pYq->zName==0 ){
     rc = SQLITE_NOMEM_BKPT;
   }else{
@@ -166,6 +208,7 @@ static int yqBtreeOpen(
   return SQLITE_OK;
 }
 
+static void yqDropRow(Btree *p);
 static int yqBtreeCloseCursor(BtCursor *pCur);
 static int yqBtreeRollback(Btree *p, int tripCode, int writeOnly);
 
@@ -175,8 +218,7 @@ static int yqBtreeClose(Btree *p){
   yqBtreeRollback(p, SQLITE_OK, 0);
   yq_close(pYq->pSide);
   sqlite3_free_filename(pYq->zName);
-  if( p->pYqRow ) sqlite3_free(p->pYqRow->a);
-  sqlite3_free(p->pYqRow);
+  yqDropRow(p);
   sqlite3_free(pYq);
   p->pYq = 0;
   return nativeBtreeClose(p);
@@ -263,6 +305,7 @@ static int yqBtreeCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKey
   memset(&form, 0, sizeof(form));
   if( pKeyInfo ){
     form.nKey = pKeyInfo->nYqKey;
+    form.nAll = pKeyInfo->nAllField;
     form.enc = pKeyInfo->enc;
     form.aSort = pKeyInfo->aSortFlags;
     if( form.nKey>sizeof(aColl) ){
@@ -480,7 +523,7 @@ static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int
     }
   }
   *pRes = -1;
-  rc = yq_seek_fields(pCur->pYq->pScan, a, n, eSeek, &pCur->pYq->place, pRes, &pIdxKey->eqSeen);
+  rc = yq_seek_fields(pCur->pYq->pScan, a, n, pIdxKey, eSeek, &pCur->pYq->place, pRes, &pIdxKey->eqSeen);
   if( a!=aField ) sqlite3_free(a);
   if( (rc==SQLITE_OK || rc==SQLITE_DONE) && (pCur->hints & OPFLAG_YQGUARD) ){
     int rc2 = yq_guard_sought(pCur->pYq->pScan);
@@ -540,15 +583,16 @@ SQLITE_PRIVATE void yqGuardCursors(Vdbe *v, int iFirst){
   }
 }
 
-/* The number of a new row, above iAbove: in *pv, if it is one of ours and there
-** is one left; else, as for the native, the cursor stands on the last row. */
+/* The number of a new row, above iAbove: in *pv, and *pRes is -1, if it is one
+** of ours and there is one left; else, as for the native, the cursor stands on
+** the last row. */
 SQLITE_PRIVATE int yqNewRowid(BtCursor *pCur, i64 iAbove, i64 *pv, int *pRes){
   int rc;
-  if( pCur->pYq==0 ) return iAbove ? SQLITE_OK : nativeBtreeLast(pCur, pRes);
+  if( pCur->pYq==0 ) return iAbove==SMALLEST_INT64 ? nativeBtreeLast(pCur, pRes) : SQLITE_OK;
   pCur->eState = CURSOR_INVALID;
   rc = yq_new_row(pCur->pYq->pScan, iAbove, pv);
   if( rc==SQLITE_DONE ) return yqBtreeLast(pCur, pRes);
-  *pRes = 0;
+  *pRes = -1;
   return rc;
 }
 
@@ -566,13 +610,19 @@ static int yqBtreeCount(sqlite3 *db, BtCursor *pCur, i64 *pnEntry){
 ** ---- Writing
 */
 
+static void yqDropRow(Btree *p){
+  if( p->pYqRow ) sqlite3_free(p->pYqRow->a);
+  sqlite3_free(p->pYqRow);
+  p->pYqRow = 0;
+}
+
 static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int seekResult){
   struct YqRow *pRow = (flags & BTREE_PREFORMAT) ? pCur->pBtree->pYqRow : 0;
   int rc;
 
   if( pCur->pYq==0 ){
     BtreePayload x;
-    if( pRow==0 || pRow->a==0 ) return nativeBtreeInsert(pCur, pX, flags, seekResult);
+    if( pRow==0 ) return nativeBtreeInsert(pCur, pX, flags, seekResult);
     /* The row comes from one of ours, as a record. */
     memset(&x, 0, sizeof(x));
     if( pCur->pKeyInfo ){
@@ -584,8 +634,7 @@ static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int 
       x.nData = (int)pRow->n;
     }
     rc = nativeBtreeInsert(pCur, &x, flags & ~BTREE_PREFORMAT, 0);
-    sqlite3_free(pRow->a);
-    pRow->a = 0;
+    yqDropRow(pCur->pBtree);
     return rc;
   }
   rc = yqSaveAll(pCur->pBtree, pCur->pgnoRoot, pCur);
@@ -600,10 +649,7 @@ static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int 
   }else{
     rc = yq_put_entry(pCur->pYq->pScan, pX->pKey, (u32)pX->nKey);
   }
-  if( pRow ){
-    sqlite3_free(pRow->a);
-    pRow->a = 0;
-  }
+  if( pRow ) yqDropRow(pCur->pBtree);
   /* The scan stands on what was written, once it is asked. */
   pCur->skipNext = 0;
   pCur->eState = CURSOR_REQUIRESEEK;
@@ -622,12 +668,16 @@ static int yqBtreeTransferRow(BtCursor *pDest, BtCursor *pSrc, i64 iKey){
   }
   n = pSrc->pYq ? yqBtreePayloadSize(pSrc) : nativeBtreePayloadSize(pSrc);
   sqlite3_free(pRow->a);
-  pRow->a = sqlite3Malloc(n+9);
-  if( pRow->a==0 ) return SQLITE_NOMEM_BKPT;
+  pRow->a = sqlite3Malloc((u64)n+9);
+  if( pRow->a==0 ){
+    yqDropRow(pDest->pBtree);
+    return SQLITE_NOMEM_BKPT;
+  }
   pRow->n = n;
   /* As accessPayload() leaves it: records may be read a little beyond. */
   memset(&pRow->a[n], 0, 9);
   rc = pSrc->pYq ? yqBtreePayload(pSrc, 0, n, pRow->a) : nativeBtreePayload(pSrc, 0, n, pRow->a);
+  if( rc ) yqDropRow(pDest->pBtree);
   return rc;
 }
 

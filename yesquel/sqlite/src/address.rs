@@ -9,12 +9,18 @@
 //!
 //! Options follow as in any URI: `?timeout=2000&durability=none`.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use thiserror::Error;
 use yesquel::Durability;
 
 /// What all addresses begin with.
-pub(crate) const SCHEME: &str = "yesquel:";
+const SCHEME: &str = "yesquel:";
 
 /// The database of a folder, or of memory, if no other is named.
 const DEFAULT_NAME: &str = "main";
@@ -71,7 +77,8 @@ impl Address {
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Address, AddressError> {
         let wrong = |what: String| AddressError { address: address.to_owned(), what };
-        let rest = address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
+        let rest =
+            address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut name = None;
         let place = match rest.strip_prefix("//") {
@@ -86,7 +93,9 @@ impl Address {
                     return Err(wrong("databases at several servers are not there yet".to_owned()));
                 }
                 name = Some(database.to_owned());
-                Place::Server(server.parse().map_err(|error: yesquel::AddressError| wrong(error.to_string()))?)
+                Place::Server(
+                    server.parse().map_err(|error: yesquel::AddressError| wrong(error.to_string()))?,
+                )
             }
         };
         let (mut timeout, mut durability) = (None, Durability::default());
@@ -97,7 +106,8 @@ impl Address {
             match option {
                 "timeout" => {
                     let ms = value.parse().ok().filter(|ms| *ms > 0);
-                    timeout = Some(Duration::from_millis(ms.ok_or_else(|| bad("it is a number of milliseconds"))?));
+                    timeout =
+                        Some(Duration::from_millis(ms.ok_or_else(|| bad("it is a number of milliseconds"))?));
                 }
                 "durability" => {
                     durability = match (value, value.parse()) {
@@ -119,9 +129,53 @@ impl Address {
     }
 }
 
+/// A file that holds an address is smaller than this.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// The address that a name is. For programs that insist on a path a small file
+/// stands for its database: its first line is the address. Folders in it are
+/// counted from the file's own.
+pub(crate) fn of_name(name: &str) -> Option<String> {
+    if name.starts_with(SCHEME) {
+        return Some(name.to_owned());
+    }
+    let path = Path::new(name);
+    let known = fs::metadata(path).ok()?;
+    // A database is never so small and has something in it.
+    if !known.is_file() || known.len() <= SCHEME.len() as u64 || known.len() >= FILE_BYTES_MAX {
+        return None;
+    }
+    let mut text = String::new();
+    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    let address = text.lines().next()?.trim_end();
+    let rest = address.strip_prefix(SCHEME)?;
+    if rest.is_empty() || rest.starts_with(['/', '?']) {
+        return Some(address.to_owned());
+    }
+    let folder = fs::canonicalize(path).ok()?.parent()?.to_str()?.to_owned();
+    Some(format!("{SCHEME}{folder}/{rest}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_file_stands_for_an_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let name = |file: &str| folder.join(file).to_str().unwrap().to_owned();
+        fs::write(name("served"), "yesquel://db:7000/shop  \n# of the shop\n").unwrap();
+        fs::write(name("beside"), "yesquel:data?durability=none").unwrap();
+        fs::write(name("other"), "# yesquel:data\n").unwrap();
+        fs::write(name("large"), format!("yesquel:data\n{}", " ".repeat(4096))).unwrap();
+        assert_eq!(of_name("yesquel:data").as_deref(), Some("yesquel:data"));
+        assert_eq!(of_name(&name("served")).as_deref(), Some("yesquel://db:7000/shop"));
+        assert_eq!(of_name(&name("beside")), Some(format!("yesquel:{}?durability=none", name("data"))));
+        for none in ["other", "large", "absent", "."] {
+            assert_eq!(of_name(&name(none)), None, "{none}");
+        }
+    }
 
     #[test]
     fn addresses_are_understood() {
@@ -134,7 +188,14 @@ mod tests {
         assert_eq!(parse("yesquel://db:7000/shop"), Ok((Place::Server(tcp), named("shop"))));
         let unix = yesquel::Address::Unix("/run/y.sock".into());
         assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((Place::Server(unix), named("shop"))));
-        for wrong in ["shop.db", "yesquel://", "yesquel://db", "yesquel://db/", "yesquel:a?speed=9", "yesquel:a?timeout=x"] {
+        for wrong in [
+            "shop.db",
+            "yesquel://",
+            "yesquel://db",
+            "yesquel://db/",
+            "yesquel:a?speed=9",
+            "yesquel:a?timeout=x",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

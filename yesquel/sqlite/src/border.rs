@@ -6,17 +6,19 @@
 #![allow(unsafe_code)]
 
 use crate::{
-    address::{Address, SCHEME},
+    address::{self, Address},
     key::{Collation, Column, Encoding, Field},
     scan::{Form, Scan, Seek},
     session::Code,
     side::Side,
 };
 use libsqlite3_sys::{
-    SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NULL, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY,
-    SQLITE_TEXT, sqlite3, sqlite3_libversion_number, sqlite3_log, sqlite3_uri_key, sqlite3_uri_parameter,
+    SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
+    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_libversion_number, sqlite3_log,
+    sqlite3_mprintf, sqlite3_uri_key, sqlite3_uri_parameter,
 };
 use std::{
+    cmp::Ordering,
     ffi::{CStr, CString, c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
@@ -46,12 +48,69 @@ pub(crate) struct CField {
 #[repr(C)]
 pub(crate) struct CForm {
     columns: u16,
+    all: u16,
     encoding: u8,
     sorts: *const u8,
     collations: *const u8,
 }
 
 const ORDER_DESC: u8 = 1;
+
+/// Compares records as an index's columns are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comparer(*mut c_void);
+
+/// What is looked for in an index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sought(*mut c_void);
+
+unsafe extern "C" {
+    fn yq_compare_sought(record: *const u8, length: u32, sought: *mut c_void, fields: c_int) -> c_int;
+    fn yq_compare_records(
+        key_info: *mut c_void,
+        left: *const u8,
+        left_length: u32,
+        right: *const u8,
+        right_length: u32,
+        fields: c_int,
+        result: *mut c_int,
+    ) -> c_int;
+}
+
+/// As the C of SQLite reads a record: a few bytes beyond its end, whatever they
+/// are.
+fn padded(record: &[u8]) -> Vec<u8> {
+    [record, &[0; 9]].concat()
+}
+
+impl Comparer {
+    pub(crate) fn compare(self, left: &[u8], right: &[u8], fields: usize) -> Result<Ordering, Code> {
+        let (mut result, one, other) = (0, padded(left), padded(right));
+        // SAFETY: a scan has the key information of its cursor, which outlives
+        // it; the records have so many bytes, and some more.
+        let code = unsafe {
+            yq_compare_records(
+                self.0,
+                one.as_ptr(),
+                left.len() as u32,
+                other.as_ptr(),
+                right.len() as u32,
+                fields as c_int,
+                &mut result,
+            )
+        };
+        if code == OK { Ok(result.cmp(&0)) } else { Err(Code(code)) }
+    }
+}
+
+impl Sought {
+    pub(crate) fn compare(self, record: &[u8], fields: usize) -> Ordering {
+        let own = padded(record);
+        // SAFETY: it lives as long as the call of yq_seek_fields that has it.
+        let result = unsafe { yq_compare_sought(own.as_ptr(), record.len() as u32, self.0, fields as c_int) };
+        result.cmp(&0)
+    }
+}
 
 pub(crate) fn is_linked() -> bool {
     // SAFETY: it takes nothing and reads a constant.
@@ -88,16 +147,32 @@ unsafe fn bytes<'a>(bytes: *const u8, length: u32) -> &'a [u8] {
     if length == 0 { &[] } else { unsafe { slice::from_raw_parts(bytes, length as usize) } }
 }
 
+/// The address that a name is, or that stands in the file of that name; not
+/// found, if it is neither.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_is_ours(name: *const c_char) -> c_int {
-    // SAFETY: SQLite's names end with zero.
-    c_int::from(unsafe { text(name) }.is_some_and(|name| name.starts_with(SCHEME)))
+unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) -> c_int {
+    told(|| {
+        // SAFETY: SQLite's names end with zero.
+        let found = unsafe { text(name) }.and_then(address::of_name);
+        let Some(found) = found.and_then(|found| CString::new(found).ok()) else {
+            return Ok(SQLITE_NOTFOUND);
+        };
+        // SAFETY: it is a copy in SQLite's memory, for C to free.
+        let copy = unsafe { sqlite3_mprintf(c"%s".as_ptr(), found.as_ptr()) };
+        if copy.is_null() {
+            return Ok(SQLITE_NOMEM);
+        }
+        // SAFETY: C gives room for it.
+        unsafe { *address = copy };
+        Ok(OK)
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_open(
     _db: *mut sqlite3,
     name: *const c_char,
+    address: *const c_char,
     flags: c_int,
     others: *const *mut Side,
     count: c_int,
@@ -113,7 +188,7 @@ unsafe extern "C" fn yq_open(
                 let Some(option) = text(key) else { break };
                 options.push((option, text(sqlite3_uri_parameter(name, key)).unwrap_or_default()));
             }
-            let address = Address::parse(text(name).ok_or(Code::CANTOPEN)?, options);
+            let address = Address::parse(text(address).ok_or(Code::CANTOPEN)?, options);
             let others = (0..count as usize).filter_map(|index| (*others.add(index)).as_ref());
             (address, others.collect::<Vec<&Side>>())
         };
@@ -215,7 +290,8 @@ unsafe extern "C" fn yq_drop(side: &mut Side, root: u32) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int) -> u32 {
-    catch_unwind(AssertUnwindSafe(|| side.meta(usize::try_from(index).unwrap_or(usize::MAX)))).unwrap_or_default()
+    catch_unwind(AssertUnwindSafe(|| side.meta(usize::try_from(index).unwrap_or(usize::MAX))))
+        .unwrap_or_default()
 }
 
 #[unsafe(no_mangle)]
@@ -236,7 +312,7 @@ unsafe extern "C" fn yq_cursor(
     side: &mut Side,
     root: u32,
     form: &CForm,
-    _key_info: *mut c_void,
+    key_info: *mut c_void,
     opened: *mut *mut Scan,
 ) -> c_int {
     told(|| {
@@ -259,8 +335,12 @@ unsafe extern "C" fn yq_cursor(
             3 => Encoding::Utf16Be,
             _ => Encoding::Utf8,
         };
-        let form = (form.columns > 0).then(|| Form { columns: columns.collect(), encoding });
-        let scan = Box::new(Scan::new(side, root, form)?);
+        let form = (form.columns > 0).then(|| Form {
+            columns: columns.collect(),
+            is_table: form.columns < form.all,
+            encoding,
+        });
+        let scan = Box::new(Scan::new(side, root, form, Comparer(key_info))?);
         // SAFETY: C gives room for it.
         unsafe { *opened = Box::into_raw(scan) };
         Ok(OK)
@@ -345,6 +425,7 @@ unsafe extern "C" fn yq_seek_fields(
     scan: &mut Scan,
     fields: *const CField,
     count: c_int,
+    sought: *mut c_void,
     kind: c_int,
     place: &mut Place,
     result: &mut c_int,
@@ -366,7 +447,7 @@ unsafe extern "C" fn yq_seek_fields(
             }
         };
         let fields: Vec<Field<'_>> = fields.iter().map(field).collect();
-        let arrival = scan.seek_fields(&fields, seek(kind))?;
+        let arrival = scan.seek_fields(&fields, Sought(sought), seek(kind))?;
         *result = arrival.map_or(-1, |arrival| arrival.place);
         *is_equal |= u8::from(arrival.is_some_and(|arrival| arrival.is_equal));
         Ok(arrived(scan, place, arrival.is_some()))

@@ -13,6 +13,7 @@ mod rows;
 mod scan;
 mod session;
 mod side;
+mod sorted;
 mod stores;
 
 pub use address::{Address, AddressError, Place};

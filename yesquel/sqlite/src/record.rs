@@ -94,13 +94,8 @@ mod tests {
         // (NULL, 1, -2, 'ab', x'00')
         let record = [6, 0, 9, 1, 17, 14, 0xfe, b'a', b'b', 0];
         let fields: Vec<_> = Fields::of(&record).unwrap().collect();
-        let expected = [
-            Field::Null,
-            Field::Integer(1),
-            Field::Integer(-2),
-            Field::Text(b"ab"),
-            Field::Blob(&[0], 0),
-        ];
+        let expected =
+            [Field::Null, Field::Integer(1), Field::Integer(-2), Field::Text(b"ab"), Field::Blob(&[0], 0)];
         assert_eq!(fields, expected.map(Some));
         for cut in 0..record.len() {
             // Whatever is cut off: an error, and no panic.

@@ -64,12 +64,17 @@ impl Rows {
     ) -> Next {
         let Some(run) = self.runs.get_mut(&tree) else {
             return match last {
+                // Counters count from one. These are seldom, and may meet.
+                Some(last) if last.max(above) < 0 => Next::Number(last.max(above) + 1),
                 Some(last) => Next::Take { count: 1, above: last.max(above) },
                 None => Next::Last,
             };
         };
         if run.is_suspect {
             let Some(last) = last else { return Next::Last };
+            if last.max(above) < 0 {
+                return Next::Number(last.max(above) + 1);
+            }
             let wanted = last.saturating_add(1);
             // Others may have got what is between, and not have written it yet.
             let is_alone = run.users == u32::from(is_user) && run.ended <= began;
@@ -105,6 +110,16 @@ impl Rows {
         run.next = run.next.max(given.start);
         run.numbers.end = given.end;
         run.count = (run.count * 2).min(COUNT_MAX);
+    }
+
+    /// One that was got is not used.
+    pub(crate) fn give_back(&mut self, tree: u64, number: i64) {
+        if let Some(run) = self.runs.get_mut(&tree)
+            && run.next == number + 1
+            && run.numbers.contains(&number)
+        {
+            run.next = number;
+        }
     }
 
     /// A transaction has got one of a tree, its first.
@@ -169,6 +184,26 @@ mod tests {
         // One was written far above.
         rows.suspect(7);
         assert_eq!(rows.next(7, 0, Some(100), ALONE), Next::Take { count: 4, above: 100 });
+    }
+
+    #[test]
+    fn below_zero_it_is_the_next_one() {
+        let mut rows = Rows::default();
+        assert_eq!(rows.next(7, 0, Some(-5), ALONE), Next::Take { count: 1, above: 0 });
+        assert_eq!(rows.next(7, -9, Some(-5), ALONE), Next::Number(-4));
+        assert_eq!(rows.next(7, i64::MIN, Some(-1), ALONE), Next::Number(0));
+    }
+
+    #[test]
+    fn what_is_not_used_is_given_again() {
+        let mut rows = Rows::default();
+        rows.given(7, 1..9, false);
+        assert_eq!(rows.next(7, 0, None, ALONE), Next::Number(1));
+        rows.give_back(7, 1);
+        assert_eq!(rows.next(7, 0, None, ALONE), Next::Number(1));
+        assert_eq!(rows.next(7, 0, None, ALONE), Next::Number(2));
+        rows.give_back(7, 1);
+        assert_eq!(rows.next(7, 0, None, ALONE), Next::Number(3));
     }
 
     #[test]

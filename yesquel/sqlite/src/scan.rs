@@ -1,10 +1,12 @@
 //! A cursor over the tree of a table or an index.
 
 use crate::{
+    border::{Comparer, Sought},
     key::{Collation, Column, Encoding, Field, above, of_row, push, row_of},
     record::key_of,
     session::{Code, Found, Session},
     side::Side,
+    sorted::Sorted,
 };
 use std::{cell::RefCell, rc::Rc};
 use yesquel::{Cursor, Map};
@@ -14,6 +16,8 @@ use yesquel::{Cursor, Map};
 pub(crate) struct Form {
     pub(crate) columns: Vec<Column>,
     pub(crate) encoding: Encoding,
+    /// The key is not all of the record: a table without row ids.
+    pub(crate) is_table: bool,
 }
 
 /// Where a seek is to arrive.
@@ -52,11 +56,15 @@ pub(crate) struct Scan {
     sought: Vec<u8>,
     /// The number that a new row was given, of which there must be none.
     new_row: Option<i64>,
+    /// Its entries in their order, which the tree does not know.
+    sorted: Option<Sorted>,
 }
 
 impl Scan {
-    pub(crate) fn new(side: &Side, root: u32, form: Option<Form>) -> Result<Scan, Code> {
+    pub(crate) fn new(side: &Side, root: u32, form: Option<Form>, comparer: Comparer) -> Result<Scan, Code> {
         let map = side.map(root).ok_or(Code::CORRUPT)?;
+        let is_other = |form: &&Form| form.columns.iter().any(|column| column.collation == Collation::Other);
+        let sorted = form.as_ref().filter(is_other).map(|form| Sorted::new(comparer, form.columns.len()));
         let cursor = side.session.borrow_mut().cursor(map)?;
         Ok(Scan {
             session: Rc::clone(&side.session),
@@ -68,6 +76,7 @@ impl Scan {
             record: Box::default(),
             sought: Vec::new(),
             new_row: None,
+            sorted,
         })
     }
 
@@ -90,26 +99,46 @@ impl Scan {
     }
 
     pub(crate) fn first(&mut self) -> Result<bool, Code> {
+        if self.sorted.is_some() {
+            return self.move_sorted(Sorted::first);
+        }
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.first(transaction))?;
         self.arrive(found)
     }
 
     pub(crate) fn last(&mut self) -> Result<bool, Code> {
+        if self.sorted.is_some() {
+            return self.move_sorted(Sorted::last);
+        }
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.last(transaction))?;
         self.arrive(found)
     }
 
     pub(crate) fn next(&mut self) -> Result<bool, Code> {
+        if self.sorted.is_some() {
+            return self.move_sorted(Sorted::next);
+        }
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.next(transaction))?;
         self.arrive(found)
     }
 
     pub(crate) fn previous(&mut self) -> Result<bool, Code> {
+        if self.sorted.is_some() {
+            return self.move_sorted(Sorted::previous);
+        }
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.previous(transaction))?;
+        self.arrive(found)
+    }
+
+    fn move_sorted(&mut self, go: impl FnOnce(&mut Sorted)) -> Result<bool, Code> {
+        let Some(sorted) = &mut self.sorted else { return Err(Code::INTERNAL) };
+        sorted.load(&self.session, self.map)?;
+        go(sorted);
+        let found = sorted.entry().cloned();
         self.arrive(found)
     }
 
@@ -132,6 +161,13 @@ impl Scan {
 
     /// Finds its place again. `None`: there is nothing any more.
     pub(crate) fn restore(&mut self) -> Result<Option<i32>, Code> {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.load(&self.session, self.map)?;
+            let place = sorted.restore(&(self.key.clone(), self.record.clone()))?;
+            let found = sorted.entry().cloned();
+            self.arrive(found)?;
+            return Ok(place);
+        }
         let key = std::mem::take(&mut self.key);
         let place = if self.seek_from(&key)? {
             i32::from(*self.key != *key)
@@ -154,24 +190,41 @@ impl Scan {
                 return Ok(Some(0));
             }
         }
-        Ok(self.seek_bytes(&key, seek)?.map(|arrival| arrival.place))
+        // The least key above it, for it is whole.
+        let beyond = [&key[..], &[0]].concat();
+        Ok(self.seek_bytes((&key, &beyond), seek)?.map(|arrival| arrival.place))
     }
 
     /// Goes to where the fields are that a key begins with.
-    pub(crate) fn seek_fields(&mut self, fields: &[Field<'_>], seek: Seek) -> Result<Option<Arrival>, Code> {
+    pub(crate) fn seek_fields(
+        &mut self,
+        fields: &[Field<'_>],
+        sought: Sought,
+        seek: Seek,
+    ) -> Result<Option<Arrival>, Code> {
+        if let Some(sorted) = &mut self.sorted {
+            sorted.load(&self.session, self.map)?;
+            let arrival = sorted.seek(sought, seek)?;
+            let found = sorted.entry().cloned();
+            self.arrive(found)?;
+            return Ok(arrival);
+        }
         let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
         let mut key = std::mem::take(&mut self.sought);
         key.clear();
         for (field, column) in fields.iter().zip(&form.columns) {
             push(&mut key, *field, *column, form.encoding);
         }
-        let outcome = self.seek_bytes(&key, seek);
+        let outcome = self.seek_bytes((&key, &above(&key)), seek);
         self.sought = key;
         outcome
     }
 
     /// What has these fields must be as it is at the commit.
     pub(crate) fn guard_sought(&mut self) -> Result<(), Code> {
+        if self.sorted.is_some() {
+            return self.guard_all();
+        }
         let (map, above) = (self.map, above(&self.sought));
         let sought = &self.sought;
         self.session.borrow_mut().with(|transaction| {
@@ -200,16 +253,18 @@ impl Scan {
 
     /// A number for a new row, above `above`; `None` if they are used up.
     pub(crate) fn new_row(&mut self, above: i64) -> Result<Option<i64>, Code> {
+        self.give_back();
         self.new_row = self.session.borrow_mut().new_row(self.map, above)?;
         Ok(self.new_row)
     }
 
-    fn seek_bytes(&mut self, key: &[u8], seek: Seek) -> Result<Option<Arrival>, Code> {
+    /// Goes to a key, or to what begins with it and is below `beyond`.
+    fn seek_bytes(&mut self, (key, beyond): (&[u8], &[u8]), seek: Seek) -> Result<Option<Arrival>, Code> {
         let is_there = match seek {
             Seek::Exact | Seek::GreaterOrEqual => self.seek_from(key)?,
-            Seek::Greater => self.seek_from(&above(key))?,
+            Seek::Greater => self.seek_from(beyond)?,
             Seek::Less => self.seek_below(key)?,
-            Seek::LessOrEqual => self.seek_below(&above(key))?,
+            Seek::LessOrEqual => self.seek_below(beyond)?,
         };
         // At the end of all there is still the last one.
         if !(is_there || seek == Seek::Exact && self.last()?) {
@@ -225,6 +280,13 @@ impl Scan {
             _ => 1,
         };
         Ok(Some(Arrival { place, is_equal }))
+    }
+
+    /// The number that was got last and not used is for others.
+    fn give_back(&mut self) {
+        if let Some(unused) = self.new_row.take() {
+            self.session.borrow().shared.rows().give_back(self.map.tree(), unused);
+        }
     }
 
     /// Writes a row. It stands on it then.
@@ -245,6 +307,20 @@ impl Scan {
         let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
         let mut key = Vec::with_capacity(record.len() + 16);
         key_of(record, &form.columns, form.encoding, &mut key).ok_or(Code::CORRUPT)?;
+        if let (Some(sorted), true) = (&mut self.sorted, form.is_table) {
+            // What is equal to it may be so by other bytes. Nobody else may write
+            // such a one meanwhile.
+            sorted.load(&self.session, self.map)?;
+            let same = sorted.same(&(key.clone().into(), record.into()))?;
+            let (map, cookies) = (self.map, self.cookies);
+            self.session
+                .borrow_mut()
+                .write(cookies, |transaction| same.iter().try_for_each(|key| transaction.delete(map, key)))?;
+            self.guard_all()?;
+        }
+        if self.sorted.is_some() {
+            self.record = record.into();
+        }
         self.put(&key, record)
     }
 
@@ -272,11 +348,10 @@ impl Scan {
         }
         Ok(count)
     }
+}
 
-    /// Whether its text is compared by the application.
-    pub(crate) fn is_sorted_elsewhere(&self) -> bool {
-        self.form
-            .as_ref()
-            .is_some_and(|form| form.columns.iter().any(|column| column.collation == Collation::Other))
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Session {
     open: Option<Open>,
     /// Databases of the connection that are in a transaction.
     sides: u32,
+    /// Counts writes.
+    writes: u64,
     /// Counts what makes what was read once of no more worth: transactions, and
     /// going back in them.
     moment: u64,
@@ -102,6 +104,7 @@ impl Session {
             database,
             open: None,
             sides: 0,
+            writes: 0,
             moment: 0,
             savepoints: Vec::new(),
             start: None,
@@ -120,6 +123,12 @@ impl Session {
 
     pub(crate) fn moment(&self) -> u64 {
         self.moment
+    }
+
+    /// Changes with all that the transaction sees, its own writes among it.
+    pub(crate) fn version(&mut self) -> (u64, u64) {
+        self.begun();
+        (self.moment, self.writes)
     }
 
     /// What an error comes to. Its text is kept for whoever asks.
@@ -181,6 +190,7 @@ impl Session {
         act: impl for<'t> FnOnce(&mut Transaction<'t>) -> Result<T, Error>,
     ) -> Result<T, Code> {
         self.has_written = true;
+        self.writes += 1;
         if !self.written.contains(&cookies) {
             self.written.push(cookies);
         }
@@ -248,6 +258,12 @@ impl Session {
         }
     }
 
+    /// The transaction ends for its statements, and goes on for others that
+    /// read.
+    pub(crate) fn settle(&mut self) {
+        self.savepoints.clear();
+    }
+
     /// Commits what all databases of the connection have written here.
     pub(crate) fn commit(&mut self) -> Result<(), Code> {
         if let Some(lost) = self.lost {
@@ -309,7 +325,7 @@ impl Session {
                         cursor.limit(1);
                         cursor.last(transaction)
                     })?;
-                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0).max(0));
+                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
                 }
                 Next::Take { above: i64::MAX, .. } => return Ok(None),
                 Next::Take { count, above } => {

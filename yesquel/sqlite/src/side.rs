@@ -141,7 +141,9 @@ impl Side {
 
     /// Is in no transaction any more, or goes on with another.
     pub(crate) fn end(&mut self, goes_on: bool) {
-        if !goes_on && self.state == State::In {
+        if goes_on {
+            self.session.borrow_mut().settle();
+        } else if self.state == State::In {
             self.state = State::Out;
             self.session.borrow_mut().leave();
         }

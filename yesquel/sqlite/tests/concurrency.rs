@@ -88,7 +88,9 @@ fn one_value_gets_in_once() {
     shop.each(|connection, thread, time| {
         match connection.execute("INSERT INTO t(name, thread) VALUES(?, ?)", (format!("n{time}"), thread)) {
             Ok(_) => drop(ins.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
-            Err(error) => assert_eq!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation), "{error}"),
+            Err(error) => {
+                assert_eq!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation), "{error}")
+            }
         }
     });
     assert_eq!(ins.into_inner(), TIMES);

@@ -48,6 +48,8 @@ pub struct Transaction<'a, T> {
 
 /// Times that a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
+/// Moves of single keys, after which the leaves of all are looked for.
+const MOVES_FOUND_SINGLY: usize = 2;
 
 impl<'a, T: Transport> Transaction<'a, T> {
     pub(crate) fn new(trees: &'a Trees<T>) -> Self {
@@ -389,7 +391,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     async fn commit_staged(&self, larges: &Larges, staging: &mut Staging) -> Result<Timestamp, TreeError> {
         let client = &self.trees.client;
         // Leaves that were found because the cache was wrong.
-        let mut found: Vec<(NodeId, KeyRange, NodeId)> = Vec::new();
+        let (mut found, mut moves) = (Found::default(), 0);
         // Of leaves that the server has left to whoever fills them.
         let (mut snapshot, mut splits) = (self.snapshot, Vec::new());
         for _ in 0..MOVES_MAX {
@@ -421,10 +423,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
                         return Err(yesquel_client::Error::Unfit.into());
                     };
                     // The node itself may say where to, or be no leaf any more.
-                    let searching = self.trees.leaf_from(goal.root, &goal.key, goal.path.clone(), goal.leaf);
-                    let (leaf, fence) = searching.await?;
-                    found.retain(|(root, other, _)| *root != goal.root || !other.meets(&fence));
-                    found.push((goal.root, fence, leaf));
+                    self.find(goal, &mut found).await?;
+                    moves += 1;
+                    if moves >= MOVES_FOUND_SINGLY {
+                        self.find_all(&goals, &mut found).await?;
+                    }
                 }
                 (Refusal::Full(leaf), _) => {
                     splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
@@ -443,20 +446,36 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Err(TreeError::Damaged(tree, "its keys move faster than they can be followed"))
     }
 
+    /// Finds the leaf of an operation, whatever the cache thinks.
+    async fn find(&self, goal: &Addressed, found: &mut Found) -> Result<(), TreeError> {
+        let searching = self.trees.leaf_from(goal.root, &goal.key, goal.path.clone(), goal.leaf);
+        let (leaf, fence) = searching.await?;
+        found.put(goal.root, fence, leaf);
+        Ok(())
+    }
+
+    /// Finds the leaves of all operations: each refusal tells of one, and each
+    /// time all of them are sent.
+    async fn find_all(&self, goals: &[Addressed], found: &mut Found) -> Result<(), TreeError> {
+        let mut fresh = Found::default();
+        for goal in goals.iter().filter(|goal| !self.creates.contains(&goal.root)) {
+            if fresh.get(goal.root, &goal.key).is_none() {
+                self.find(goal, &mut fresh).await?;
+            }
+        }
+        *found = fresh;
+        Ok(())
+    }
+
     /// All operations with the nodes that the cache thinks right, in the order
     /// in which they are done; and what each is for.
-    fn addressed(
-        &self,
-        splits: &[Split],
-        found: &[(NodeId, KeyRange, NodeId)],
-        larges: &Larges,
-    ) -> (Writes, Vec<Addressed>) {
+    fn addressed(&self, splits: &[Split], found: &Found, larges: &Larges) -> (Writes, Vec<Addressed>) {
         let (mut writes, mut goals) = (Writes::new(), Vec::new());
         self.lease.iter().for_each(|lease| writes.under(lease));
         let guess = |of: NodeId, key: &[u8]| {
             let guess = self.trees.guess(of, Goal::At(key));
-            match found.iter().find(|(root, fence, _)| *root == of && fence.contains(key)) {
-                Some((_, fence, leaf)) => Guess { path: guess.path, leaf: *leaf, fence: fence.clone() },
+            match found.get(of, key) {
+                Some((fence, leaf)) => Guess { path: guess.path, leaf: *leaf, fence: fence.clone() },
                 None => guess,
             }
         };
@@ -521,6 +540,27 @@ impl<'a, T: Transport> Transaction<'a, T> {
 fn staged_operations(larges: &Larges, server: ServerId) -> u64 {
     let here = larges.values().filter(|large| large.server == server);
     here.map(|large| large.nodes() + large.length.div_ceil(PIECE_BYTES as u64)).sum()
+}
+
+/// Leaves that were found, by root and the least key that is theirs.
+#[derive(Debug, Default)]
+struct Found(BTreeMap<(NodeId, Key), (KeyRange, NodeId)>);
+
+impl Found {
+    fn get(&self, root: NodeId, key: &[u8]) -> Option<&(KeyRange, NodeId)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (.., found) = self.0.range((root, Key::default())..=(root, key.into())).next_back()?;
+        Some(found).filter(|(fence, _)| fence.contains(key))
+    }
+
+    /// One that is known of now, in place of what it has been split from or
+    /// taken in.
+    fn put(&mut self, root: NodeId, fence: KeyRange, leaf: NodeId) {
+        self.0.retain(|(own, _), (other, _)| *own != root || !other.meets(&fence));
+        self.0.insert((root, fence.low.clone()), (fence, leaf));
+    }
 }
 
 /// Where an operation was sent, and for which key.

@@ -127,7 +127,11 @@ impl<'a> Transaction<'a> {
     /// Makes a map of a database, which is there for others when the
     /// transaction is committed; nobody else may be making one of the same name.
     /// The name may tell its number, see [`Map::tree`].
-    pub fn create_map(&mut self, database: &Database, name: impl FnOnce(u64) -> String) -> Result<Map, Error> {
+    pub fn create_map(
+        &mut self,
+        database: &Database,
+        name: impl FnOnce(u64) -> String,
+    ) -> Result<Map, Error> {
         self.tree_of(database.store().map_of(crate::host::catalog(database.store().inner.server)))?;
         let tree = block_on(database.catalog().create_in(&mut self.inner, database.name(), name))?;
         Ok(database.store().map_of(tree))
