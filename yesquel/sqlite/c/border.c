@@ -269,11 +269,13 @@ static int yqSave(BtCursor *pCur){
 static int yqSaveAll(Btree *p, Pgno iRoot, BtCursor *pExcept){
   BtCursor *pX;
   for(pX=p->pYq->pCursor; pX; pX=pX->pNext){
-    if( pX!=pExcept && (iRoot==0 || pX->pgnoRoot==iRoot)
-     && (pX->eState==CURSOR_VALID || pX->eState==CURSOR_SKIPNEXT)
-    ){
+    if( pX==pExcept || (iRoot!=0 && pX->pgnoRoot!=iRoot) ) continue;
+    if( pX->eState==CURSOR_VALID || pX->eState==CURSOR_SKIPNEXT ){
       int rc = yqSave(pX);
       if( rc ) return rc;
+    }else if( pX->eState==CURSOR_REQUIRESEEK && (pX->curFlags & BTCF_Pinned) ){
+      /* After a write of its own the native would be valid, somewhere. */
+      return SQLITE_CONSTRAINT_PINNED;
     }
   }
   return SQLITE_OK;
@@ -495,7 +497,7 @@ static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int
   YqField aField[16];
   YqField *a = aField;
   int i, rc;
-  int n = MIN(pIdxKey->nField, pCur->pKeyInfo->nYqKey);
+  int n = MIN(pIdxKey->nField, pCur->pKeyInfo->nAllField);
 
   if( n>ArraySize(aField) ){
     a = sqlite3Malloc(sizeof(YqField)*n);
