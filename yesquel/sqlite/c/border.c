@@ -115,10 +115,17 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqSide*);
+extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
 static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
 static int rtrimCollFunc(void*,int,const void*,int,const void*);
+
+/* What was told last with a code, by this thread; or SQLite's own words. */
+static const char *yqErrStr(int rc){
+  const char *z = yq_message(rc);
+  return z ? z : sqlite3ErrStr(rc);
+}
 
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
 

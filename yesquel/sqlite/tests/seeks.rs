@@ -1,5 +1,7 @@
 //! Where seeks arrive, beside SQLite's own b-trees.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use rusqlite::{Connection, OpenFlags, types::Value};
 
 fn rows(connection: &Connection, sql: &str) -> Vec<Vec<Value>> {
