@@ -68,7 +68,15 @@ fn stanzas(text: &str) -> Vec<String> {
         .filter(|stanza| stanza.contains("URIs:") && stanza.contains("debian"))
         .map(|stanza| {
             let lines = stanza.trim().lines().filter(|line| !line.starts_with('#'));
-            lines.map(|line| if line.starts_with("Types:") { "Types: deb-src\n".to_owned() } else { format!("{line}\n") }).collect()
+            lines
+                .map(|line| {
+                    if line.starts_with("Types:") {
+                        "Types: deb-src\n".to_owned()
+                    } else {
+                        format!("{line}\n")
+                    }
+                })
+                .collect()
         });
     let of_lines = text.lines().filter_map(|line| line.strip_prefix("deb ")).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().skip_while(|word| !word.contains("://")).collect();
@@ -89,7 +97,8 @@ mod tests {
 
     #[test]
     fn lists_of_packages_become_lists_of_sources() {
-        let stanza = "Types: deb\n# when\nURIs: http://mirror.example/debian\nSuites: a b\nComponents: main\n";
+        let stanza =
+            "Types: deb\n# when\nURIs: http://mirror.example/debian\nSuites: a b\nComponents: main\n";
         let expected = "Types: deb-src\nURIs: http://mirror.example/debian\nSuites: a b\nComponents: main\n";
         assert_eq!(stanzas(stanza), [expected]);
         assert_eq!(stanzas(&format!("Types: deb\nURIs: http://x.example/other\n\n{stanza}")), [expected]);

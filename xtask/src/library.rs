@@ -20,9 +20,9 @@ pub(crate) const STAND_IN: &str = "libsqlite3.so.0";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The folder below which lib/ and include/ are made
-    #[arg(long, value_name = "DIR", default_value = "target/library")]
-    prefix: PathBuf,
+    /// The folder below which lib/ and include/ are made [default: the workspace's target/library]
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
     /// The name by which programs find it when they are started; libsqlite3.so.0 stands in for
     /// SQLite's own library
     #[arg(long, value_name = "NAME", default_value = SONAME, value_parser = soname)]
@@ -42,9 +42,14 @@ fn soname(text: &str) -> std::result::Result<String, String> {
 }
 
 pub(crate) fn library(arguments: &Arguments, children: &Children) -> Result<()> {
-    let prefix = std::path::absolute(&arguments.prefix).map_err(failed(&arguments.prefix))?;
+    let prefix = arguments.prefix.clone().unwrap_or_else(|| crate::root().join("target/library"));
+    let prefix = std::path::absolute(&prefix).map_err(failed(&prefix))?;
     let library = install(children, &prefix, &arguments.soname)?;
-    println!("{} ({} KiB)", library.display(), fs::metadata(&library).map_err(failed(&library))?.len() / 1024);
+    println!(
+        "{} ({} KiB)",
+        library.display(),
+        fs::metadata(&library).map_err(failed(&library))?.len() / 1024
+    );
     println!("  headers         {}", prefix.join("include/yesquel").display());
     println!("  pkg-config      PKG_CONFIG_PATH={}", prefix.join("lib/pkgconfig").display());
     if arguments.soname == STAND_IN {
@@ -80,7 +85,8 @@ pub(crate) fn install(children: &Children, prefix: &Path, soname: &str) -> Resul
     for header in ["sqlite3.h", "sqlite3ext.h"] {
         fs::copy(built.headers.join(header), include.join(header)).map_err(failed(&include))?;
     }
-    let name = unversioned.strip_prefix("lib").and_then(|name| name.strip_suffix(".so")).unwrap_or(unversioned);
+    let name =
+        unversioned.strip_prefix("lib").and_then(|name| name.strip_suffix(".so")).unwrap_or(unversioned);
     let header = built.headers.join("sqlite3.h");
     let text = fs::read_to_string(&header).map_err(failed(&header))?;
     let pc = pkgconfig.join("yesquel.pc");
@@ -119,7 +125,13 @@ struct Built {
 
 fn build(children: &Children, soname: &str) -> Result<Built> {
     let mut command = crate::cargo();
-    command.args(["build", "--release", "--package", "libyesquel", "--message-format=json-render-diagnostics"]);
+    command.args([
+        "build",
+        "--release",
+        "--package",
+        "libyesquel",
+        "--message-format=json-render-diagnostics",
+    ]);
     command.env("YESQUEL_SONAME", soname);
     println!("    {}", line(&command));
     let output = children.printed(&mut command)?;
@@ -131,7 +143,8 @@ fn build(children: &Children, soname: &str) -> Result<Built> {
 fn made(messages: &[Value]) -> Option<Built> {
     let ours = |message: &&Value| message["package_id"].as_str().is_some_and(|id| id.contains("libyesquel"));
     let ours: Vec<&Value> = messages.iter().filter(ours).collect();
-    let library = ours.iter().filter_map(|message| message["filenames"][0].as_str()).find(|file| file.ends_with(".so"));
+    let library =
+        ours.iter().filter_map(|message| message["filenames"][0].as_str()).find(|file| file.ends_with(".so"));
     let out = ours.iter().find_map(|message| message["out_dir"].as_str());
     Some(Built { library: library?.into(), headers: Path::new(out?).join("include") })
 }

@@ -16,7 +16,10 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// A command that succeeds where the packages are installed.
 const NEEDED: &[(&[&str], &[&str])] = &[
-    (&["php", "-r", "exit(extension_loaded('pdo_sqlite') && extension_loaded('sqlite3') ? 0 : 1);"], &["php-cli", "php-sqlite3"]),
+    (
+        &["php", "-r", "exit(extension_loaded('pdo_sqlite') && extension_loaded('sqlite3') ? 0 : 1);"],
+        &["php-cli", "php-sqlite3"],
+    ),
     (&["ruby", "-e", "require 'sqlite3'"], &["ruby", "ruby-sqlite3"]),
     (&["perl", "-MDBD::SQLite", "-e", "1"], &["perl", "libdbd-sqlite3-perl"]),
     (&["sqlite3", "--version"], &["sqlite3"]),
@@ -29,7 +32,8 @@ const NEEDED: &[(&[&str], &[&str])] = &[
 
 /// Builds the library, both ways.
 pub(crate) fn build(children: &Children) -> Result<(PathBuf, PathBuf)> {
-    let root = fs::canonicalize(crate::root()).map_err(|error| format!("{}: {error}", crate::root().display()))?;
+    let root =
+        fs::canonicalize(crate::root()).map_err(|error| format!("{}: {error}", crate::root().display()))?;
     let (own, stand_in) = (root.join("target/library"), root.join("target/library/stand-in"));
     library::install(children, &own, library::SONAME)?;
     library::install(children, &stand_in, library::STAND_IN)?;
@@ -42,24 +46,32 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
     let (minor, version) = python_version(children)?;
     let testsuite = format!("libpython{minor}-testsuite");
     needed(children, &[(&[PYTHON, "-c", "import test.support"], &[&testsuite])], missing)?;
-    let root = fs::canonicalize(crate::root()).map_err(|error| format!("{}: {error}", crate::root().display()))?;
+    let root =
+        fs::canonicalize(crate::root()).map_err(|error| format!("{}: {error}", crate::root().display()))?;
     let folder = root.join("target/programs");
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
     let lists = root.join("yesquel/libyesquel/tests/programs/python");
-    once(&folder, "python", missing, |to| {
+    let list = |name: &str| {
+        let list = lists.join(name);
+        fs::read_to_string(&list).map(|text| (list.clone(), text)).map_err(failed(&list))
+    };
+    let (requirements, pinned) = list("requirements.txt")?;
+    once(&folder, "python", &pinned, missing, |to| {
         let mut pip = pip(&["install", "--require-hashes", "--only-binary=:all:", "--target"]);
-        children.check(pip.arg(to).arg("-r").arg(lists.join("requirements.txt")))
+        children.check(pip.arg(to).arg("-r").arg(&requirements))
     })?;
-    once(&folder, "sources", missing, |to| {
-        let mut pip = pip(&["download", "--require-hashes", "--no-deps", "--no-binary=Django,SQLAlchemy", "--dest"]);
-        children.check(pip.arg(to).arg("-r").arg(lists.join("sources.txt")))?;
+    let (sources, pinned) = list("sources.txt")?;
+    once(&folder, "sources", &pinned, missing, |to| {
+        let mut pip =
+            pip(&["download", "--require-hashes", "--no-deps", "--no-binary=Django,SQLAlchemy", "--dest"]);
+        children.check(pip.arg(to).arg("-r").arg(&sources))?;
         for program in ["django", "sqlalchemy"] {
             unpack(children, &found(to, program)?, &to.join(program), &[])?;
         }
         Ok(())
     })?;
     // Debian's package of Python's tests is without these.
-    once(&folder, "cpython", missing, |to| {
+    once(&folder, "cpython", &version, missing, |to| {
         let archive = debian::archive(children, &folder, &format!("python{minor}"), &version)?;
         unpack(children, &archive, to, &["--wildcards", "*/Lib/test/test_sqlite3"])?;
         let tests = to.join("Lib/test/test_sqlite3");
@@ -88,7 +100,9 @@ fn needed(children: &Children, needed: &[(&[&str], &[&str])], missing: Missing) 
     }
     setup::install(children, &wanted)?;
     match needed.iter().find(|(command, _)| !works(command)) {
-        Some((command, _)) => Err(format!("`{}` fails, although {} is installed", command.join(" "), wanted.join(", "))),
+        Some((command, _)) => {
+            Err(format!("`{}` fails, although {} is installed", command.join(" "), wanted.join(", ")))
+        }
         None => Ok(()),
     }
 }
@@ -102,19 +116,28 @@ fn python_version(children: &Children) -> Result<(String, String)> {
     Ok((minor.to_owned(), version))
 }
 
-/// Makes a folder, under another name until it is whole.
-fn once(folder: &Path, name: &str, missing: Missing, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let whole = folder.join(name);
-    if whole.is_dir() {
+/// Makes a folder of what `of` says, under another name until it is whole.
+fn once(
+    folder: &Path,
+    name: &str,
+    of: &str,
+    missing: Missing,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let (whole, part) = (folder.join(name), folder.join(format!("{name}.part")));
+    let note = "made-of.txt";
+    if fs::read_to_string(whole.join(note)).is_ok_and(|made| made == of) {
         return Ok(());
     }
     if missing == Missing::Report {
-        return Err(format!("there is no target/programs/{name}"));
+        return Err(format!("there is no target/programs/{name}, or an old one"));
     }
-    let part = folder.join(format!("{name}.part"));
-    let _ = fs::remove_dir_all(&part);
+    for old in [&whole, &part] {
+        let _ = fs::remove_dir_all(old);
+    }
     fs::create_dir_all(&part).map_err(failed(&part))?;
     make(&part)?;
+    fs::write(part.join(note), of).map_err(failed(&part))?;
     fs::rename(&part, &whole).map_err(failed(&whole))
 }
 

@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&script, EXPORTS)?;
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
     // For whoever installs the library: those that its C was compiled with.
-    let include = PathBuf::from(env::var_os("DEP_YESQUEL_SQLITE3_INCLUDE").ok_or("yesquel-sqlite has no headers")?);
+    let include =
+        PathBuf::from(env::var_os("DEP_YESQUEL_SQLITE3_INCLUDE").ok_or("yesquel-sqlite has no headers")?);
     let headers = out.join("include");
     fs::create_dir_all(&headers)?;
     for header in ["sqlite3.h", "sqlite3ext.h"] {

@@ -40,7 +40,8 @@ const ABSENT: [&str; 17] = [
 const ONLY_DEBIAN: [&str; 2] = ["ENABLE_UPDATE_DELETE_LIMIT", "OMIT_LOOKASIDE"];
 
 /// Features that ours has and Debian's may not have.
-const ONLY_OURS: [&str; 4] = ["DEFAULT_MEMSTATUS=0", "DIRECT_OVERFLOW_READ", "ENABLE_API_ARMOR", "ENABLE_STAT4"];
+const ONLY_OURS: [&str; 4] =
+    ["DEFAULT_MEMSTATUS=0", "DIRECT_OVERFLOW_READ", "ENABLE_API_ARMOR", "ENABLE_STAT4"];
 
 fn folder(name: &str) -> Option<PathBuf> {
     let folder = env::var_os(name).map(PathBuf::from);
@@ -62,25 +63,21 @@ fn printed(command: &mut Command) -> String {
 fn shown(library: &Path) -> BTreeSet<String> {
     let printed = printed(Command::new("nm").args(["--dynamic", "--defined-only"]).arg(library));
     // The version of a symbol stands behind it.
-    let name = |line: &str| line.split(' ').next_back().unwrap_or_default().split('@').next().map(str::to_owned);
+    let name =
+        |line: &str| line.split(' ').next_back().unwrap_or_default().split('@').next().map(str::to_owned);
     printed.lines().filter_map(name).collect()
 }
 
 /// The names that a header declares with SQLITE_API.
 fn declared(header: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(header).unwrap();
-    let declarations = text.split("SQLITE_API ").skip(1);
+    // Of `SQLITE_API sqlite3_stmt *sqlite3_next_stmt(` the last one.
     let name = |declaration: &str| {
-        let words = declaration.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        words.take(12).find(|word| is_public(word)).map(str::to_owned)
-    };
-    let is_type = |name: &String| text.contains(&format!("typedef struct {name} {name};"));
-    declarations.filter_map(|declaration| {
-        // Of `sqlite3_stmt *sqlite3_next_stmt(` the last one before the bracket.
         let head = declaration.split(['(', ';']).next().unwrap_or_default();
-        let last = head.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').find(|word| is_public(word));
-        last.map(str::to_owned).filter(|name| !is_type(name)).or_else(|| name(declaration))
-    }).collect()
+        let mut words = head.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.find(|word| is_public(word)).map(str::to_owned)
+    };
+    text.split("SQLITE_API ").skip(1).filter_map(name).collect()
 }
 
 /// Whether a name is of SQLite's interface: its inner ones have no underscore.
@@ -106,7 +103,8 @@ fn it_shows_what_the_header_declares_and_nothing_else() {
 /// The system's own library.
 fn system_s() -> PathBuf {
     let known = printed(Command::new("/sbin/ldconfig").arg("-p"));
-    let line = known.lines().find(|line| line.trim().starts_with("libsqlite3.so.0 ")).expect("Debian has a SQLite");
+    let line =
+        known.lines().find(|line| line.trim().starts_with("libsqlite3.so.0 ")).expect("Debian has a SQLite");
     line.split("=> ").nth(1).unwrap().into()
 }
 
@@ -143,9 +141,11 @@ fn its_features_are_those_of_the_system_s_library() {
     let theirs = features(&system_s());
     assert!(theirs.contains("ENABLE_FTS5") && ours.contains("ENABLE_FTS5"), "{theirs:?} {ours:?}");
     // Which compiler it was, and limits, which are of the version.
-    let of_version = |name: &str| ["COMPILER=", "ATOMIC_INTRINSICS", "MAX_"].iter().any(|word| name.starts_with(word));
+    let of_version =
+        |name: &str| ["COMPILER=", "ATOMIC_INTRINSICS", "MAX_"].iter().any(|word| name.starts_with(word));
     let only = |these: &BTreeSet<String>, those: &BTreeSet<String>, listed: &[&str]| -> Vec<String> {
-        let more = these.difference(those).filter(|name| !of_version(name) && !listed.contains(&name.as_str()));
+        let more =
+            these.difference(those).filter(|name| !of_version(name) && !listed.contains(&name.as_str()));
         more.cloned().collect()
     };
     assert_eq!(only(&theirs, &ours, &ONLY_DEBIAN), [""; 0]);
@@ -188,10 +188,13 @@ fn a_program_in_c_is_compiled_and_runs() {
 
 #[test]
 fn it_is_called_by_its_name_and_has_no_debug_information() {
-    for (variable, name) in [("YESQUEL_TEST_LIBRARY", "libyesquel.so.0"), ("YESQUEL_TEST_STAND_IN", "libsqlite3.so.0")] {
+    for (variable, name) in
+        [("YESQUEL_TEST_LIBRARY", "libyesquel.so.0"), ("YESQUEL_TEST_STAND_IN", "libsqlite3.so.0")]
+    {
         let Some(prefix) = folder(variable) else { return };
         let library = prefix.join("lib").join(name);
-        let dynamic = printed(Command::new("readelf").args(["--dynamic", "--section-headers", "--wide"]).arg(&library));
+        let dynamic =
+            printed(Command::new("readelf").args(["--dynamic", "--section-headers", "--wide"]).arg(&library));
         assert!(dynamic.contains(&format!("Library soname: [{name}]")), "{dynamic}");
         assert!(!dynamic.contains(".debug_info"), "{dynamic}");
         assert!(!fs::symlink_metadata(library.with_extension("")).unwrap().is_file(), "a link for linkers");

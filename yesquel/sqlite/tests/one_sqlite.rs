@@ -26,11 +26,13 @@ fn rusqlite_opens_databases_on_trees() {
             assert_eq!(connection.execute("INSERT INTO t(b) VALUES(?1)", [number * number]).unwrap(), 1);
             assert_eq!(connection.last_insert_rowid(), number);
         }
-        let sum: i64 = connection.query_row("SELECT sum(b) FROM t WHERE b > 50", [], |row| row.get(0)).unwrap();
+        let sum: i64 =
+            connection.query_row("SELECT sum(b) FROM t WHERE b > 50", [], |row| row.get(0)).unwrap();
         assert_eq!(sum, 64 + 81 + 100);
     }
     let plain = Connection::open_in_memory().unwrap();
-    let file: String = plain.query_row("SELECT file FROM pragma_database_list", [], |row| row.get(0)).unwrap();
+    let file: String =
+        plain.query_row("SELECT file FROM pragma_database_list", [], |row| row.get(0)).unwrap();
     assert_eq!(file, "");
 }
 

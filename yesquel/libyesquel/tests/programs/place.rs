@@ -119,7 +119,8 @@ impl Place {
     #[track_caller]
     pub(crate) fn printed(&self, command: &mut Command) -> String {
         let output = command.output().unwrap();
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{:?}: {}\n{said}\n{errors}", self.kind, output.status);
         said.into_owned()
     }
