@@ -43,7 +43,8 @@ fn soname(text: &str) -> std::result::Result<String, String> {
 
 pub(crate) fn library(arguments: &Arguments, children: &Children) -> Result<()> {
     let prefix = arguments.prefix.clone().unwrap_or_else(|| crate::root().join("target/library"));
-    let prefix = std::path::absolute(&prefix).map_err(failed(&prefix))?;
+    fs::create_dir_all(&prefix).map_err(failed(&prefix))?;
+    let prefix = fs::canonicalize(&prefix).map_err(failed(&prefix))?;
     let library = install(children, &prefix, &arguments.soname)?;
     println!(
         "{} ({} KiB)",

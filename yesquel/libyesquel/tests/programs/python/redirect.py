@@ -22,32 +22,29 @@ def new_address():
     return DATABASES.replace("{}", f"p{os.getpid()}x{next(numbers)}")
 
 
-def address(name):
-    """The address that stands for a name, if there is one."""
-    if name == ":memory:":
-        return new_address()
+def prepare(name):
+    """Makes a file that holds an address of a name that would be a new database."""
     if name == "" or name.startswith("file:") or os.path.isdir(name):
-        return None
+        return
     if not os.path.exists(name) or os.path.getsize(name) == 0:
         try:
             with open(name, "w") as file:
                 file.write(new_address() + "\n")
         except OSError:
-            return None
-    with open(name, "rb") as file:
-        line = file.readline(4096).strip()
-    return line.decode() if line.startswith(b"yesquel:") else None
+            # It cannot be opened as a database either.
+            pass
 
 
 def connect(database, *positional, **named):
-    own = None if isinstance(database, bytes) else address(os.fspath(database))
-    if own is None:
+    name = os.fsdecode(database)
+    if name != ":memory:":
+        prepare(name)
         return plain_connect(database, *positional, **named)
     if len(positional) > 6:
         positional = (*positional[:6], True, *positional[7:])
     else:
         named["uri"] = True
-    return plain_connect("file:" + own, *positional, **named)
+    return plain_connect("file:" + new_address(), *positional, **named)
 
 
 sqlite3.connect = sqlite3.dbapi2.connect = connect
