@@ -1,5 +1,7 @@
 //! Which engine answers, and that the other is stock.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use yesquel_differential::engine::{Connection, Engine};
 use yesquel_differential::value::Value;
 

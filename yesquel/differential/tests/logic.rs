@@ -1,6 +1,8 @@
 //! sqllogictest scripts on stock, on trees in memory and in a folder, and on
 //! trees at a server.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use sqllogictest::Runner;
 use std::{fs, path::PathBuf};
 use yesquel_differential::{
