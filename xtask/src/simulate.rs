@@ -40,6 +40,8 @@ const TESTS: &[Test] = &[
     Test { name: "log", package: "yesquel-log", test: "crash" },
     Test { name: "accounts", package: "yesquel-client", test: "several_servers" },
     Test { name: "cluster", package: "yesquel-tree", test: "cluster" },
+    Test { name: "sql", package: "yesquel-differential", test: "random" },
+    Test { name: "sqllogictest", package: "yesquel-differential", test: "logic" },
 ];
 
 /// Parts in which the seeds go, so that it can be said how far it is.

@@ -1,0 +1,86 @@
+//! A script of one's own on both: `yesquel-differential < script.sql`.
+//!
+//! `PLACE` says where the trees are (memory, folder, served, plain), `TRACE`
+//! shows each statement first. Statements end with a semicolon at the end of a
+//! line. Lines `-- 2: SELECT …` prepare a statement at place 2, `-- 2: step 3`
+//! goes on with it, `-- 2: end` ends it; `-- reopen` and `-- check` are what
+//! they say. `{file}` and `{tree}` are databases to attach.
+//!
+//! `yesquel-differential --record` writes the script as sqllogictest has it,
+//! with what stock gives; `--draw SEED COUNT` one that is drawn by chance.
+
+use std::{env, io::Read as _, process::ExitCode};
+use yesquel_differential::{
+    logic,
+    script::{Order, Step, run},
+};
+
+fn steps(text: &str) -> Vec<Step> {
+    let (mut steps, mut sql) = (Vec::new(), String::new());
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(order) = line.strip_prefix("-- ").filter(|_| sql.is_empty()) {
+            match order.split_once(": ") {
+                Some((at, what)) => {
+                    let Ok(at) = at.parse() else { continue };
+                    steps.push(match what.strip_prefix("step ").map(str::parse) {
+                        Some(Ok(count)) => Step::Next(at, count),
+                        _ if what == "end" => Step::Close(at),
+                        _ => Step::Open(at, what.to_owned()),
+                    });
+                }
+                None if order == "reopen" => steps.push(Step::Reopen),
+                None if order == "check" => steps.push(Step::Check),
+                None => {}
+            }
+            continue;
+        }
+        sql.push_str(line);
+        sql.push('\n');
+        if line.ends_with(';') {
+            steps.push(Step::Run(std::mem::take(&mut sql), Order::By(usize::MAX)));
+        }
+    }
+    if !sql.trim().is_empty() {
+        steps.push(Step::Run(sql, Order::By(usize::MAX)));
+    }
+    steps
+}
+
+/// What a script is written as.
+fn printed(script: Result<String, logic::LogicError>) -> ExitCode {
+    match script {
+        Ok(script) => {
+            print!("{script}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("yesquel-differential: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["--draw", seed, count] = arguments[..] {
+        let (Ok(seed), Ok(count)) = (seed.parse(), count.parse()) else {
+            eprintln!("yesquel-differential: --draw SEED COUNT takes two numbers");
+            return ExitCode::FAILURE;
+        };
+        return printed(logic::drawn(seed, count));
+    }
+    let mut text = String::new();
+    if let Err(error) = std::io::stdin().read_to_string(&mut text) {
+        eprintln!("yesquel-differential: {error}");
+        return ExitCode::FAILURE;
+    }
+    if arguments == ["--record"] {
+        return printed(logic::record(&text));
+    }
+    // Where they differ it panics, and says how.
+    run(&steps(&text));
+    println!("the same");
+    ExitCode::SUCCESS
+}

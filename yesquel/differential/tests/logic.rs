@@ -1,0 +1,58 @@
+//! sqllogictest scripts on stock, on trees in memory and in a folder, and on
+//! trees at a server.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use sqllogictest::Runner;
+use std::{fs, path::PathBuf};
+use yesquel_differential::{
+    engine::Engine,
+    logic::{Logic, drawn},
+    place::{Place, Places},
+};
+
+/// Which of the two, and where.
+const ALL: [(Engine, Place); 5] = [
+    (Engine::Stock, Place::Memory),
+    (Engine::Ours, Place::Plain),
+    (Engine::Ours, Place::Memory),
+    (Engine::Ours, Place::Folder),
+    (Engine::Ours, Place::Served),
+];
+
+fn run(name: &str, script: &str, (engine, place): (Engine, Place)) {
+    let places = Places::new(place);
+    let mut runner = Runner::new(|| async { Logic::open(engine, &places) });
+    if let Err(error) = runner.run_script_with_name(script, name) {
+        panic!("{engine:?}, {place:?}: {}", error.display(false));
+    }
+}
+
+#[test]
+fn scripts_come_to_the_same_everywhere() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let mut count = 0;
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "slt")) {
+        let script = fs::read_to_string(file).unwrap();
+        for all in ALL {
+            run(&file.file_name().unwrap().to_string_lossy(), &script, all);
+        }
+        count += 1;
+    }
+    assert!(count > 20, "only {count} scripts were found");
+}
+
+/// Long ones, drawn by chance, with what stock gives: what fails in one of them
+/// is looked for with the `random` test, which shortens.
+#[test]
+fn drawn_scripts_come_to_the_same_everywhere() {
+    yesquel_seeds::check_seeds(10, |seed| {
+        // Seeds that `random` does not have.
+        let script = drawn((1 << 40) + seed, 500).unwrap();
+        for all in ALL {
+            run(&format!("drawn {seed}"), &script, all);
+        }
+    });
+}
