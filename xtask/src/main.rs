@@ -1,5 +1,5 @@
 //! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate`,
-//! `fuzz` and `soak`.
+//! `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,6 +20,7 @@ mod setup;
 mod simulate;
 mod soak;
 mod steps;
+mod tcl;
 mod ycsb;
 
 /// A failure of a developer's tool is read by a developer and never matched
@@ -38,7 +39,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
         cargo xtask fuzz --seconds N      Yesquel against bytes of anybody\n  \
-        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds"
+        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds\n  \
+        cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -77,6 +79,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Kill Yesquel's server again and again, and give its seeded tests many seeds
     Soak(soak::Arguments),
+    /// SQLite's own tests on Yesquel's trees, and which of them differ
+    Tcl(tcl::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +111,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),
         Task::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         Task::Soak(arguments) => soak::soak(&arguments, children),
+        Task::Tcl(arguments) => tcl::tcl(&arguments, children),
     }
 }
 
