@@ -118,22 +118,28 @@ struct Found {
 
 /// Whether all is as the list says.
 pub(crate) fn tcl(arguments: &Arguments, children: &Children) -> Result<bool> {
-    let (passed, summary) = told(arguments, Missing::Install, children)?;
+    let sources = provide(children, Missing::Install)?;
+    let (passed, summary) = told(arguments, &sources, children)?;
     if !arguments.list && !arguments.json {
         println!("{summary}");
     }
     Ok(passed)
 }
 
-/// The same, with one line about it.
-pub(crate) fn told(arguments: &Arguments, missing: Missing, children: &Children) -> Result<(bool, String)> {
+/// Sees to it that there is all it takes; says where SQLite's sources are.
+pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> {
     let folder = folder();
     fs::create_dir_all(&folder).map_err(failed(&folder))?;
     setup::provide(children, Purpose::Tcl, missing)?;
-    let sources = source::provide(children, &folder, missing)?;
+    source::provide(children, &folder, missing)
+}
+
+/// Whether all is as the list says, and one line about it.
+pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -> Result<(bool, String)> {
+    let folder = folder();
     let list = crate::root().join(LIST);
     let whole = Expected::parse(&fs::read_to_string(&list).map_err(failed(&list))?)?;
-    let mut scripts = scripts(&sources)?;
+    let mut scripts = scripts(sources)?;
     if let Some(unknown) = whole.scripts().find(|name| !scripts.iter().any(|script| script.name == *name)) {
         return Err(format!("{LIST} has a script that is not there: {unknown}"));
     }
@@ -145,7 +151,7 @@ pub(crate) fn told(arguments: &Arguments, missing: Missing, children: &Children)
         scripts.iter().for_each(|script| println!("{}", script.name));
         return Ok((true, String::new()));
     }
-    let program = build::testfixture(children, &sources, &folder)?;
+    let program = build::testfixture(children, sources, &folder)?;
     let (engine, expected) = match arguments.stock {
         true => (Engine::Stock, whole.of_stock()),
         false => (Engine::Trees, whole),

@@ -11,6 +11,9 @@ use crate::Result;
 use crate::children::Children;
 use crate::tcl::failed;
 
+/// What makes a script run, from the workspace's root.
+const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
+
 /// What plain names are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
@@ -92,7 +95,8 @@ impl Folders {
         let log = File::create(&self.log).map_err(failed(&self.log))?;
         let both = log.try_clone().map_err(failed(&self.log))?;
         let mut command = Command::new(program);
-        command.arg(file).current_dir(&self.work).stdout(Stdio::from(log)).stderr(Stdio::from(both));
+        let root = crate::root();
+        command.arg(root.canonicalize().unwrap_or(root).join(RUN)).arg(file).current_dir(&self.work).stdout(Stdio::from(log)).stderr(Stdio::from(both));
         command.env("RUST_BACKTRACE", "0").env_remove("YESQUEL_TEST_FOLDERS");
         if engine == Engine::Trees {
             command.env("YESQUEL_TEST_FOLDERS", &self.databases);
