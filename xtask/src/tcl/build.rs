@@ -137,7 +137,8 @@ struct Unit {
 
 /// Compiles what has changed.
 fn compile(children: &Children, units: &[Unit], flags: &[String]) -> Result<()> {
-    let stamp = |unit: &Unit| (unit.object.with_extension("stamp"), format!("{:016x}", hash(&(unit.depends, flags))));
+    let stamp =
+        |unit: &Unit| (unit.object.with_extension("stamp"), format!("{:016x}", hash(&(unit.depends, flags))));
     let is_old = |unit: &&Unit| {
         let (file, stamp) = stamp(unit);
         !unit.object.is_file() || fs::read_to_string(file).ok() != Some(stamp)
@@ -183,7 +184,9 @@ fn cc(unit: &Unit, flags: &[String]) -> Command {
 fn flags(makefile: &str, defines: &str) -> Vec<String> {
     let own = makefile.lines().filter_map(|line| {
         let (_, flags) = line.strip_prefix("TESTFIXTURE_FLAGS ")?.split_once('=')?;
-        Some(flags.split_whitespace().filter(|flag| !flag.starts_with("-DSQLITE_PRIVATE=")).map(str::to_owned))
+        Some(
+            flags.split_whitespace().filter(|flag| !flag.starts_with("-DSQLITE_PRIVATE=")).map(str::to_owned),
+        )
     });
     let mut flags: Vec<String> = own.flatten().collect();
     flags.extend(MORE.iter().map(|&flag| flag.to_owned()));
@@ -282,8 +285,15 @@ mod tests {
                     /***** Begin file hash.h *****/\nb\n/***** End of hash.h *****/\nc\n\
                     /***** End of sqliteInt.h *****/\n/***** Begin file vdbe.c *****/\nd\n/***** End of vdbe.c *****/\n";
         let headers = headers(text).unwrap();
-        assert_eq!(headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["sqliteInt.h", "hash.h"]);
+        assert_eq!(
+            headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["sqliteInt.h", "hash.h"]
+        );
         assert_eq!(headers[1].1, "/***** Begin file hash.h *****/\nb\n/***** End of hash.h *****/\n");
-        assert!(headers[0].1.contains("\nb\n") && headers[0].1.contains("\nc\n") && !headers[0].1.contains("\nd\n"));
+        assert!(
+            headers[0].1.contains("\nb\n")
+                && headers[0].1.contains("\nc\n")
+                && !headers[0].1.contains("\nd\n")
+        );
     }
 }

@@ -18,7 +18,10 @@ use crate::tcl::script::Outcome;
 /// Why a test may differ, and what is meant by it.
 const REASONS: &[(&str, &str)] = &[
     ("stock", "so it is with SQLite's own files: the tests are older than the SQLite, or not for root"),
-    ("pages", "looks at pages: the format of the file, its size, the numbers of roots, auto-vacuum, a damaged file"),
+    (
+        "pages",
+        "looks at pages: the format of the file, its size, the numbers of roots, auto-vacuum, a damaged file",
+    ),
     ("journal", "looks at journals: their modes, their files, what a crash leaves of them"),
     ("locks", "expects that writers and readers of one file wait for each other"),
     ("vfs", "works by a VFS, or counts what one is asked"),
@@ -70,7 +73,9 @@ impl Expected {
         }
         let known: BTreeSet<u32> = expected.faults.keys().copied().collect();
         if let Some(fault) = known.symmetric_difference(&used).next() {
-            return Err(format!("the list says what fault {fault} is and uses it nowhere, or the other way round"));
+            return Err(format!(
+                "the list says what fault {fault} is and uses it nowhere, or the other way round"
+            ));
         }
         Ok(expected)
     }
@@ -135,7 +140,8 @@ impl Expected {
             let listed = self.of(script);
             let mut line = |test: &str, reason: &str| text += &format!("{script:<20} {test:<32} {reason}\n");
             let is_whole = listed.iter().any(|(test, _)| test == "*");
-            let Some(outcome) = outcomes.get(script).filter(|outcome| !is_whole || outcome.failures().is_empty())
+            let Some(outcome) =
+                outcomes.get(script).filter(|outcome| !is_whole || outcome.failures().is_empty())
             else {
                 listed.iter().for_each(|(test, reason)| line(test, reason));
                 continue;

@@ -49,20 +49,100 @@ const FOLDERS: &[(&str, &str)] = &[
 /// Scripts that are no tests themselves: they run others, or take the time of
 /// some.
 const NO_TESTS: &[&str] = &[
-    "all", "extraquick", "full", "fts3", "mallocAll", "memleak", "permutations", "quick", "rbu", "rtree", "session",
-    "soak", "speed*", "veryquick",
+    "all",
+    "extraquick",
+    "full",
+    "fts3",
+    "mallocAll",
+    "memleak",
+    "permutations",
+    "quick",
+    "rbu",
+    "rtree",
+    "session",
+    "soak",
+    "speed*",
+    "veryquick",
 ];
 
 /// What is run first if there is not time for all: SQL, as applications use it.
 const FIRST: &[&str] = &[
-    "select*", "insert*", "update*", "delete*", "upsert*", "returning*", "join*", "where*", "in*", "between",
-    "expr*", "func*", "null*", "types*", "cast*", "collate*", "distinct*", "orderby*", "minmax*", "count*", "limit*",
-    "sort*", "aggregate", "subquery*", "with*", "window*", "cte*", "view*", "trigger*", "fkey*", "unique*",
-    "conflict*", "check*", "default*", "notnull*", "gencol*", "strict*", "without_rowid*", "rowid*", "autoinc*",
-    "index*", "alter*", "tkt*", "savepoint*", "trans*", "attach*", "temptable*", "table*", "json*", "date*",
-    "like*", "blob*", "incrblob*", "analyze*", "vacuum*", "schema*", "capi*", "bind*", "tclsqlite*", "hook*",
-    "auth*", "fts5/*", "rtree/*", "session/*", "fts3*", "fts4*",
+    "select*",
+    "insert*",
+    "update*",
+    "delete*",
+    "upsert*",
+    "returning*",
+    "join*",
+    "where*",
+    "in",
+    "in2",
+    "in3",
+    "in4",
+    "in5",
+    "in6",
+    "in7",
+    "between",
+    "expr*",
+    "func*",
+    "null*",
+    "types*",
+    "cast*",
+    "collate*",
+    "distinct*",
+    "orderby*",
+    "minmax*",
+    "count*",
+    "limit*",
+    "sort*",
+    "aggregate",
+    "subquery*",
+    "with*",
+    "window*",
+    "cte*",
+    "view*",
+    "trigger*",
+    "fkey*",
+    "unique*",
+    "conflict*",
+    "check*",
+    "default*",
+    "notnull*",
+    "gencol*",
+    "strict*",
+    "without_rowid*",
+    "rowid*",
+    "autoinc*",
+    "index*",
+    "alter*",
+    "tkt*",
+    "savepoint*",
+    "trans*",
+    "attach*",
+    "temptable*",
+    "table*",
+    "json*",
+    "date*",
+    "like*",
+    "blob*",
+    "incrblob*",
+    "analyze*",
+    "vacuum*",
+    "schema*",
+    "capi*",
+    "bind*",
+    "tclsqlite*",
+    "hook*",
+    "auth*",
+    "fts5/*",
+    "rtree/*",
+    "session/*",
+    "fts3*",
+    "fts4*",
 ];
+
+/// What is run last then: it takes long and tests no SQL.
+const LAST: &[&str] = &["*fault*", "*malloc*", "*ioerr*", "*crash*", "*corrupt*"];
 
 #[derive(Args)]
 #[command(after_help = format!(
@@ -88,6 +168,9 @@ pub(crate) struct Arguments {
     /// Change the list to what was found; what is new gets this reason
     #[arg(long, value_name = "REASON")]
     write: Option<String>,
+    /// Run also those that are known to hang
+    #[arg(long)]
+    hanging: bool,
     /// Name the scripts and run none
     #[arg(long)]
     list: bool,
@@ -103,6 +186,7 @@ impl Arguments {
             timeout: 60,
             json: false,
             write: None,
+            hanging: false,
             list: false,
         }
     }
@@ -158,22 +242,33 @@ pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -
     };
     let runs = folder.join(format!("runs-{}", std::process::id()));
     let found = script::engine(children, &program, engine, &runs.join("engine")).and_then(|()| {
+        let all = scripts.len();
+        scripts.retain(|script| arguments.hanging || !expected.hangs(&script.name));
+        if scripts.len() < all {
+            eprintln!("    {} scripts hang and are left out (--hanging)", all - scripts.len());
+        }
         if arguments.minutes.is_some() {
-            scripts.retain(|script| !expected.hangs(&script.name));
-            scripts.sort_by_key(|script| FIRST.iter().position(|glob| matches(&script.name, glob)).unwrap_or(usize::MAX));
+            scripts.sort_by_key(|script| rank(&script.name));
         }
         run(arguments, children, &program, scripts, engine, &expected, &runs)
     });
     let _ = fs::remove_dir_all(&runs);
     let found = found?;
     if let Some(reason) = &arguments.write {
-        fs::write(&list, head(&list)? + &expected.rewritten(&found.outcomes, reason)).map_err(failed(&list))?;
+        fs::write(&list, head(&list)? + &expected.rewritten(&found.outcomes, reason))
+            .map_err(failed(&list))?;
     }
     if arguments.json {
         println!("{}", as_json(&found));
     }
     let differ = found.differences.values().filter(|differences| !differences.is_none()).count();
     Ok((differ == 0, summary(&found, differ)))
+}
+
+/// How soon a script is run.
+fn rank(name: &str) -> (bool, usize) {
+    let is_last = LAST.iter().any(|glob| matches(name, glob));
+    (is_last, FIRST.iter().position(|glob| matches(name, glob)).unwrap_or(FIRST.len()))
 }
 
 /// The scripts, two at a time.
@@ -200,7 +295,8 @@ fn run(
                 locked(&found).left_out += 1;
                 continue;
             }
-            let (outcome, log) = script::run(children, program, &script, engine, &runs.join(job.to_string()), limit)?;
+            let (outcome, log) =
+                script::run(children, program, &script, engine, &runs.join(job.to_string()), limit)?;
             if children.interrupted().is_some() {
                 return Err("interrupted".to_owned());
             }
@@ -218,7 +314,8 @@ fn run(
     };
     std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..JOBS).map(|job| scope.spawn(move || work(job))).collect();
-        jobs.into_iter().try_for_each(|job| job.join().unwrap_or_else(|_| Err("a thread has panicked".to_owned())))
+        jobs.into_iter()
+            .try_for_each(|job| job.join().unwrap_or_else(|_| Err("a thread has panicked".to_owned())))
     })?;
     eprint!("{}", cleared());
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -298,7 +395,11 @@ fn as_json(found: &Found) -> serde_json::Value {
 /// The comment that a list begins with.
 fn head(list: &Path) -> Result<String> {
     let text = fs::read_to_string(list).map_err(failed(list))?;
-    Ok(text.lines().take_while(|line| line.starts_with('#') || line.is_empty()).map(|line| line.to_owned() + "\n").collect())
+    Ok(text
+        .lines()
+        .take_while(|line| line.starts_with('#') || line.is_empty())
+        .map(|line| line.to_owned() + "\n")
+        .collect())
 }
 
 /// All scripts.
@@ -374,6 +475,7 @@ mod tests {
     #[test]
     fn globs() {
         assert!(matches("select1", "select*") && matches("fts5/fts5aa", "fts5/*") && matches("a", "a"));
+        assert!(rank("select1") < rank("pragma") && rank("pragma") < rank("wherefault"));
         assert!(!matches("select1", "select") && !matches("xselect", "select*") && matches("abc", "a*c"));
     }
 

@@ -83,8 +83,11 @@ impl Folders {
     /// Empty ones.
     fn new(folder: &Path) -> Result<Folders> {
         let _ = fs::remove_dir_all(folder);
-        let folders =
-            Folders { work: folder.join("work"), databases: folder.join("databases"), log: folder.join("log") };
+        let folders = Folders {
+            work: folder.join("work"),
+            databases: folder.join("databases"),
+            log: folder.join("log"),
+        };
         for folder in [&folders.work, &folders.databases] {
             fs::create_dir_all(folder).map_err(failed(folder))?;
         }
@@ -96,7 +99,12 @@ impl Folders {
         let both = log.try_clone().map_err(failed(&self.log))?;
         let mut command = Command::new(program);
         let root = crate::root();
-        command.arg(root.canonicalize().unwrap_or(root).join(RUN)).arg(file).current_dir(&self.work).stdout(Stdio::from(log)).stderr(Stdio::from(both));
+        command
+            .arg(root.canonicalize().unwrap_or(root).join(RUN))
+            .arg(file)
+            .current_dir(&self.work)
+            .stdout(Stdio::from(log))
+            .stderr(Stdio::from(both));
         command.env("RUST_BACKTRACE", "0").env_remove("YESQUEL_TEST_FOLDERS");
         if engine == Engine::Trees {
             command.env("YESQUEL_TEST_FOLDERS", &self.databases);
@@ -157,7 +165,11 @@ pub(crate) fn engine(children: &Children, program: &Path, engine: Engine, folder
     let answer = fs::read_to_string(&folders.log).map_err(failed(&folders.log))?;
     let databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
     let is_so = made.starts_with(start) && databases == usize::from(engine == Engine::Trees);
-    if answer.trim() == "7" && is_so { Ok(()) } else { Err(format!("not {engine:?} answers, but another engine")) }
+    if answer.trim() == "7" && is_so {
+        Ok(())
+    } else {
+        Err(format!("not {engine:?} answers, but another engine"))
+    }
 }
 
 /// What a script has said.

@@ -49,7 +49,8 @@ fn fetch(children: &Children, folder: &Path) -> Result<()> {
         fs::create_dir_all(&part).map_err(failed(&part))?;
     }
     let list = apt.join("parts/source.sources");
-    let configured = configured().ok_or("/etc/apt names no archive of Debian's: the tests of SQLite come from one")?;
+    let configured =
+        configured().ok_or("/etc/apt names no archive of Debian's: the tests of SQLite come from one")?;
     fs::write(&list, configured).map_err(failed(&list))?;
     let with_lists = |program: &str| {
         let mut command = Command::new(program);
@@ -77,7 +78,13 @@ fn fetch(children: &Children, folder: &Path) -> Result<()> {
         )
     })?;
     let package = format!("sqlite3={version}");
-    children.check(with_lists("apt-get").args(["source", "--quiet", "--download-only", "--tar-only", &package]))
+    children.check(with_lists("apt-get").args([
+        "source",
+        "--quiet",
+        "--download-only",
+        "--tar-only",
+        &package,
+    ]))
 }
 
 /// The machine's own archive of Debian's, for the sources of the suite.
