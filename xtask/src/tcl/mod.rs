@@ -240,7 +240,9 @@ pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -
         true => (Engine::Stock, whole.of_stock()),
         false => (Engine::Trees, whole),
     };
-    let runs = folder.join(format!("runs-{}", std::process::id()));
+    // In memory, where there is such a folder: databases are made by the thousand.
+    let memory = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
+    let runs = memory.unwrap_or_else(|| folder.clone()).join(format!("yesquel-tcl-{}", std::process::id()));
     let found = script::engine(children, &program, engine, &runs.join("engine")).and_then(|()| {
         let all = scripts.len();
         scripts.retain(|script| arguments.hanging || !expected.hangs(&script.name));

@@ -43,7 +43,9 @@ static void yqNewFolder(const char *zIn, char *zOut, size_t n){
 void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char **pzShown){
   static __thread char aShown[4096];
   static __thread char aAddress[4096];
-  static const char zParameters[] = "\0durability\0none\0\0\0\0";
+  /* The scripts copy files of open databases.  What is committed must be there,
+  ** and where the folders are a sync costs nothing. */
+  static const char zParameters[] = "\0durability\0sync\0\0\0\0";
   const int isTemp = SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB;
   const char *zFolders = getenv("YESQUEL_TEST_FOLDERS");
   const char *zName = *pzName;

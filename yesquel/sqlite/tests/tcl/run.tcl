@@ -23,7 +23,7 @@ proc yesquel_copied {from to} {
   set text [read $channel 4096]
   close $channel
   if {![regexp {^yesquel test database \d+ ([^\n]*)\n$} $text -> folder]} return
-  set copy $folder-[clock microseconds]
+  set copy [yesquel_file join [yesquel_file dirname $folder] copy-[pid]-[clock microseconds]]
   if {[yesquel_file isdirectory $folder]} {
     yesquel_file copy $folder $copy
   }
