@@ -23,9 +23,14 @@ const REASONS: &[(&str, &str)] = &[
         "looks at pages: the format of the file, its size, the numbers of roots, auto-vacuum, a damaged file",
     ),
     ("journal", "looks at journals: their modes, their files, what a crash leaves of them"),
-    ("locks", "expects that writers and readers of one file wait for each other"),
+    ("locks", "expects that writers and readers of one file wait for each other, or several processes at it"),
     ("vfs", "works by a VFS, or counts what one is asked"),
     ("plan", "counts steps, pages or what is sorted, or sees the plan that statistics give"),
+    (
+        "copies",
+        "copies the file of an open database time and again, and each waits for the clock, as after a crash",
+    ),
+    ("collation", "changes what a collation does under its index, whose entries are here in no order of it"),
     ("limits", "a limit is another one, or is not there"),
     ("memory", "lets memory or the disk fail, in places that are Rust's here"),
 ];
@@ -196,7 +201,7 @@ impl Differences {
 
 /// The reasons, for the help.
 pub(crate) fn reasons() -> String {
-    REASONS.iter().map(|(name, meaning)| format!("  {name:<8} {meaning}\n")).collect()
+    REASONS.iter().map(|(name, meaning)| format!("  {name:<9} {meaning}\n")).collect()
 }
 
 #[cfg(test)]
