@@ -34,6 +34,15 @@ static void yqNewFolder(const char *zIn, char *zOut, size_t n){
   }while( access(zOut, F_OK)==0 );
 }
 
+/* Whether a file says what yqWrite() wrote.  Scripts that damage files damage
+** these, too, and nothing is to be made elsewhere. */
+static int yqIsFolder(const char *zIn, const char *zFolder){
+  size_t n = strlen(zIn);
+  if( strncmp(zFolder, zIn, n)!=0 || zFolder[n]!='/' || zFolder[n+1]==0 ) return 0;
+  n++;
+  return zFolder[n + strspn(&zFolder[n], "0123456789-copy")]==0;
+}
+
 /*
 ** Changes the name of a file into the address of the database that it is to
 ** be, with its parameters, and gives its full name for those who ask.  Both
@@ -75,7 +84,7 @@ void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char
     n = (int)fread(aText, 1, sizeof(aText)-1, p);
     fclose(p);
     aText[n] = 0;
-    if( sscanf(aText, MAGIC "%llu %2047[^\n]", &iNode, aFolder)!=2 ) return;
+    if( sscanf(aText, MAGIC "%llu %2047[^\n]", &iNode, aFolder)!=2 || !yqIsFolder(zFolders, aFolder) ) return;
     if( iNode!=(unsigned long long)st.st_ino ){
       /* The file is a copy of another, so the database must be one too. */
       char aCopy[2048], aCommand[4200];

@@ -19,10 +19,12 @@ proc yesquel_copied {from to} {
   if {[yesquel_file isdirectory $to]} {
     set to [yesquel_file join $to [yesquel_file tail $from]]
   }
+  if {![info exists ::env(YESQUEL_TEST_FOLDERS)] || ![yesquel_file isfile $to]} return
   set channel [open $to rb]
   set text [read $channel 4096]
   close $channel
-  if {![regexp {^yesquel test database \d+ ([^\n]*)\n$} $text -> folder]} return
+  if {![regexp {^yesquel test database \d+ (.*/[-0-9copy]+)\n$} $text -> folder]} return
+  if {[yesquel_file dirname $folder] ne $::env(YESQUEL_TEST_FOLDERS)} return
   set copy [yesquel_file join [yesquel_file dirname $folder] copy-[pid]-[clock microseconds]]
   if {[yesquel_file isdirectory $folder]} {
     yesquel_file copy $folder $copy
