@@ -17,6 +17,7 @@
 //! a group is signalled only under the lock, and a child is reaped only after
 //! it has been taken off the list under the same lock.
 
+use std::io::Read;
 use std::iter;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -108,6 +109,19 @@ impl Children {
     pub(crate) fn check(&self, command: &mut Command) -> Result<()> {
         let status = self.run(command)?;
         if status.success() { Ok(()) } else { Err(format!("`{}` failed: {status}", line(command))) }
+    }
+
+    /// What a command prints; anything but success is an error.
+    pub(crate) fn printed(&self, command: &mut Command) -> Result<String> {
+        let mut running = self.start(command.stdout(Stdio::piped()))?;
+        let mut printed = String::new();
+        if let Some(mut stdout) = running.child().and_then(|child| child.stdout.take()) {
+            stdout
+                .read_to_string(&mut printed)
+                .map_err(|error| format!("cannot hear `{}`: {error}", line(command)))?;
+        }
+        let status = running.wait()?.status;
+        if status.success() { Ok(printed) } else { Err(format!("`{}` failed: {status}", line(command))) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `serve`, `bench`, `simulate`,
-//! `fuzz`, `soak` and `tcl`.
+//! What a developer runs: `cargo xtask test`, `library`, `serve`, `bench`,
+//! `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,8 +13,11 @@ use crate::servers::Options;
 
 mod bench;
 mod children;
+mod debian;
 mod fuzz;
+mod library;
 mod maven;
+mod programs;
 mod servers;
 mod setup;
 mod simulate;
@@ -35,6 +38,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
+        cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
@@ -51,6 +55,8 @@ struct Arguments {
 enum Task {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
+    /// Build the shared library and put it, its headers and its pkg-config file below a folder
+    Library(library::Arguments),
     /// Start a real server on loopback and keep it until Ctrl-C
     #[command(alias = "server")]
     Serve {
@@ -106,6 +112,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Serve { server, port, password } => {
             serve(&server, &Options { port, password }, children).map(|()| true)
         }
+        Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),

@@ -191,7 +191,8 @@ fn packages(programs: &[&Program]) -> Vec<&'static str> {
     packages
 }
 
-fn install(children: &Children, packages: &[&str]) -> Result<()> {
+/// Installs packages of Debian's.
+pub(crate) fn install(children: &Children, packages: &[&str]) -> Result<()> {
     if find("apt-get").is_none() {
         return Err("there is no apt-get to install it with".to_owned());
     }

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use crate::Result;
 use crate::children::{Children, line};
 use crate::fuzz;
+use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::tcl;
@@ -71,6 +72,8 @@ enum Step {
     Java,
     /// Set-up: strace, which sees when Yesquel's server answers and when it syncs
     Trace,
+    /// Set-up: the shared library, and real programs that are run on it
+    Programs,
     /// cargo fmt --check
     Fmt,
     /// cargo clippy with all stores and with the default ones, warnings denied
@@ -107,6 +110,7 @@ impl Step {
             Step::Fuzz => "; what Yesquel reads is not fuzzed",
             Step::Tcl => "; SQLite's own tests are not run",
             Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
+            Step::Programs => "; the shared library is not tested under real programs",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -149,6 +153,9 @@ struct Found {
     ycsb_class_path: Option<String>,
     java_drivers: Option<ycsb::JavaDrivers>,
     strace: Option<PathBuf>,
+    /// The shared library by its own name, and as it stands in for SQLite's.
+    libraries: Option<(PathBuf, PathBuf)>,
+    programs: Option<PathBuf>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -258,6 +265,20 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             }
             Err(reason) => skipped(step, &reason),
         },
+        // It belongs to the workspace: that it cannot be built is a failure.
+        Step::Programs => match programs::build(children) {
+            Ok(libraries) => {
+                found.libraries = Some(libraries);
+                match programs::provide(children, missing) {
+                    Ok(folder) => {
+                        found.programs = Some(folder);
+                        Outcome::Passed(String::new())
+                    }
+                    Err(reason) => skipped(step, &reason),
+                }
+            }
+            Err(reason) => Outcome::Failed(reason),
+        },
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
             .then(|| finish(children, &mut fuzz::format_check())),
         Step::Clippy => {
@@ -353,6 +374,9 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
         "SERVAL_TEST_JAVA_DRIVER",
         "SERVAL_TEST_HBASE_DRIVER",
         "YESQUEL_TEST_STRACE",
+        "YESQUEL_TEST_LIBRARY",
+        "YESQUEL_TEST_STAND_IN",
+        "YESQUEL_TEST_PROGRAMS",
     ] {
         command.env_remove(variable);
     }
@@ -368,6 +392,12 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     }
     if let Some(strace) = &found.strace {
         command.env("YESQUEL_TEST_STRACE", strace);
+    }
+    if let Some((own, stand_in)) = &found.libraries {
+        command.env("YESQUEL_TEST_LIBRARY", own).env("YESQUEL_TEST_STAND_IN", stand_in);
+    }
+    if let Some(folder) = &found.programs {
+        command.env("YESQUEL_TEST_PROGRAMS", folder);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

@@ -1,4 +1,5 @@
-//! What the shared library shows: SQLite's interface, and nothing else.
+//! What the shared library shows, SQLite's interface and nothing else, and the
+//! headers that belong to it.
 
 use std::{env, error::Error, fs, path::PathBuf};
 
@@ -17,11 +18,21 @@ const EXPORTS: &str = "{
 const SONAME: &str = "libyesquel.so.0";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let script = PathBuf::from(env::var_os("OUT_DIR").ok_or("no OUT_DIR")?).join("exports.map");
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("no OUT_DIR")?);
+    let script = out.join("exports.map");
     fs::write(&script, EXPORTS)?;
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", script.display());
+    // For whoever installs the library: those that its C was compiled with.
+    let include =
+        PathBuf::from(env::var_os("DEP_YESQUEL_SQLITE3_INCLUDE").ok_or("yesquel-sqlite has no headers")?);
+    let headers = out.join("include");
+    fs::create_dir_all(&headers)?;
+    for header in ["sqlite3.h", "sqlite3ext.h"] {
+        fs::copy(include.join(header), headers.join(header))?;
+    }
     // As libsqlite3.so.0 it stands in for SQLite's own.
     println!("cargo::rerun-if-env-changed=YESQUEL_SONAME");
+    println!("cargo::rerun-if-changed=build.rs");
     let soname = env::var("YESQUEL_SONAME").unwrap_or_else(|_| SONAME.to_owned());
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{soname}");
     // All of it is in one object, which comes with any of its names.

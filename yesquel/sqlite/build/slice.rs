@@ -221,6 +221,27 @@ const EDITS: &[Edit] = &[
         old: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
         new: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  if( pBt->pYq ){\n    sqlite3VdbeMemSetStr(pOut, \"wal\", -1, SQLITE_UTF8, SQLITE_STATIC);\n    sqlite3VdbeChangeEncoding(pOut, encoding);\n    if( rc ) goto abort_due_to_error;\n    break;\n  }\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
     },
+    // What went wrong at a server or in a folder is said in its words.
+    Edit {
+        file: "vdbe.c",
+        old: "    sqlite3VdbeError(p, \"%s\", sqlite3ErrStr(rc));\n  }\n  p->rc = rc;\n",
+        new: "    sqlite3VdbeError(p, \"%s\", yqErrStr(rc));\n  }\n  p->rc = rc;\n",
+    },
+    Edit {
+        file: "vdbeaux.c",
+        old: "          rc = vdbeCommit(db, p);\n",
+        new: "          rc = vdbeCommit(db, p);\n          if( rc && p->zErrMsg==0 && yq_message(rc) ) sqlite3VdbeError(p, \"%s\", yqErrStr(rc));\n",
+    },
+    Edit {
+        file: "main.c",
+        old: "      rc = SQLITE_NOMEM_BKPT;\n    }\n    sqlite3Error(db, rc);\n    goto opendb_out;\n  }\n  sqlite3BtreeEnter(db->aDb[0].pBt);\n",
+        new: "      rc = SQLITE_NOMEM_BKPT;\n    }\n    if( yq_message(rc) ) sqlite3ErrorWithMsg(db, rc, \"%s\", yqErrStr(rc));\n    else sqlite3Error(db, rc);\n    goto opendb_out;\n  }\n  sqlite3BtreeEnter(db->aDb[0].pBt);\n",
+    },
+    Edit {
+        file: "attach.c",
+        old: "        zErrDyn = sqlite3MPrintf(db, \"unable to open database: %s\", zFile);\n",
+        new: "        zErrDyn = sqlite3MPrintf(db, \"unable to open database: %s\", yq_message(rc) ? yqErrStr(rc) : zFile);\n",
+    },
 ];
 
 /// The file of each line, by the markers.
@@ -284,9 +305,8 @@ fn parameter(text: &str) -> (String, String) {
 fn functions(text: &str, start: &str, prefix: &str) -> BTreeMap<String, Function> {
     let mut found = BTreeMap::new();
     let text = without_comments(text);
-    let mut lines = text.split_inclusive('\n');
     let mut offset = 0;
-    while let Some(line) = lines.next() {
+    for line in text.split_inclusive('\n') {
         let begin = offset;
         offset += line.len();
         let Some(rest) = line.strip_prefix(start) else { continue };

@@ -118,10 +118,17 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqSide*);
+extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
 static int nocaseCollatingFunc(void*,int,const void*,int,const void*);
 static int rtrimCollFunc(void*,int,const void*,int,const void*);
+
+/* What was told last with a code, by this thread; or SQLite's own words. */
+static const char *yqErrStr(int rc){
+  const char *z = yq_message(rc);
+  return z ? z : sqlite3ErrStr(rc);
+}
 
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
 
@@ -277,11 +284,13 @@ static int yqSave(BtCursor *pCur){
 static int yqSaveAll(Btree *p, Pgno iRoot, BtCursor *pExcept){
   BtCursor *pX;
   for(pX=p->pYq->pCursor; pX; pX=pX->pNext){
-    if( pX!=pExcept && (iRoot==0 || pX->pgnoRoot==iRoot)
-     && (pX->eState==CURSOR_VALID || pX->eState==CURSOR_SKIPNEXT)
-    ){
+    if( pX==pExcept || (iRoot!=0 && pX->pgnoRoot!=iRoot) ) continue;
+    if( pX->eState==CURSOR_VALID || pX->eState==CURSOR_SKIPNEXT ){
       int rc = yqSave(pX);
       if( rc ) return rc;
+    }else if( pX->eState==CURSOR_REQUIRESEEK && (pX->curFlags & BTCF_Pinned) ){
+      /* After a write of its own the native would be valid, somewhere. */
+      return SQLITE_CONSTRAINT_PINNED;
     }
   }
   return SQLITE_OK;
@@ -503,7 +512,7 @@ static int yqMoveToEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int eSeek, int
   YqField aField[16];
   YqField *a = aField;
   int i, rc;
-  int n = MIN(pIdxKey->nField, pCur->pKeyInfo->nYqKey);
+  int n = MIN(pIdxKey->nField, pCur->pKeyInfo->nAllField);
 
   if( n>ArraySize(aField) ){
     a = sqlite3Malloc(sizeof(YqField)*n);

@@ -11,10 +11,11 @@ use crate::{
     scan::{Form, Scan, Seek},
     session::Code,
     side::Side,
+    told,
 };
 use libsqlite3_sys::{
     SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
-    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_libversion_number, sqlite3_log,
+    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_libversion_number,
     sqlite3_mprintf, sqlite3_uri_key, sqlite3_uri_parameter,
 };
 use std::{
@@ -118,18 +119,11 @@ pub(crate) fn is_linked() -> bool {
 }
 
 /// What C is told of an outcome. A panic of ours must not go through C.
-fn told(act: impl FnOnce() -> Result<c_int, Code>) -> c_int {
+fn answer(act: impl FnOnce() -> Result<c_int, Code>) -> c_int {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(code)) => code,
         Ok(Err(Code(code))) => code,
         Err(_) => Code::INTERNAL.0,
-    }
-}
-
-fn log(code: Code, message: &str) {
-    if let Ok(message) = CString::new(message) {
-        // SAFETY: the format takes one string, which ends with zero.
-        unsafe { sqlite3_log(code.0, c"%s".as_ptr(), message.as_ptr()) };
     }
 }
 
@@ -151,7 +145,7 @@ unsafe fn bytes<'a>(bytes: *const u8, length: u32) -> &'a [u8] {
 /// found, if it is neither.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) -> c_int {
-    told(|| {
+    answer(|| {
         // SAFETY: SQLite's names end with zero.
         let found = unsafe { text(name) }.and_then(address::of_name);
         let Some(found) = found.and_then(|found| CString::new(found).ok()) else {
@@ -178,7 +172,7 @@ unsafe extern "C" fn yq_open(
     count: c_int,
     opened: *mut *mut Side,
 ) -> c_int {
-    told(|| {
+    answer(|| {
         // SAFETY: the name is one of SQLite's own, with its parameters behind it,
         // and the others are of the same connection and open.
         let (address, others) = unsafe {
@@ -193,13 +187,14 @@ unsafe extern "C" fn yq_open(
             (address, others.collect::<Vec<&Side>>())
         };
         let address = address.map_err(|error| {
-            log(Code::CANTOPEN, &error.to_string());
+            told::say(Code::CANTOPEN, error);
             Code::CANTOPEN
         })?;
         let modes = (flags & SQLITE_OPEN_READONLY != 0, flags & SQLITE_OPEN_CREATE != 0);
         let side = Side::open(&address, modes, &others).map_err(|error| {
-            log(Code::CANTOPEN, &format!("{address}: {error}"));
-            Code::from(&error)
+            let code = Code::from(&error);
+            told::say(code, format!("{address}: {error}"));
+            code
         })?;
         // SAFETY: C gives room for it.
         unsafe { *opened = Box::into_raw(Box::new(side)) };
@@ -209,7 +204,7 @@ unsafe extern "C" fn yq_open(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_close(side: *mut Side) {
-    told(|| {
+    answer(|| {
         // SAFETY: it is of yq_open, and is not used again.
         drop(unsafe { Box::from_raw(side) });
         Ok(OK)
@@ -223,7 +218,8 @@ unsafe extern "C" fn yq_is_readonly(side: &Side) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_begin(side: &mut Side, _is_write: c_int, cookie: &mut u32) -> c_int {
-    told(|| {
+    told::forget();
+    answer(|| {
         *cookie = side.begin()?;
         Ok(OK)
     })
@@ -231,12 +227,12 @@ unsafe extern "C" fn yq_begin(side: &mut Side, _is_write: c_int, cookie: &mut u3
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_commit(side: &mut Side) -> c_int {
-    told(|| side.commit().map(|()| OK))
+    answer(|| side.commit().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
-    told(|| {
+    answer(|| {
         side.end(goes_on != 0);
         Ok(OK)
     });
@@ -244,7 +240,7 @@ unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_rollback(side: &mut Side) {
-    told(|| {
+    answer(|| {
         side.session.borrow_mut().rollback();
         Ok(OK)
     });
@@ -252,12 +248,12 @@ unsafe extern "C" fn yq_rollback(side: &mut Side) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_open_savepoints(side: &mut Side, count: c_int) -> c_int {
-    told(|| side.session.borrow_mut().open_savepoints(usize::try_from(count).unwrap_or(0)).map(|()| OK))
+    answer(|| side.session.borrow_mut().open_savepoints(usize::try_from(count).unwrap_or(0)).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_savepoint(side: &mut Side, is_rollback: c_int, number: c_int) -> c_int {
-    told(|| {
+    answer(|| {
         let number = usize::try_from(number).ok();
         side.session.borrow_mut().savepoint(is_rollback != 0, number).map(|()| OK)
     })
@@ -265,7 +261,7 @@ unsafe extern "C" fn yq_savepoint(side: &mut Side, is_rollback: c_int, number: c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_create(side: &mut Side, root: &mut u32) -> c_int {
-    told(|| {
+    answer(|| {
         *root = side.create()?;
         Ok(OK)
     })
@@ -273,7 +269,7 @@ unsafe extern "C" fn yq_create(side: &mut Side, root: &mut u32) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_clear(side: &mut Side, root: u32, changes: *mut i64) -> c_int {
-    told(|| {
+    answer(|| {
         let count = side.clear(root, !changes.is_null())?;
         // SAFETY: null, or room for a number.
         if let Some(changes) = unsafe { changes.as_mut() } {
@@ -285,7 +281,7 @@ unsafe extern "C" fn yq_clear(side: &mut Side, root: u32, changes: *mut i64) -> 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_drop(side: &mut Side, root: u32) -> c_int {
-    told(|| side.drop_tree(root).map(|()| OK))
+    answer(|| side.drop_tree(root).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
@@ -296,12 +292,12 @@ unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int) -> u32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_set_meta(side: &mut Side, index: c_int, value: u32) -> c_int {
-    told(|| side.set_meta(usize::try_from(index).unwrap_or(usize::MAX), value).map(|()| OK))
+    answer(|| side.set_meta(usize::try_from(index).unwrap_or(usize::MAX), value).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_check(side: &mut Side, root: u32, count: &mut i64) -> c_int {
-    told(|| {
+    answer(|| {
         *count = side.check(root)?;
         Ok(OK)
     })
@@ -315,7 +311,7 @@ unsafe extern "C" fn yq_cursor(
     key_info: *mut c_void,
     opened: *mut *mut Scan,
 ) -> c_int {
-    told(|| {
+    answer(|| {
         // SAFETY: there are as many of both as there are columns.
         let (sorts, collations) = unsafe {
             let columns = u32::from(form.columns);
@@ -349,7 +345,7 @@ unsafe extern "C" fn yq_cursor(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_close_cursor(scan: *mut Scan) {
-    told(|| {
+    answer(|| {
         // SAFETY: it is of yq_cursor, and is not used again.
         drop(unsafe { Box::from_raw(scan) });
         Ok(OK)
@@ -368,27 +364,27 @@ fn arrived(scan: &Scan, place: &mut Place, is_there: bool) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_first(scan: &mut Scan, place: &mut Place) -> c_int {
-    told(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
+    answer(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_last(scan: &mut Scan, place: &mut Place) -> c_int {
-    told(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
+    answer(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_next(scan: &mut Scan, place: &mut Place) -> c_int {
-    told(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
+    answer(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_previous(scan: &mut Scan, place: &mut Place) -> c_int {
-    told(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
+    answer(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_restore(scan: &mut Scan, place: &mut Place, result: &mut c_int) -> c_int {
-    told(|| {
+    answer(|| {
         let restored = scan.restore()?;
         *result = restored.unwrap_or(0);
         Ok(arrived(scan, place, restored.is_some()))
@@ -413,7 +409,7 @@ unsafe extern "C" fn yq_seek_row(
     place: &mut Place,
     result: &mut c_int,
 ) -> c_int {
-    told(|| {
+    answer(|| {
         let arrival = scan.seek_row(row, seek(kind))?;
         *result = arrival.unwrap_or(-1);
         Ok(arrived(scan, place, arrival.is_some()))
@@ -431,7 +427,7 @@ unsafe extern "C" fn yq_seek_fields(
     result: &mut c_int,
     is_equal: &mut u8,
 ) -> c_int {
-    told(|| {
+    answer(|| {
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: there are so many, and each has the bytes that it says.
         let fields = unsafe { if count == 0 { &[] } else { slice::from_raw_parts(fields, count) } };
@@ -465,7 +461,7 @@ unsafe extern "C" fn yq_put_row(
     zeros: u32,
     _is_new: c_int,
 ) -> c_int {
-    told(|| {
+    answer(|| {
         // SAFETY: so many bytes are there.
         let record = unsafe { bytes(record, length) };
         if zeros == 0 {
@@ -480,7 +476,7 @@ unsafe extern "C" fn yq_put_row(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_put_entry(scan: &mut Scan, record: *const u8, length: u32) -> c_int {
-    told(|| {
+    answer(|| {
         // SAFETY: so many bytes are there.
         scan.put_entry(unsafe { bytes(record, length) }).map(|()| OK)
     })
@@ -488,12 +484,12 @@ unsafe extern "C" fn yq_put_entry(scan: &mut Scan, record: *const u8, length: u3
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_delete(scan: &mut Scan) -> c_int {
-    told(|| scan.delete().map(|()| OK))
+    answer(|| scan.delete().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
-    told(|| {
+    answer(|| {
         *count = scan.count()?;
         Ok(OK)
     })
@@ -501,7 +497,7 @@ unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c_int {
-    told(|| {
+    answer(|| {
         let Some(number) = scan.new_row(above)? else { return Ok(Code::DONE.0) };
         *row = number;
         Ok(OK)
@@ -510,20 +506,26 @@ unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_guard_sought(scan: &mut Scan) -> c_int {
-    told(|| scan.guard_sought().map(|()| OK))
+    answer(|| scan.guard_sought().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_guard_row(scan: &mut Scan, row: i64) -> c_int {
-    told(|| scan.guard_row(row).map(|()| OK))
+    answer(|| scan.guard_row(row).map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_guard_all(scan: &mut Scan) -> c_int {
-    told(|| scan.guard_all().map(|()| OK))
+    answer(|| scan.guard_all().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_lease(side: &mut Side) -> c_int {
-    told(|| side.lease().map(|()| OK))
+    answer(|| side.lease().map(|()| OK))
+}
+
+/// What was told last with a code, by this thread.
+#[unsafe(no_mangle)]
+extern "C" fn yq_message(code: c_int) -> *const c_char {
+    told::of(Code(code))
 }

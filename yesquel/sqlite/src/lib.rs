@@ -15,6 +15,7 @@ mod session;
 mod side;
 mod sorted;
 mod stores;
+mod told;
 
 pub use address::{Address, AddressError, Place};
 

@@ -8,7 +8,7 @@ use crate::{
     side::Side,
     sorted::Sorted,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 use yesquel::{Cursor, Map};
 
 /// How the keys of an index are made.
@@ -215,9 +215,49 @@ impl Scan {
         for (field, column) in fields.iter().zip(&form.columns) {
             push(&mut key, *field, *column, form.encoding);
         }
-        let outcome = self.seek_bytes((&key, &above(&key)), seek);
+        let outcome = if fields.len() > form.columns.len() {
+            self.seek_within(&key, (sought, fields.len()), seek)
+        } else {
+            self.seek_bytes((&key, &above(&key)), seek)
+        };
         self.sought = key;
         outcome
+    }
+
+    /// More fields are sought than the key of a table without row ids has: of the
+    /// one row that has the key the rest decides.
+    fn seek_within(
+        &mut self,
+        key: &[u8],
+        (sought, fields): (Sought, usize),
+        seek: Seek,
+    ) -> Result<Option<Arrival>, Code> {
+        let is_there = self.seek_from(key)?;
+        let order = if is_there && self.key.starts_with(key) {
+            sought.compare(&self.record, fields)
+        } else {
+            Ordering::Greater
+        };
+        let is_equal = is_there && order == Ordering::Equal;
+        let stays = match seek {
+            Seek::Exact => is_there || self.last()?,
+            Seek::GreaterOrEqual => is_there && (order != Ordering::Less || self.next()?),
+            Seek::Greater => is_there && (order == Ordering::Greater || self.next()?),
+            Seek::LessOrEqual => (is_there && order != Ordering::Greater) || self.before(is_there)?,
+            Seek::Less => (is_there && order == Ordering::Less) || self.before(is_there)?,
+        };
+        let place = match seek {
+            Seek::Exact if !is_there => -1,
+            Seek::Exact => order as i32,
+            Seek::Less | Seek::LessOrEqual => -1,
+            Seek::GreaterOrEqual | Seek::Greater => 1,
+        };
+        Ok(stays.then_some(Arrival { place, is_equal }))
+    }
+
+    /// Goes to the one before, or to the last of all.
+    fn before(&mut self, is_there: bool) -> Result<bool, Code> {
+        if is_there { self.previous() } else { self.last() }
     }
 
     /// What has these fields must be as it is at the commit.

@@ -1,6 +1,6 @@
 //! What a connection has at one store: a transaction for all databases there.
 
-use crate::{key::row_of, rows::Next, stores::Shared};
+use crate::{key::row_of, rows::Next, stores::Shared, told};
 use self_cell::self_cell;
 use std::{
     fmt,
@@ -14,11 +14,9 @@ pub(crate) struct Code(pub(crate) i32);
 
 /// SQLite's codes, where they are of use here.
 impl Code {
-    pub(crate) const ERROR: Code = Code(1);
     pub(crate) const INTERNAL: Code = Code(2);
     pub(crate) const BUSY: Code = Code(5);
     pub(crate) const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
-    pub(crate) const READONLY: Code = Code(8);
     pub(crate) const IOERR: Code = Code(10);
     pub(crate) const CORRUPT: Code = Code(11);
     pub(crate) const FULL: Code = Code(13);
@@ -77,7 +75,6 @@ pub(crate) struct Session {
     has_written: bool,
     /// The transaction has lost, and can only be rolled back.
     lost: Option<Code>,
-    message: Option<String>,
     /// Others are kept from writing.
     lease: Option<(Lease, Instant)>,
     /// A schema was changed in vain: the next time others are asked to wait.
@@ -112,7 +109,6 @@ impl Session {
             changed: Vec::new(),
             has_written: false,
             lost: None,
-            message: None,
             lease: None,
             wants_lease: None,
             numbered: Vec::new(),
@@ -134,7 +130,7 @@ impl Session {
     /// What an error comes to. Its text is kept for whoever asks.
     fn told(&mut self, error: &Error) -> Code {
         let code = Code::from(error);
-        self.message = Some(error.to_string());
+        told::say(code, error);
         if code == Code::BUSY_SNAPSHOT {
             self.lost = Some(code);
             self.wants_lease = self.changed.first().copied();
@@ -379,10 +375,6 @@ impl Session {
 
     pub(crate) fn cursor(&mut self, map: Map) -> Result<Cursor, Code> {
         self.with(|transaction| Ok(transaction.cursor(map)))
-    }
-
-    pub(crate) fn message(&self) -> Option<&str> {
-        self.message.as_deref()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Text that the application compares.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use rusqlite::{Connection, OpenFlags};
 use std::cmp::Ordering;
 

@@ -1,5 +1,7 @@
 //! Connections that write at the same time.
 
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use std::{thread, time::Duration};
 use tempfile::TempDir;

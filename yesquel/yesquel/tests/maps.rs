@@ -377,3 +377,83 @@ fn what_is_in_a_folder_is_there_again() {
     let map = database.existing_map("map").unwrap().unwrap();
     assert_eq!(database.begin().range::<&[u8]>(map, ..).count(), 2_000);
 }
+
+#[test]
+fn maps_come_and_go_with_a_transaction() {
+    let store = Store::in_memory().unwrap();
+    let shop = store.create_database("shop").unwrap();
+    let stock = shop.map("stock").unwrap();
+    let name = |number: u64| format!("n/{number}");
+    let mut transaction = shop.begin();
+    transaction.put(stock, b"apples", b"7").unwrap();
+    let made = transaction.create_map(&shop, name).unwrap();
+    // It is there for whoever makes it, and nobody else.
+    assert_eq!(transaction.get(made, b"a").unwrap(), None);
+    transaction.put(made, b"a", b"1").unwrap();
+    assert_eq!(transaction.get(made, b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(transaction.range::<&[u8]>(made, ..).count(), 1);
+    assert_eq!(shop.existing_map(&name(made.tree())).unwrap(), None);
+    assert!(matches!(shop.get(made, b"a"), Err(Error::NoMap(_))));
+    transaction.rollback();
+    assert_eq!(shop.maps().unwrap().len(), 1);
+
+    let made = shop
+        .run(|transaction| {
+            let made = transaction.create_map(&shop, name)?;
+            transaction.put(made, b"a", b"1")?;
+            Ok(made)
+        })
+        .unwrap();
+    assert_eq!(shop.existing_map(&name(made.tree())).unwrap(), Some(made));
+    assert_eq!(shop.map_by_number(made.tree()), Some(made));
+    assert_eq!(shop.get(made, b"a").unwrap().as_deref(), Some(&b"1"[..]));
+
+    let mut transaction = shop.begin();
+    assert!(!transaction.drop_map(&shop, "n/0").unwrap());
+    let before = transaction.savepoint();
+    assert!(transaction.drop_map(&shop, &name(made.tree())).unwrap());
+    transaction.rollback_to(before).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(shop.maps().unwrap().len(), 2);
+    assert!(shop.run(|transaction| transaction.drop_map(&shop, &name(made.tree()))).unwrap());
+    assert_eq!(shop.maps().unwrap(), [("stock".to_owned(), stock)]);
+    assert!(matches!(shop.get(made, b"a"), Err(Error::NoMap(_))));
+}
+
+#[test]
+fn a_commit_may_be_tried_again_while_others_hold_leases() {
+    let store = Store::in_memory().unwrap();
+    let shop = store.create_database("shop").unwrap();
+    let stock = shop.map("stock").unwrap();
+    let minute = std::time::Duration::from_secs(60);
+    let lease = shop.lease(stock, &b"a"[..]..=&b"a"[..], minute, minute).unwrap();
+    let mut waiting = shop.begin();
+    waiting.put(stock, b"a", b"1").unwrap();
+    assert!(matches!(waiting.try_commit(), Err(Error::Leased(_))));
+    let mut leased = shop.begin();
+    leased.under(&lease);
+    leased.put(stock, b"b", b"2").unwrap();
+    leased.commit().unwrap();
+    assert!(matches!(waiting.try_commit(), Err(Error::Leased(_))));
+    lease.release().unwrap();
+    waiting.try_commit().unwrap();
+    assert_eq!(shop.get(stock, b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn a_cursor_is_placed_without_asking() {
+    let store = Store::in_memory().unwrap();
+    let shop = store.create_database("shop").unwrap();
+    let stock = shop.map("stock").unwrap();
+    for key in [b"a", b"c"] {
+        shop.put(stock, key, b"").unwrap();
+    }
+    let mut transaction = shop.begin();
+    let mut cursor = transaction.cursor(stock);
+    cursor.place(b"b");
+    assert_eq!(cursor.key(), Some(&b"b"[..]));
+    assert_eq!(transaction.snapshot(), None);
+    assert_eq!(cursor.next(&mut transaction).unwrap().map(|(key, _)| key), Some((*b"c").into()));
+    cursor.place(b"b");
+    assert_eq!(cursor.previous(&mut transaction).unwrap().map(|(key, _)| key), Some((*b"a").into()));
+}

@@ -1,0 +1,24 @@
+//! A small text file that holds an address stands for the database, for
+//! programs that insist on a path.
+
+use crate::{
+    place::{OURS, Place, ready, script},
+    suites::PYTHON,
+};
+use std::fs;
+
+#[test]
+fn a_file_with_an_address_stands_for_the_database() {
+    let Some(ready) = ready() else { return };
+    for kind in OURS {
+        let place = Place::new(&ready, kind);
+        let Some(address) = place.address("shop") else { continue };
+        // What is behind the first line is for those who read the file.
+        fs::write(place.folder.path().join("shop.db"), format!("{address}\r\n# the shop's database\n"))
+            .unwrap();
+        place.printed(place.command(PYTHON).arg(script("python/address_file.py")).arg(&address));
+        // By a path only: PHP's class has no other way.
+        let said = place.printed(place.command("php").arg(script("php/address_file.php")).arg("shop.db"));
+        assert_eq!(said, "2\n", "{kind:?}");
+    }
+}

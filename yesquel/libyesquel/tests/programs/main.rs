@@ -1,0 +1,87 @@
+//! Programs that know nothing of Yesquel, on our library in the place of
+//! SQLite's: what they print and what their own tests find must be what it is on
+//! the system's library, on plain files, in a folder and at a server.
+//!
+//! `cargo xtask test` installs the programs and builds the library; without it
+//! these tests say that they are skipped. Each program first asserts which
+//! engine answers.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod address;
+mod place;
+mod suites;
+
+use place::{Place, same_everywhere, script};
+use std::{
+    fs::{self, File},
+    process::Command,
+};
+
+/// A script that is given the name of a database.
+fn run(place: &Place, program: &str, file: &str) -> String {
+    place.printed(place.command(program).arg(script(file)).arg(place.name("shop")))
+}
+
+#[test]
+fn php_pdo() {
+    same_everywhere(|place| run(place, "php", "php/pdo.php"));
+}
+
+#[test]
+fn php_sqlite3() {
+    same_everywhere(|place| run(place, "php", "php/sqlite3.php"));
+}
+
+#[test]
+fn ruby() {
+    same_everywhere(|place| run(place, "ruby", "ruby/shop.rb"));
+}
+
+#[test]
+fn perl() {
+    same_everywhere(|place| run(place, "perl", "perl/shop.pl"));
+}
+
+/// Debian's shell compares `sqlite3_sourceid()` with what it was compiled with,
+/// and will not run on any other version, SQLite's own included. So this one
+/// function answers as it wants, from a library that is loaded before ours.
+#[test]
+fn shell() {
+    same_everywhere(|place| {
+        let folder = place.folder.path();
+        let said = place.printed(Command::new("sqlite3").arg("--version").env_remove("LD_LIBRARY_PATH"));
+        let (_, id) = said.trim().split_once(' ').unwrap();
+        let shim = folder.join("id.so");
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(script("shell/source_id.c"));
+        compile.arg(format!("-DSOURCE_ID=\"{}\"", id.split(" (").next().unwrap_or(id)));
+        place.printed(&mut compile);
+        let shell = |file: &str| {
+            let mut command = place.command("sqlite3");
+            if place.kind != place::Kind::Debian {
+                command.env("LD_PRELOAD", &shim);
+            }
+            place.printed(command.arg(place.name("shop")).stdin(File::open(script(file)).unwrap()))
+        };
+        let engine = shell("shell/engine.sql");
+        let (version, on) = engine.trim().split_once('\n').unwrap();
+        assert_eq!(on, if place.on_trees() { "on trees" } else { "on pages" });
+        assert_eq!(said.starts_with(version), place.kind == place::Kind::Debian, "{version}");
+        let printed = shell("shell/shop.sql");
+        // It is a script by which a database can be made anew.
+        let dump = fs::read_to_string(folder.join("dump.sql")).unwrap();
+        assert!(dump.ends_with("COMMIT;\n"), "{dump}");
+        printed + &dump
+    });
+}
+
+#[test]
+fn django_application() {
+    let python_path = |place: &Place| suites::python_path(place, &[]);
+    same_everywhere(|place| {
+        let mut command = place.command(suites::PYTHON);
+        command.arg(script("django/application.py")).arg(place.name("shop"));
+        place.printed(command.env("PYTHONPATH", python_path(place)))
+    });
+}

@@ -1,0 +1,144 @@
+//! Where a program's database is, and whose library it runs on.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use tempfile::TempDir;
+use yesquel::{Address, Options, Reach, Server, Settings};
+
+/// What `cargo xtask test` has made ready.
+pub(crate) struct Ready {
+    /// The folder in which our library is called as SQLite's own is.
+    stand_in: PathBuf,
+    /// What the programs need that is not a package of Debian's.
+    pub(crate) programs: PathBuf,
+}
+
+/// What is ready, or nothing, and then it says so.
+pub(crate) fn ready() -> Option<Ready> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let (stand_in, programs) = (folder("YESQUEL_TEST_STAND_IN"), folder("YESQUEL_TEST_PROGRAMS"));
+    if stand_in.is_none() || programs.is_none() {
+        eprintln!("skipped: YESQUEL_TEST_PROGRAMS is not set; 'cargo xtask test' installs the programs");
+    }
+    Some(Ready { stand_in: stand_in?, programs: programs? })
+}
+
+/// What is said in SQLite's header.
+pub(crate) fn defined(stand_in: &Path, name: &str) -> String {
+    let header = fs::read_to_string(stand_in.join("include/yesquel/sqlite3.h")).unwrap();
+    let rest = header.split(&format!("#define {name} ")).nth(1).unwrap();
+    rest.split('"').nth(1).unwrap().to_owned()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A plain file, by Debian's own library: what all others are compared with.
+    Debian,
+    /// A plain file.
+    File,
+    /// Trees in a folder.
+    Folder,
+    /// Trees at a server on a Unix socket.
+    Unix,
+    /// Trees at a server on TCP.
+    Tcp,
+}
+
+pub(crate) const OURS: [Kind; 4] = [Kind::File, Kind::Folder, Kind::Unix, Kind::Tcp];
+
+/// A place for a program, in which it works; gone when it is dropped.
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) folder: TempDir,
+    server: Option<Server>,
+    stand_in: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new(ready: &Ready, kind: Kind) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let address = match kind {
+            Kind::Unix => Some(Address::Unix(folder.path().join("server"))),
+            Kind::Tcp => Some(Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 }),
+            _ => None,
+        };
+        let server = address.map(|address| {
+            let reach = Reach { addresses: vec![address], ..Reach::default() };
+            Server::start(None, Settings::default(), Options::default(), reach).unwrap()
+        });
+        Place { kind, folder, server, stand_in: ready.stand_in.clone() }
+    }
+
+    pub(crate) fn on_trees(&self) -> bool {
+        !matches!(self.kind, Kind::Debian | Kind::File)
+    }
+
+    /// The address of a database, if it is one on trees.
+    pub(crate) fn address(&self, name: &str) -> Option<String> {
+        let folder = self.folder.path().display();
+        match (self.kind, &self.server) {
+            (Kind::Folder, _) => Some(format!("yesquel:{folder}/trees?durability=none&database={name}")),
+            (Kind::Unix, _) => Some(format!("yesquel://{folder}/server/{name}")),
+            (Kind::Tcp, Some(server)) => Some(format!("yesquel://{}/{name}", server.addresses()[0])),
+            _ => None,
+        }
+    }
+
+    /// What programs are told to open.
+    pub(crate) fn name(&self, name: &str) -> String {
+        match self.address(name) {
+            Some(address) => format!("file:{address}"),
+            None => self.folder.path().join(format!("{name}.db")).display().to_string(),
+        }
+    }
+
+    /// A program in this place, which is not to take all memory or to run for
+    /// ever.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "300", "prlimit", "--as=8589934592", program]);
+        command.current_dir(self.folder.path()).env("TMPDIR", self.folder.path());
+        command.env_remove("YESQUEL_TEST_DATABASES").env_remove("LD_PRELOAD").env_remove("PYTHONPATH");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        if self.kind == Kind::Debian {
+            command.env_remove("LD_LIBRARY_PATH").env_remove("YESQUEL_TEST_SOURCE_ID");
+        } else {
+            command.env("LD_LIBRARY_PATH", self.stand_in.join("lib"));
+            command.env("YESQUEL_TEST_SOURCE_ID", defined(&self.stand_in, "SQLITE_SOURCE_ID"));
+        }
+        command.env("YESQUEL_TEST_ON_TREES", if self.on_trees() { "1" } else { "0" });
+        command.stdin(Stdio::null()).process_group(0);
+        command
+    }
+
+    /// What a program prints. It must end well.
+    #[track_caller]
+    pub(crate) fn printed(&self, command: &mut Command) -> String {
+        let output = command.output().unwrap();
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{:?}: {}\n{said}\n{errors}", self.kind, output.status);
+        said.into_owned()
+    }
+}
+
+/// A file beside the tests.
+pub(crate) fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
+/// Runs the same everywhere: what is printed on our library must be what is
+/// printed on Debian's.
+pub(crate) fn same_everywhere(run: impl Fn(&Place) -> String) {
+    let Some(ready) = ready() else { return };
+    let expected = run(&Place::new(&ready, Kind::Debian));
+    assert!(expected.lines().count() >= 5, "it prints next to nothing: {expected}");
+    for kind in OURS {
+        let found = run(&Place::new(&ready, kind));
+        assert_eq!(found, expected, "{kind:?}");
+    }
+}

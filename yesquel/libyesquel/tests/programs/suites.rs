@@ -1,0 +1,147 @@
+//! Programs' own tests: CPython's of its module, SQLAlchemy's of its dialect, a
+//! part of Django's.
+
+use crate::place::{Kind, Place, Ready, ready, script};
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Debian's, for it uses the system's library; another one on PATH may contain
+/// a SQLite.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
+/// What differs on trees in CPython's tests, and why.
+const CPYTHON_ON_TREES: [(&str, &str); 7] = [
+    ("test_backup.BackupTests.test_modifying_progress", "backups count pages: from trees it is one step"),
+    ("test_backup.BackupTests.test_progress", "backups count pages: from trees it is one step"),
+    ("test_dbapi.OpenTests.test_open_unquoted_uri", "redirect.py made the file for a test that makes none"),
+    (
+        "test_dbapi.OpenTests.test_open_with_undecodable_path",
+        "a file whose name is not UTF-8 holds no address",
+    ),
+    ("test_dbapi.SerializeTests.test_serialize_deserialize", "trees have no pages that could be serialized"),
+    ("test_transactions.TransactionTests.test_locking", "who writes does not keep others from writing"),
+    ("test_transactions.TransactionTests.test_raise_timeout", "who writes does not keep others from writing"),
+];
+
+/// Parts of Django's tests: models, migrations, schema changes, queries.
+const DJANGO: [&str; 15] = [
+    "aggregation",
+    "backends",
+    "basic",
+    "bulk_create",
+    "constraints",
+    "delete",
+    "expressions",
+    "get_or_create",
+    "indexes",
+    "introspection",
+    "lookup",
+    "migrations",
+    "model_fields",
+    "schema",
+    "transactions",
+];
+
+/// Where Python finds modules: Django, SQLAlchemy, what they need, and ours.
+pub(crate) fn python_path(_place: &Place, more: &[PathBuf]) -> OsString {
+    let programs = PathBuf::from(env::var_os("YESQUEL_TEST_PROGRAMS").unwrap());
+    let sources = programs.join("sources");
+    let folders = [
+        script("python"),
+        script("django"),
+        sources.join("django"),
+        sources.join("sqlalchemy/lib"),
+        programs.join("python"),
+    ];
+    env::join_paths(folders.iter().chain(more)).unwrap()
+}
+
+/// An address with braces in the place of the name, for redirect.py.
+fn databases(place: &Place) -> String {
+    place.address("{}").unwrap()
+}
+
+/// A copy of a source tree in which tests may write.
+fn copied(place: &Place, from: &Path) -> PathBuf {
+    let to = place.folder.path().join("source");
+    place.printed(place.command("cp").arg("-R").arg(from).arg(&to));
+    to
+}
+
+/// CPython's tests with their outcomes.
+fn cpython(ready: &Ready, kind: Kind) -> BTreeMap<String, String> {
+    let place = Place::new(ready, kind);
+    let mut command = place.command(PYTHON);
+    command.arg(script("python/cpython.py")).arg(ready.programs.join("cpython"));
+    if place.on_trees() {
+        command.env("YESQUEL_TEST_DATABASES", databases(&place));
+    }
+    let printed = place.printed(&mut command);
+    let outcomes = printed.lines().filter_map(|line| line.strip_prefix("test_")?.split_once(' '));
+    let outcomes: BTreeMap<String, String> = outcomes
+        .filter(|(_, outcome)| !outcome.contains(' '))
+        .map(|(name, outcome)| (format!("test_{name}"), outcome.to_owned()))
+        .collect();
+    assert!(outcomes.len() > 400, "{kind:?}: {} tests", outcomes.len());
+    outcomes
+}
+
+#[test]
+fn cpython_s_tests() {
+    let Some(ready) = ready() else { return };
+    let expected = cpython(&ready, Kind::Debian);
+    assert!(expected.values().all(|outcome| outcome != "failed"), "{expected:?}");
+    assert_eq!(cpython(&ready, Kind::File), expected);
+    for kind in [Kind::Folder, Kind::Unix] {
+        let found = cpython(&ready, kind);
+        let differs = |(name, outcome): &(&String, &String)| expected.get(*name) != Some(outcome);
+        let differing: Vec<&str> = found.iter().filter(differs).map(|(name, _)| name.as_str()).collect();
+        let listed: Vec<&str> = CPYTHON_ON_TREES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(differing, listed, "{kind:?}: what is listed must differ, and nothing else may");
+        assert_eq!(found.len(), expected.len());
+    }
+}
+
+#[test]
+fn sqlalchemy_s_tests_of_its_dialect() {
+    let Some(ready) = ready() else { return };
+    let passed = [Kind::Debian, Kind::File, Kind::Folder, Kind::Unix].map(|kind| {
+        let place = Place::new(&ready, kind);
+        let source = copied(&place, &ready.programs.join("sources/sqlalchemy"));
+        let mut command = place.command(PYTHON);
+        command.current_dir(&source).env("PYTHONPATH", python_path(&place, &[]));
+        command.args(["-m", "pytest", "-q", "-r", "fE", "-p", "no:logging", "-p", "no:cacheprovider"]);
+        command.args(["-p", if place.on_trees() { "redirect" } else { "engine" }]);
+        if place.on_trees() {
+            command.env("YESQUEL_TEST_DATABASES", databases(&place));
+        }
+        let said = place.printed(command.args(["test/dialect/test_suite.py", "test/dialect/sqlite"]));
+        let words: Vec<&str> = said.lines().next_back().unwrap().split_whitespace().collect();
+        let count = words.iter().position(|word| word.starts_with("passed")).unwrap();
+        words[count - 1].parse::<u32>().unwrap()
+    });
+    assert!(passed[0] > 1500 && passed.iter().all(|count| *count == passed[0]), "{passed:?}");
+}
+
+#[test]
+fn a_part_of_django_s_tests() {
+    let Some(ready) = ready() else { return };
+    let place = Place::new(&ready, Kind::Unix);
+    let source = copied(&place, &ready.programs.join("sources/django"));
+    let mut command = place.command(PYTHON);
+    command.current_dir(source.join("tests")).env("PYTHONPATH", python_path(&place, &[]));
+    command.env("YESQUEL_TEST_DATABASES", databases(&place));
+    // Its runner would remove the database's file.
+    command.args(["runtests.py", "--keepdb", "--parallel", "1", "--settings", "suite_settings"]).args(DJANGO);
+    let errors = place.folder.path().join("said");
+    command.stderr(fs::File::create(&errors).unwrap());
+    let status = command.status().unwrap();
+    let said = fs::read_to_string(&errors).unwrap();
+    let ran = said.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    assert!(status.success() && ran.is_some_and(|ran| ran > 2500), "{said}");
+}

@@ -1,0 +1,75 @@
+//! What a user is told.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::{Connection, OpenFlags};
+use std::process::id;
+
+fn open(name: &str) -> Result<Connection, String> {
+    assert!(yesquel_sqlite::is_linked());
+    Connection::open_with_flags(name, OpenFlags::default()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_address_that_makes_no_sense_says_why() {
+    for (name, says) in [
+        ("file:yesquel:data?speed=9", "speed=9: there is no such option"),
+        ("file:yesquel://db", "it is yesquel://HOST:PORT/NAME"),
+        ("file:yesquel://127.0.0.1:port/shop", "a port is a number"),
+    ] {
+        let told = open(name).expect_err(name);
+        assert!(told.contains(says), "{told}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let told = open("file:yesquel:///nowhere/at/all.sock/shop?timeout=100").unwrap_err();
+    assert!(told.contains("/nowhere/at/all.sock"), "{told}");
+}
+
+#[test]
+fn a_folder_of_another_process_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("file:yesquel:{}", folder.path().display());
+    let first = open(&name).unwrap();
+    // By another way to the same folder it is the same store.
+    let again = open(&format!("file:yesquel:{}/.", folder.path().display())).unwrap();
+    first.execute_batch("CREATE TABLE t(a)").unwrap();
+    again.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+    drop((first, again));
+    // By a store of its own it is not.
+    let _taken = yesquel::Store::open(folder.path()).unwrap();
+    let told = open(&name).unwrap_err();
+    assert!(told.contains(&id().to_string()), "{told}");
+    let attached = open(":memory:").unwrap().execute("ATTACH ? AS shop", [name]).unwrap_err().to_string();
+    assert!(attached.contains(&id().to_string()), "{attached}");
+}
+
+#[test]
+fn a_lost_race_says_what_was_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("file:yesquel:{}?durability=none", folder.path().display());
+    let (one, other) = (open(&name).unwrap(), open(&name).unwrap());
+    one.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(1); BEGIN; UPDATE t SET a=2").unwrap();
+    other.execute_batch("UPDATE t SET a=3").unwrap();
+    let told = one.execute_batch("COMMIT").unwrap_err().to_string();
+    assert!(told.contains("begin again"), "{told}");
+}
+
+#[test]
+fn what_is_not_there_is_not_made_where_it_must_not_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("file:yesquel:{}?durability=none", folder.path().display());
+    let read = |name: &str| {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        Connection::open_with_flags(name, flags).map_err(|error| error.to_string())
+    };
+    let told = read(&name).unwrap_err();
+    assert!(told.contains("no database"), "{told}");
+    open(&name).unwrap().execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(1)").unwrap();
+    let reader = read(&name).unwrap();
+    assert_eq!(reader.query_row("SELECT a FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
+    let told = reader.execute("INSERT INTO t VALUES(2)", []).unwrap_err().to_string();
+    assert!(told.contains("readonly"), "{told}");
+}

@@ -1,0 +1,52 @@
+//! There is one SQLite in a process, and it is ours: `libsqlite3-sys`, whose
+//! sources we take and by whose declarations rusqlite calls, compiles another.
+//!
+//! This binary is the hard case: it calls SQLite by rusqlite alone, and of
+//! `yesquel-sqlite` nothing.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::Connection;
+use std::{env, process::Command};
+use yesquel_sqlite as _;
+
+/// Functions that SQLite keeps to itself: each copy of it has its own.
+const PRIVATE: [&str; 6] =
+    ["sqlite3VdbeExec", "sqlite3WhereBegin", "pragmaLocate", "getPageNormal", "pcache1Fetch", "unixOpen"];
+
+#[test]
+fn rusqlite_opens_databases_on_trees() {
+    for name in ["file:yesquel:", "file:yesquel:?database=other"] {
+        let connection = Connection::open(name).unwrap();
+        let file: String =
+            connection.query_row("SELECT file FROM pragma_database_list", [], |row| row.get(0)).unwrap();
+        assert!(file.starts_with("yesquel:"), "{file}");
+        connection.execute_batch("CREATE TABLE t(a INTEGER PRIMARY KEY, b UNIQUE)").unwrap();
+        for number in 1..=10 {
+            assert_eq!(connection.execute("INSERT INTO t(b) VALUES(?1)", [number * number]).unwrap(), 1);
+            assert_eq!(connection.last_insert_rowid(), number);
+        }
+        let sum: i64 =
+            connection.query_row("SELECT sum(b) FROM t WHERE b > 50", [], |row| row.get(0)).unwrap();
+        assert_eq!(sum, 64 + 81 + 100);
+    }
+    let plain = Connection::open_in_memory().unwrap();
+    let file: String =
+        plain.query_row("SELECT file FROM pragma_database_list", [], |row| row.get(0)).unwrap();
+    assert_eq!(file, "");
+}
+
+#[test]
+fn there_is_one_sqlite() {
+    let output = Command::new("nm").arg(env::current_exe().unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The compiler numbers pieces that it takes out of a function.
+    let count = |name: &str| text.lines().filter(|line| line.split(' ').next_back() == Some(name)).count();
+    for name in PRIVATE {
+        assert_eq!(count(name), 1, "{name}");
+    }
+    // The other one has no such function.
+    assert_eq!(count("nativeBtreeOpen"), 1);
+    assert_eq!(count("sqlite3_sourceid"), 1);
+}
