@@ -1,5 +1,5 @@
 //! What a developer runs: `cargo xtask test`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz` and `soak`.
+//! `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,6 +23,7 @@ mod setup;
 mod simulate;
 mod soak;
 mod steps;
+mod tcl;
 mod ycsb;
 
 /// A failure of a developer's tool is read by a developer and never matched
@@ -42,7 +43,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
         cargo xtask fuzz --seconds N      Yesquel against bytes of anybody\n  \
-        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds"
+        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds\n  \
+        cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -83,6 +85,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Kill Yesquel's server again and again, and give its seeded tests many seeds
     Soak(soak::Arguments),
+    /// SQLite's own tests on Yesquel's trees, and which of them differ
+    Tcl(tcl::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -114,6 +118,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Simulate(arguments) => simulate::simulate(&arguments, children),
         Task::Fuzz(arguments) => fuzz::fuzz(&arguments, children),
         Task::Soak(arguments) => soak::soak(&arguments, children),
+        Task::Tcl(arguments) => tcl::tcl(&arguments, children),
     }
 }
 

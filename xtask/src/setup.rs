@@ -38,6 +38,8 @@ pub(crate) enum Purpose {
     Fuzz,
     /// What Yesquel's server asks of the system, written down.
     Trace,
+    /// SQLite's own tests.
+    Tcl,
 }
 
 /// A program and how Debian provides it.
@@ -92,6 +94,11 @@ const PROGRAMS: &[Program] = &[
     // libFuzzer comes as a source; cargo-fuzz itself is no package of Debian's.
     Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
     Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
+    Program { name: "cc", packages: &["gcc", "libc6-dev"], purpose: Purpose::Tcl },
+    Program { name: "xz", packages: &["xz-utils"], purpose: Purpose::Tcl },
+    // Two that are no programs: they are looked for by their full names.
+    Program { name: "/usr/include/tcl8.6/tcl.h", packages: &["tcl8.6-dev"], purpose: Purpose::Tcl },
+    Program { name: "/usr/include/zlib.h", packages: &["zlib1g-dev"], purpose: Purpose::Tcl },
 ];
 
 /// What may be done about a missing program.
@@ -138,8 +145,12 @@ pub(crate) fn provide(children: &Children, purpose: Purpose, missing: Missing) -
         .join(", "))
 }
 
-/// Where a program is: on PATH, or where Debian keeps servers.
+/// Where a program is: on PATH, or where Debian keeps servers. A file that is
+/// named in full need not be one.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    if program.starts_with('/') {
+        return Some(PathBuf::from(program)).filter(|file| file.is_file());
+    }
     let path = env::var_os("PATH")?;
     let folders = env::split_paths(&path).chain(server_folders());
     folders.map(|folder| folder.join(program)).find(|file| {

@@ -16,6 +16,7 @@ use crate::fuzz;
 use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
+use crate::tcl;
 use crate::ycsb;
 
 /// All stores, also those that the default build leaves out.
@@ -23,6 +24,9 @@ const FULL: &str = "serval/full";
 
 /// How long each target of the fuzzer is run.
 const FUZZ_SECONDS: u64 = 60;
+
+/// How long SQLite's own tests are run: those that test SQL come first.
+const TCL_MINUTES: f64 = 6.0;
 
 /// The program without which one store cannot be built, and the store.
 const PROTOC: (&str, &str) = ("protoc", "etcd");
@@ -76,6 +80,8 @@ enum Step {
     Clippy,
     /// cargo test, with the servers up
     Test,
+    /// SQLite's own tests on Yesquel's trees, as many as six minutes allow
+    Tcl,
     /// Bytes of anybody against what Yesquel reads, a minute for each target
     Fuzz,
     /// cargo doc, warnings denied
@@ -102,6 +108,7 @@ impl Step {
                 "; the committed goldens are used without being regenerated, and the Java drivers are not tested"
             }
             Step::Fuzz => "; what Yesquel reads is not fuzzed",
+            Step::Tcl => "; SQLite's own tests are not run",
             Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Programs => "; the shared library is not tested under real programs",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
@@ -289,6 +296,19 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             noting(outcome, without)
         }
         Step::Test => cargo_test(found, children),
+        Step::Tcl if quick => skipped(step, "--quick"),
+        Step::Tcl => {
+            // What cannot be had, as an archive of Debian's that has moved on,
+            // is no failure of ours.
+            match tcl::provide(children, missing) {
+                Err(reason) => skipped(step, &reason),
+                Ok(sources) => match tcl::told(&tcl::Arguments::within(TCL_MINUTES), &sources, children) {
+                    Ok((true, summary)) => Outcome::Passed(summary),
+                    Ok((false, summary)) => Outcome::Failed(summary),
+                    Err(reason) => Outcome::Failed(reason),
+                },
+            }
+        }
         Step::Fuzz if quick => skipped(step, "--quick"),
         Step::Fuzz => match fuzz::provide(children, missing) {
             Ok(()) => finish(children, fuzz::cargo_without_fuzzer("test").arg("--lib")).then(|| {

@@ -69,6 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut build = cc::Build::new();
     // Whatever the profile: nobody steps through it, and the tests run on it.
     build.file(&source).include(&include).include("c").opt_level(2).warnings(false);
+    // For SQLite's own tests, which compile it with more of them.
+    fs::write(out.join("yesquel-sqlite3.defines"), [FEATURES, SETTINGS].concat().join("\n"))?;
     for define in FEATURES.iter().chain(SETTINGS) {
         let (name, value) =
             define.split_once('=').map_or((*define, None), |(name, value)| (name, Some(value)));

@@ -78,6 +78,9 @@ struct YqRow {
 /* Rust's.  Hidden, for a shared library shows SQLite's interface only: a symbol
 ** is as hidden as the strictest of those who name it wants it. */
 #pragma GCC visibility push(hidden)
+#ifdef YESQUEL_TEST
+extern void yqTestAddress(sqlite3_vfs*, int flags, const char **pzName, const char **pzShown);
+#endif
 extern int yq_address(const char *zName, char **pzAddress);
 extern int yq_compare_sought(const u8 *a, u32 n, void *p, int nField);
 extern int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes);
@@ -176,7 +179,12 @@ static int yqBtreeOpen(
   struct YqBtree *pYq;
   char *zAddress = 0;
   Btree *p;
+  const char *zShown = 0;           /* What sqlite3_db_filename() says instead */
 
+#ifdef YESQUEL_TEST
+  /* A plain name of SQLite's own tests (tests/tcl/hook.c). */
+  yqTestAddress(pVfs, vfsFlags, &zFilename, &zShown);
+#endif
   if( zFilename==0 || (flags & BTREE_MEMORY)!=0
    || (vfsFlags & (SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB))!=0
    || (rc = yq_address(zFilename, &zAddress))==SQLITE_NOTFOUND
@@ -195,7 +203,7 @@ static int yqBtreeOpen(
     return rc;
   }
   pYq = sqlite3MallocZero(sizeof(*pYq));
-  if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zAddress, "", "", 0, 0);
+  if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zShown ? zShown : zAddress, "", "", 0, 0);
   sqlite3_free(zAddress);
   if( pYq==0 || pYq->zName==0 ){
     rc = SQLITE_NOMEM_BKPT;

@@ -1,0 +1,489 @@
+//! `cargo xtask tcl`: SQLite's own tests, on our trees.
+//!
+//! `testfixture`, SQLite's Tcl with commands that look into it, is made of the
+//! amalgamation as we slice it. In it plain names are databases of Yesquel's in
+//! folders, and never the product's: `yesquel/sqlite/tests/tcl/hook.c`. What
+//! differs is on a strict list: `yesquel/sqlite/tests/tcl/expected.txt`.
+
+mod build;
+mod expected;
+mod script;
+mod source;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{IsTerminal as _, Read as _, Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::Result;
+use crate::children::Children;
+use crate::setup::{self, Missing, Purpose};
+use expected::{Differences, Expected};
+use script::{Engine, Outcome, Script};
+
+/// How many run at a time.
+const JOBS: usize = 2;
+
+/// The strict list.
+const LIST: &str = "yesquel/sqlite/tests/tcl/expected.txt";
+
+/// Folders of scripts in SQLite's sources, and what the names begin with.
+const FOLDERS: &[(&str, &str)] = &[
+    ("test", ""),
+    ("ext/fts5/test", "fts5/"),
+    ("ext/rtree", "rtree/"),
+    ("ext/session", "session/"),
+    ("ext/rbu", "rbu/"),
+    ("ext/recover", "recover/"),
+    ("ext/intck", "intck/"),
+    ("ext/expert", "expert/"),
+];
+
+/// Scripts that are no tests themselves: they run others, or take the time of
+/// some.
+const NO_TESTS: &[&str] = &[
+    "all",
+    "extraquick",
+    "full",
+    "fts3",
+    "mallocAll",
+    "memleak",
+    "permutations",
+    "quick",
+    "rbu",
+    "rtree",
+    "session",
+    "soak",
+    "speed*",
+    "veryquick",
+];
+
+/// What is run first if there is not time for all: SQL, as applications use it.
+const FIRST: &[&str] = &[
+    "select*",
+    "insert*",
+    "update*",
+    "delete*",
+    "upsert*",
+    "returning*",
+    "join*",
+    "where*",
+    "in",
+    "in2",
+    "in3",
+    "in4",
+    "in5",
+    "in6",
+    "in7",
+    "between",
+    "expr*",
+    "func*",
+    "null*",
+    "types*",
+    "cast*",
+    "collate*",
+    "distinct*",
+    "orderby*",
+    "minmax*",
+    "count*",
+    "limit*",
+    "sort*",
+    "aggregate",
+    "subquery*",
+    "with*",
+    "window*",
+    "cte*",
+    "view*",
+    "trigger*",
+    "fkey*",
+    "unique*",
+    "conflict*",
+    "check*",
+    "default*",
+    "notnull*",
+    "gencol*",
+    "strict*",
+    "without_rowid*",
+    "rowid*",
+    "autoinc*",
+    "index*",
+    "alter*",
+    "tkt*",
+    "savepoint*",
+    "trans*",
+    "attach*",
+    "temptable*",
+    "table*",
+    "json*",
+    "date*",
+    "like*",
+    "blob*",
+    "incrblob*",
+    "analyze*",
+    "vacuum*",
+    "schema*",
+    "capi*",
+    "bind*",
+    "tclsqlite*",
+    "hook*",
+    "auth*",
+    "fts5/*",
+    "rtree/*",
+    "session/*",
+    "fts3*",
+    "fts4*",
+];
+
+/// What is run last then: it takes long and tests no SQL.
+const LAST: &[&str] = &["*fault*", "*malloc*", "*ioerr*", "*crash*", "*corrupt*"];
+
+#[derive(Args)]
+#[command(after_help = format!(
+    "Reasons of the list ({LIST}), besides `fault:N` for one that it describes:\n{}",
+    expected::reasons()
+))]
+pub(crate) struct Arguments {
+    /// Only scripts of such names, as `select*` or `fts5/*`; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// Start no script after so many minutes; those that test SQL come first
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
+    /// Test SQLite's own files instead, by the same program
+    #[arg(long)]
+    stock: bool,
+    /// How long a script may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// Print what was found as one JSON value
+    #[arg(long)]
+    json: bool,
+    /// Change the list to what was found; what is new gets this reason
+    #[arg(long, value_name = "REASON")]
+    write: Option<String>,
+    /// Run also those that are known to hang
+    #[arg(long)]
+    hanging: bool,
+    /// Name the scripts and run none
+    #[arg(long)]
+    list: bool,
+}
+
+impl Arguments {
+    /// What a change must pass.
+    pub(crate) fn within(minutes: f64) -> Self {
+        Arguments {
+            only: Vec::new(),
+            minutes: Some(minutes),
+            stock: false,
+            timeout: 60,
+            json: false,
+            write: None,
+            hanging: false,
+            list: false,
+        }
+    }
+}
+
+/// What a run has found.
+struct Found {
+    outcomes: BTreeMap<String, Outcome>,
+    differences: BTreeMap<String, Differences>,
+    /// Scripts for which there was no time.
+    left_out: usize,
+}
+
+/// Whether all is as the list says.
+pub(crate) fn tcl(arguments: &Arguments, children: &Children) -> Result<bool> {
+    let sources = provide(children, Missing::Install)?;
+    let (passed, summary) = told(arguments, &sources, children)?;
+    if !arguments.list && !arguments.json {
+        println!("{summary}");
+    }
+    Ok(passed)
+}
+
+/// Sees to it that there is all it takes; says where SQLite's sources are.
+pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> {
+    let folder = folder();
+    fs::create_dir_all(&folder).map_err(failed(&folder))?;
+    setup::provide(children, Purpose::Tcl, missing)?;
+    source::provide(children, &folder, missing)
+}
+
+/// Whether all is as the list says, and one line about it.
+pub(crate) fn told(arguments: &Arguments, sources: &Path, children: &Children) -> Result<(bool, String)> {
+    let folder = folder();
+    let list = crate::root().join(LIST);
+    let whole = Expected::parse(&fs::read_to_string(&list).map_err(failed(&list))?)?;
+    let mut scripts = scripts(sources)?;
+    if let Some(unknown) = whole.scripts().find(|name| !scripts.iter().any(|script| script.name == *name)) {
+        return Err(format!("{LIST} has a script that is not there: {unknown}"));
+    }
+    scripts.retain(|script| is_one_of(&script.name, &arguments.only) || arguments.only.is_empty());
+    if scripts.is_empty() {
+        return Err("there is no such script (--list names them)".to_owned());
+    }
+    if arguments.list {
+        scripts.iter().for_each(|script| println!("{}", script.name));
+        return Ok((true, String::new()));
+    }
+    let program = build::testfixture(children, sources, &folder)?;
+    let (engine, expected) = match arguments.stock {
+        true => (Engine::Stock, whole.of_stock()),
+        false => (Engine::Trees, whole),
+    };
+    // In memory, where there is such a folder: databases are made by the thousand.
+    let memory = Some(PathBuf::from("/dev/shm")).filter(|memory| memory.is_dir());
+    let runs = memory.unwrap_or_else(|| folder.clone()).join(format!("yesquel-tcl-{}", std::process::id()));
+    let found = script::engine(children, &program, engine, &runs.join("engine")).and_then(|()| {
+        let all = scripts.len();
+        scripts.retain(|script| arguments.hanging || !expected.hangs(&script.name));
+        if scripts.len() < all {
+            eprintln!("    {} scripts hang and are left out (--hanging)", all - scripts.len());
+        }
+        if arguments.minutes.is_some() {
+            scripts.sort_by_key(|script| rank(&script.name));
+        }
+        run(arguments, children, &program, scripts, engine, &expected, &runs)
+    });
+    let _ = fs::remove_dir_all(&runs);
+    let found = found?;
+    if let Some(reason) = &arguments.write {
+        fs::write(&list, head(&list)? + &expected.rewritten(&found.outcomes, reason))
+            .map_err(failed(&list))?;
+    }
+    if arguments.json {
+        println!("{}", as_json(&found));
+    }
+    let differ = found.differences.values().filter(|differences| !differences.is_none()).count();
+    Ok((differ == 0, summary(&found, differ)))
+}
+
+/// How soon a script is run.
+fn rank(name: &str) -> (bool, usize) {
+    let is_last = LAST.iter().any(|glob| matches(name, glob));
+    (is_last, FIRST.iter().position(|glob| matches(name, glob)).unwrap_or(FIRST.len()))
+}
+
+/// The scripts, two at a time.
+fn run(
+    arguments: &Arguments,
+    children: &Children,
+    program: &Path,
+    scripts: Vec<Script>,
+    engine: Engine,
+    expected: &Expected,
+    runs: &Path,
+) -> Result<Found> {
+    let started = Instant::now();
+    let count = scripts.len();
+    let waiting = Mutex::new(scripts.into_iter());
+    let found = Mutex::new(Found { outcomes: BTreeMap::new(), differences: BTreeMap::new(), left_out: 0 });
+    let limit = Duration::from_secs(arguments.timeout);
+    let logs = folder().join("logs");
+    fs::create_dir_all(&logs).map_err(failed(&logs))?;
+    let work = |job: usize| -> Result<()> {
+        loop {
+            let Some(script) = locked(&waiting).next() else { return Ok(()) };
+            if arguments.minutes.is_some_and(|minutes| started.elapsed().as_secs_f64() > minutes * 60.0) {
+                locked(&found).left_out += 1;
+                continue;
+            }
+            let (outcome, log) =
+                script::run(children, program, &script, engine, &runs.join(job.to_string()), limit)?;
+            if children.interrupted().is_some() {
+                return Err("interrupted".to_owned());
+            }
+            let differences = expected.differences(&script.name, &outcome);
+            let mut found = locked(&found);
+            if !differences.is_none() {
+                let kept = logs.join(script.name.replace('/', "-"));
+                fs::copy(&log, &kept).map_err(failed(&kept))?;
+                eprintln!("{}{}", cleared(), told_of(&script.name, &differences, &kept));
+            }
+            found.outcomes.insert(script.name.clone(), outcome);
+            found.differences.insert(script.name, differences);
+            progress(found.outcomes.len(), count, started, arguments.minutes);
+        }
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..JOBS).map(|job| scope.spawn(move || work(job))).collect();
+        jobs.into_iter()
+            .try_for_each(|job| job.join().unwrap_or_else(|_| Err("a thread has panicked".to_owned())))
+    })?;
+    eprint!("{}", cleared());
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How far it is, on one line of a terminal; elsewhere now and then.
+fn progress(done: usize, count: usize, started: Instant, minutes: Option<f64>) {
+    let passed = started.elapsed().as_secs_f64();
+    let mut left = passed / done as f64 * (count - done) as f64;
+    if let Some(minutes) = minutes {
+        left = left.min(minutes * 60.0 - passed).max(0.0);
+    }
+    let line = format!("{done} of {count} scripts, {passed:.0} s, about {left:.0} s to go");
+    if stderr().is_terminal() {
+        eprint!("{}{line}", cleared());
+        let _ = stderr().flush();
+    } else if done.is_multiple_of(100) {
+        eprintln!("    {line}");
+    }
+}
+
+/// Begins the terminal's line anew.
+fn cleared() -> &'static str {
+    if stderr().is_terminal() { "\r\x1b[K" } else { "" }
+}
+
+/// A script that is not as the list says.
+fn told_of(name: &str, differences: &Differences, log: &Path) -> String {
+    let some = |names: &[String]| {
+        let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(" ");
+        if names.len() > 8 { format!("{shown} and {} more", names.len() - 8) } else { shown }
+    };
+    let mut text = name.to_owned();
+    if !differences.unlisted.is_empty() {
+        text += &format!(": fails: {}", some(&differences.unlisted));
+    }
+    if !differences.passes.is_empty() {
+        text += &format!(": listed and passes: {}", some(&differences.passes));
+    }
+    text + &format!(" ({})", log.display())
+}
+
+fn summary(found: &Found, differ: usize) -> String {
+    let outcomes = || found.outcomes.values();
+    let passed: usize = outcomes().map(|outcome| outcome.passed.len()).sum();
+    let known: usize = found.differences.values().map(|differences| differences.known).sum();
+    let unlisted: usize = found.differences.values().map(|differences| differences.unlisted.len()).sum();
+    let passes: usize = found.differences.values().map(|differences| differences.passes.len()).sum();
+    let left_out = if found.left_out == 0 { String::new() } else { format!(", {} not run", found.left_out) };
+    format!(
+        "{} scripts{left_out}: {passed} tests pass, {known} listed fail, {unlisted} unlisted fail, {passes} listed \
+         pass; {differ} scripts are not as listed",
+        found.outcomes.len()
+    )
+}
+
+fn as_json(found: &Found) -> serde_json::Value {
+    let scripts: serde_json::Map<String, serde_json::Value> = found
+        .outcomes
+        .iter()
+        .map(|(name, outcome)| {
+            let differences = &found.differences[name];
+            let value = json!({
+                "passed": outcome.passed.len(),
+                "failures": outcome.failures(),
+                "unlisted": differences.unlisted,
+                "listed and passes": differences.passes,
+                "databases": outcome.databases,
+                "seconds": (outcome.seconds * 1000.0).round() / 1000.0,
+            });
+            (name.clone(), value)
+        })
+        .collect();
+    json!({ "scripts": scripts, "left out": found.left_out })
+}
+
+/// The comment that a list begins with.
+fn head(list: &Path) -> Result<String> {
+    let text = fs::read_to_string(list).map_err(failed(list))?;
+    Ok(text
+        .lines()
+        .take_while(|line| line.starts_with('#') || line.is_empty())
+        .map(|line| line.to_owned() + "\n")
+        .collect())
+}
+
+/// All scripts.
+fn scripts(sources: &Path) -> Result<Vec<Script>> {
+    let mut scripts = Vec::new();
+    for (folder, prefix) in FOLDERS {
+        let folder = sources.join(folder);
+        for entry in fs::read_dir(&folder).map_err(failed(&folder))? {
+            let file = entry.map_err(failed(&folder))?.path();
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let is_test = file.extension().is_some_and(|extension| extension == "test");
+            let runs_others = prefix.is_empty() && NO_TESTS.iter().any(|glob| matches(stem, glob));
+            if is_test && !runs_others {
+                scripts.push(Script { name: format!("{prefix}{stem}"), file });
+            }
+        }
+    }
+    scripts.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(scripts)
+}
+
+fn is_one_of(name: &str, globs: &[String]) -> bool {
+    globs.iter().any(|glob| matches(name, glob))
+}
+
+/// Whether a name is as a glob with `*` says.
+fn matches(name: &str, glob: &str) -> bool {
+    match glob.split_once('*') {
+        None => name == glob,
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|name| {
+            (0..=name.len()).filter(|&at| name.is_char_boundary(at)).any(|at| matches(&name[at..], rest))
+        }),
+    }
+}
+
+/// Where all of it is kept.
+fn folder() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let root = crate::root();
+    // The scripts work elsewhere, and what compilers say is read by people.
+    root.canonicalize().unwrap_or(root).join(target).join("tcl")
+}
+
+/// A failure with a file.
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> String + use<> {
+    let path = path.display().to_string();
+    move |error| format!("{path}: {error}")
+}
+
+/// What a command prints into its pipe; anything but success is an error.
+fn printed(children: &Children, command: &mut Command) -> Result<String> {
+    let mut running = children.start(command)?;
+    let mut output = Vec::new();
+    if let Some(mut stdout) = running.child().and_then(|child| child.stdout.take()) {
+        let line = crate::children::line(command);
+        stdout.read_to_end(&mut output).map_err(|error| format!("`{line}`: its output: {error}"))?;
+    }
+    let status = running.wait()?.status;
+    match status.success() {
+        true => Ok(String::from_utf8_lossy(&output).into_owned()),
+        false => Err(format!("`{}` failed: {status}", crate::children::line(command))),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        assert!(matches("select1", "select*") && matches("fts5/fts5aa", "fts5/*") && matches("a", "a"));
+        assert!(rank("select1") < rank("pragma") && rank("pragma") < rank("wherefault"));
+        assert!(!matches("select1", "select") && !matches("xselect", "select*") && matches("abc", "a*c"));
+    }
+
+    #[test]
+    fn the_list_is_sound() {
+        let list = crate::root().join(LIST);
+        Expected::parse(&fs::read_to_string(&list).unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,215 @@
+//! One script, run by testfixture in a folder of its own.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::children::Children;
+use crate::tcl::failed;
+
+/// What makes a script run, from the workspace's root.
+const RUN: &str = "yesquel/sqlite/tests/tcl/run.tcl";
+
+/// What plain names are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// Databases of Yesquel's, in folders.
+    Trees,
+    /// SQLite's files.
+    Stock,
+}
+
+/// A script of SQLite's.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// `select1`, `fts5/fts5aa`.
+    pub(crate) name: String,
+    pub(crate) file: PathBuf,
+}
+
+/// How a script ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As it should.
+    #[default]
+    Finished,
+    /// Before its end: Tcl met an error.
+    Stop,
+    /// By a signal, or a panic.
+    Crash,
+    /// Not in its time.
+    Hang,
+}
+
+/// What became of a script.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) ending: Ending,
+    pub(crate) passed: BTreeSet<String>,
+    pub(crate) failed: BTreeSet<String>,
+    /// Memory was not given back.
+    pub(crate) leaks: bool,
+    /// How many databases of ours were made.
+    pub(crate) databases: usize,
+    pub(crate) seconds: f64,
+}
+
+impl Outcome {
+    /// All that is wrong, by the names of the list.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let ending = match self.ending {
+            Ending::Finished => None,
+            Ending::Stop => Some("(stop)"),
+            Ending::Crash => Some("(crash)"),
+            Ending::Hang => Some("(hang)"),
+        };
+        let leak = self.leaks.then_some("(leak)");
+        self.failed.iter().map(String::as_str).chain(ending).chain(leak).map(str::to_owned).collect()
+    }
+}
+
+/// The folders of a script: where it works, and where its databases are.
+struct Folders {
+    work: PathBuf,
+    databases: PathBuf,
+    log: PathBuf,
+}
+
+impl Folders {
+    /// Empty ones.
+    fn new(folder: &Path) -> Result<Folders> {
+        let _ = fs::remove_dir_all(folder);
+        let folders = Folders {
+            work: folder.join("work"),
+            databases: folder.join("databases"),
+            log: folder.join("log"),
+        };
+        for folder in [&folders.work, &folders.databases] {
+            fs::create_dir_all(folder).map_err(failed(folder))?;
+        }
+        Ok(folders)
+    }
+
+    fn command(&self, program: &Path, file: &Path, engine: Engine) -> Result<Command> {
+        let log = File::create(&self.log).map_err(failed(&self.log))?;
+        let both = log.try_clone().map_err(failed(&self.log))?;
+        let mut command = Command::new(program);
+        let root = crate::root();
+        command
+            .arg(root.canonicalize().unwrap_or(root).join(RUN))
+            .arg(file)
+            .current_dir(&self.work)
+            .stdout(Stdio::from(log))
+            .stderr(Stdio::from(both));
+        command.env("RUST_BACKTRACE", "0").env_remove("YESQUEL_TEST_FOLDERS");
+        if engine == Engine::Trees {
+            command.env("YESQUEL_TEST_FOLDERS", &self.databases);
+        }
+        Ok(command)
+    }
+}
+
+/// Runs a script. Its output stays in `folder`.
+pub(crate) fn run(
+    children: &Children,
+    program: &Path,
+    script: &Script,
+    engine: Engine,
+    folder: &Path,
+    limit: Duration,
+) -> Result<(Outcome, PathBuf)> {
+    let folders = Folders::new(folder)?;
+    let started = Instant::now();
+    let running = children.start(&mut folders.command(program, &script.file, engine)?)?;
+    let mut is_late = false;
+    while !running.ended()? {
+        if started.elapsed() > limit {
+            is_late = true;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // What is late is killed with all that it has started.
+    let status = if is_late { None } else { Some(running.wait()?.status) };
+    let log = fs::read(&folders.log).map_err(failed(&folders.log))?;
+    let mut outcome = understood(&String::from_utf8_lossy(&log));
+    if is_late {
+        outcome.ending = Ending::Hang;
+    } else if status.is_none_or(|status| status.signal().is_some()) {
+        outcome.ending = Ending::Crash;
+    }
+    outcome.seconds = started.elapsed().as_secs_f64();
+    outcome.databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
+    Ok((outcome, folders.log))
+}
+
+/// Asks who answers: a file that a plain name has made is SQLite's, or tells of
+/// a database of ours.
+pub(crate) fn engine(children: &Children, program: &Path, engine: Engine, folder: &Path) -> Result<()> {
+    let folders = Folders::new(folder)?;
+    let file = folder.join("engine.test");
+    let script = "sqlite3 db test.db\ndb eval {CREATE TABLE t(a); INSERT INTO t VALUES(7)}\ndb close\n\
+                  sqlite3 db test.db\nputs [db eval {SELECT a FROM t}]\ndb close\n";
+    fs::write(&file, script).map_err(failed(&file))?;
+    children.check(&mut folders.command(program, &file, engine)?)?;
+    let made = folders.work.join("test.db");
+    let made = fs::read(&made).map_err(failed(&made))?;
+    let start: &[u8] = match engine {
+        Engine::Trees => b"yesquel test database ",
+        Engine::Stock => b"SQLite format 3\0",
+    };
+    let answer = fs::read_to_string(&folders.log).map_err(failed(&folders.log))?;
+    let databases = fs::read_dir(&folders.databases).map_err(failed(&folders.databases))?.count();
+    let is_so = made.starts_with(start) && databases == usize::from(engine == Engine::Trees);
+    if answer.trim() == "7" && is_so {
+        Ok(())
+    } else {
+        Err(format!("not {engine:?} answers, but another engine"))
+    }
+}
+
+/// What a script has said.
+fn understood(log: &str) -> Outcome {
+    let mut outcome = Outcome { ending: Ending::Stop, ..Outcome::default() };
+    for line in log.lines() {
+        if let Some((name, rest)) = line.split_once("... ") {
+            if rest.starts_with("Ok") {
+                outcome.passed.insert(name.to_owned());
+            }
+        } else if let Some(rest) = line.strip_prefix("! ") {
+            let name = rest.split_once(" expected:").or_else(|| rest.split_once(" got:"));
+            outcome.failed.extend(name.map(|(name, _)| name.to_owned()));
+        } else if let Some(names) = line.strip_prefix("!Failures on these tests:") {
+            outcome.failed.extend(names.split_whitespace().map(str::to_owned));
+        } else if line.contains(" errors out of ") && line.contains(" tests") {
+            outcome.ending = Ending::Finished;
+        } else if line.starts_with("Unfreed memory: ") {
+            outcome.leaks = true;
+        } else if line.contains("panicked at") {
+            outcome.ending = Ending::Crash;
+        }
+    }
+    // A name may be that of several.
+    outcome.passed.retain(|name| !outcome.failed.contains(name));
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_says_is_understood() {
+        let text = "a-1.1... Ok\na-1.2...\n! a-1.2 expected: [1]\n! a-1.2 got:      [2]\na-1.3... Ok\n\
+                    a-1.4...\nError: no such table: x\nSQLite 2026\n2 errors out of 4 tests on vm\n\
+                    !Failures on these tests: a-1.2 a-1.4\nUnfreed memory: 16 bytes in 1 allocations\n";
+        let outcome = understood(text);
+        assert_eq!(outcome.passed, BTreeSet::from(["a-1.1".to_owned(), "a-1.3".to_owned()]));
+        assert_eq!(outcome.failures(), ["a-1.2", "a-1.4", "(leak)"]);
+        assert_eq!(understood("a-1.1... Ok\n").failures(), ["(stop)"]);
+    }
+}

@@ -1,0 +1,105 @@
+/*
+** A hook for SQLite's own tests, in no other build: plain names of files are
+** databases of Yesquel's.
+**
+** The tests make, remove, rename and copy "test.db".  So the file stays, and
+** what is in it is the folder of a database; the folders are beside each other
+** in the folder that the environment names.  Without that variable nothing is
+** changed: the same program tests SQLite as it is.
+**
+** A file that is something else is opened by SQLite.
+*/
+#include "sqlite3.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <sys/stat.h>
+
+#define MAGIC "yesquel test database "
+
+static int yqWrite(const char *zFile, ino_t iNode, const char *zFolder){
+  FILE *p = fopen(zFile, "w");
+  if( p==0 ) return 0;
+  fprintf(p, MAGIC "%llu %s\n", (unsigned long long)iNode, zFolder);
+  return fclose(p)==0;
+}
+
+/* A name that no database has had. */
+static void yqNewFolder(const char *zIn, char *zOut, size_t n){
+  static int iNext = 0;
+  do{
+    snprintf(zOut, n, "%s/%d-%d", zIn, (int)getpid(), iNext++);
+  }while( access(zOut, F_OK)==0 );
+}
+
+/* Whether a file says what yqWrite() wrote.  Scripts that damage files damage
+** these, too, and nothing is to be made elsewhere. */
+static int yqIsFolder(const char *zIn, const char *zFolder){
+  size_t n = strlen(zIn);
+  if( strncmp(zFolder, zIn, n)!=0 || zFolder[n]!='/' || zFolder[n+1]==0 ) return 0;
+  n++;
+  return zFolder[n + strspn(&zFolder[n], "0123456789-copy")]==0;
+}
+
+/*
+** Changes the name of a file into the address of the database that it is to
+** be, with its parameters, and gives its full name for those who ask.  Both
+** stay until the next one of this thread.  Nothing is changed if SQLite is to
+** have the file itself.
+*/
+void yqTestAddress(sqlite3_vfs *pVfs, int flags, const char **pzName, const char **pzShown){
+  static __thread char aShown[4096];
+  static __thread char aAddress[4096];
+  /* The scripts copy files of open databases.  What is committed must be there,
+  ** and where the folders are a sync costs nothing. */
+  static const char zParameters[] = "\0durability\0sync\0\0\0\0";
+  const int isTemp = SQLITE_OPEN_MEMORY|SQLITE_OPEN_TEMP_DB|SQLITE_OPEN_TRANSIENT_DB;
+  const char *zFolders = getenv("YESQUEL_TEST_FOLDERS");
+  const char *zName = *pzName;
+  struct stat st;
+  char aText[4096], aFolder[2048];
+  unsigned long long iNode = 0;
+  FILE *p;
+  int n;
+
+  if( zFolders==0 || zName==0 || (flags & isTemp)!=0 ) return;
+  if( zName[0]==0 || strcmp(zName, ":memory:")==0 || strncmp(zName, "yesquel:", 8)==0 ) return;
+  if( stat(zName, &st) ){
+    if( (flags & SQLITE_OPEN_CREATE)==0 ) return;
+    st.st_size = 0;
+  }else if( !S_ISREG(st.st_mode) ){
+    return;
+  }
+  if( st.st_size==0 ){
+    /* What another VFS makes is that VFS's. */
+    if( (flags & SQLITE_OPEN_READONLY)!=0 || strncmp(pVfs->zName, "unix", 4)!=0 ) return;
+    yqNewFolder(zFolders, aFolder, sizeof(aFolder));
+    if( (p = fopen(zName, "a"))==0 ) return;
+    fclose(p);
+    if( stat(zName, &st) || !yqWrite(zName, st.st_ino, aFolder) ) return;
+  }else{
+    if( (p = fopen(zName, "r"))==0 ) return;
+    n = (int)fread(aText, 1, sizeof(aText)-1, p);
+    fclose(p);
+    aText[n] = 0;
+    if( sscanf(aText, MAGIC "%llu %2047[^\n]", &iNode, aFolder)!=2 || !yqIsFolder(zFolders, aFolder) ) return;
+    if( iNode!=(unsigned long long)st.st_ino ){
+      /* The file is a copy of another, so the database must be one too. */
+      char aCopy[2048], aCommand[4200];
+      yqNewFolder(zFolders, aCopy, sizeof(aCopy));
+      snprintf(aCommand, sizeof(aCommand), "cp -r '%s' '%s' 2>/dev/null", aFolder, aCopy);
+      if( system(aCommand)<0 ) return;
+      if( !yqWrite(zName, st.st_ino, aCopy) ) return;
+      strcpy(aFolder, aCopy);
+    }
+  }
+  if( pVfs->xFullPathname(pVfs, zName, sizeof(aShown), aShown)!=SQLITE_OK ) return;
+  /* As sqlite3_create_filename() does, whose memory the tests would count. */
+  memset(aAddress, 0, 4);
+  n = snprintf(&aAddress[4], sizeof(aAddress)-64, "yesquel:%s", aFolder);
+  memcpy(&aAddress[4+n], zParameters, sizeof(zParameters));
+  *pzName = &aAddress[4];
+  *pzShown = aShown;
+}
