@@ -201,6 +201,9 @@ static int yqBackup(sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb, Btree *pTo){
   sqlite3DbFree(pFromDb, zErr);
   for(i=0; i<pFromDb->nDb && pFromDb->aDb[i].pBt!=pFrom; i++){}
   if( rc==SQLITE_OK && i==pFromDb->nDb ) rc = SQLITE_ERROR;
+  /* Reading the schema may have ended the transaction; whoever called ends it
+  ** in any case. */
+  if( rc==SQLITE_OK && sqlite3BtreeTxnState(pFrom)==SQLITE_TXN_NONE ) rc = sqlite3BtreeBeginTrans(pFrom, 0, 0);
   if( rc==SQLITE_OK ) rc = sqlite3BtreeBeginTrans(pTo, 2, &iCookie);
   if( rc==SQLITE_OK ) rc = yqEmpty(pTo);
   if( rc==SQLITE_OK ) rc = yqOpen(pFrom, SCHEMA_ROOT, 0, 0, &pIn);

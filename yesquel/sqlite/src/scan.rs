@@ -40,6 +40,12 @@ pub(crate) struct Arrival {
     pub(crate) is_equal: bool,
 }
 
+/// Entries that are asked for by a seek, of which nobody knows how far it goes
+/// on; then, if it does; then whole leaves.
+const VERY_FEW: u64 = 4;
+const FEW: u64 = 64;
+const ALL: u64 = u64::MAX;
+
 /// A cursor.
 #[derive(Debug)]
 pub(crate) struct Scan {
@@ -49,6 +55,10 @@ pub(crate) struct Scan {
     /// `None`: a table, by numbers of rows.
     form: Option<Form>,
     cursor: Cursor,
+    /// Entries that are still wanted of those that were asked for.
+    left: u64,
+    /// It has gone on from a few: whole leaves are of use.
+    has_taken_few: bool,
     /// What it stands on, or stood on.
     key: Box<[u8]>,
     record: Box<[u8]>,
@@ -72,6 +82,8 @@ impl Scan {
             cookies: side.cookies(),
             form,
             cursor,
+            left: ALL,
+            has_taken_few: false,
             key: Box::default(),
             record: Box::default(),
             sought: Vec::new(),
@@ -102,6 +114,7 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::first);
         }
+        self.wants(FEW);
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.first(transaction))?;
         self.arrive(found)
@@ -111,6 +124,7 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::last);
         }
+        self.wants(VERY_FEW);
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.last(transaction))?;
         self.arrive(found)
@@ -120,6 +134,7 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::next);
         }
+        self.goes_on();
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.next(transaction))?;
         self.arrive(found)
@@ -129,6 +144,7 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::previous);
         }
+        self.goes_on();
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.previous(transaction))?;
         self.arrive(found)
@@ -142,7 +158,33 @@ impl Scan {
         self.arrive(found)
     }
 
+    /// So many entries are wanted from where it goes now.
+    fn wants(&mut self, entries: u64) {
+        self.left = entries;
+        self.cursor.limit(entries);
+    }
+
+    /// It goes one further: who has taken all that was wanted wants more.
+    fn goes_on(&mut self) {
+        match self.left.checked_sub(1) {
+            Some(left) if self.left != ALL => self.left = left,
+            Some(_) => {}
+            None if self.has_taken_few => self.wants(ALL),
+            None => {
+                self.has_taken_few = true;
+                self.wants(FEW);
+            }
+        }
+    }
+
     fn seek_from(&mut self, key: &[u8]) -> Result<bool, Code> {
+        if !self.has_taken_few {
+            self.wants(VERY_FEW);
+        }
+        self.seek_there(key)
+    }
+
+    fn seek_there(&mut self, key: &[u8]) -> Result<bool, Code> {
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.seek(transaction, key))?;
         self.arrive(found)
@@ -150,6 +192,9 @@ impl Scan {
 
     /// The last one below a key.
     fn seek_below(&mut self, key: &[u8]) -> Result<bool, Code> {
+        if !self.has_taken_few {
+            self.wants(VERY_FEW);
+        }
         let cursor = &mut self.cursor;
         let found = self.session.borrow_mut().with(|transaction| cursor.seek_back(transaction, key))?;
         if self.arrive(found)? && *self.key >= *key { self.previous() } else { Ok(self.stands()) }
@@ -169,7 +214,8 @@ impl Scan {
             return Ok(place);
         }
         let key = std::mem::take(&mut self.key);
-        let place = if self.seek_from(&key)? {
+        self.goes_on();
+        let place = if self.seek_there(&key)? {
             i32::from(*self.key != *key)
         } else if self.last()? {
             -1
@@ -189,6 +235,8 @@ impl Scan {
                 (self.key, self.record) = (key.into(), record);
                 return Ok(Some(0));
             }
+            // Whoever looks for one row does not go on from where it would be.
+            return Ok(None);
         }
         // The least key above it, for it is whole.
         let beyond = [&key[..], &[0]].concat();

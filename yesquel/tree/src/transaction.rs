@@ -87,9 +87,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.ranges.iter().any(|(root, range)| *root == tree.root && range.contains(key))
     }
 
-    /// Whether no server knows of the tree yet, for the transaction makes it.
-    fn is_made_here(&self, tree: Tree) -> bool {
+    /// Whether nothing that a server has of the tree is seen: the transaction
+    /// makes it, or has deleted all.
+    fn is_empty_at_servers(&self, tree: Tree) -> bool {
         self.creates.contains(&tree.root)
+            || self.ranges.iter().any(|(root, range)| *root == tree.root && range.covers(&KeyRange::all()))
     }
 
     /// The value under a key.
@@ -98,7 +100,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
             return Ok(write.value.clone());
         }
-        if self.is_deleted(tree, key) || self.is_made_here(tree) {
+        if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) {
             return Ok(None);
         }
         let goal = Goal::At(key);
@@ -191,11 +193,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         goal: Goal<'_>,
         cells_max: u64,
     ) -> Result<Rc<Page>, TreeError> {
+        if self.is_empty_at_servers(tree) {
+            return Ok(Rc::new(Page { node: tree.root, fence: KeyRange::all(), cells: Vec::new() }));
+        }
         if let Some(page) = self.pages.last(tree.root, goal) {
             return Ok(page);
-        }
-        if self.is_made_here(tree) {
-            return Ok(Rc::new(Page { node: tree.root, fence: KeyRange::all(), cells: Vec::new() }));
         }
         let guess = self.trees.guess(tree.root, goal);
         if let Some(page) = self.pages.get(guess.leaf, goal).map(Rc::clone) {

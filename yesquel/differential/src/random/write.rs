@@ -54,7 +54,7 @@ impl Script {
             table.columns.iter().filter(|column| !column.is_generated).cloned().collect();
         if self.draw.chance(6) {
             // The row's number is always given.
-            into = into.into_iter().filter(|column| column.is_row || self.draw.chance(2)).collect();
+            into.retain(|column| column.is_row || self.draw.chance(2));
         }
         if into.is_empty() {
             return;
