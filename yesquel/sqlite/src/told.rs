@@ -17,7 +17,9 @@ thread_local! {
 
 /// Keeps the words of an error.
 pub(crate) fn say(code: Code, error: impl Display) {
-    let words = CString::new(error.to_string()).unwrap_or_default();
+    // Programs look for SQLite's own words, to try again.
+    let busy = if matches!(code, Code::BUSY | Code::BUSY_SNAPSHOT) { "database is locked: " } else { "" };
+    let words = CString::new(format!("{busy}{error}")).unwrap_or_default();
     LAST.set(Some((code, words)));
 }
 
