@@ -26,7 +26,7 @@ const FULL: &str = "serval/full";
 const FUZZ_SECONDS: u64 = 60;
 
 /// How long SQLite's own tests are run: those that test SQL come first.
-const TCL_MINUTES: f64 = 6.0;
+const TCL_MINUTES: f64 = 3.0;
 
 /// The program without which one store cannot be built, and the store.
 const PROTOC: (&str, &str) = ("protoc", "etcd");
