@@ -72,7 +72,7 @@ pub(crate) fn provide(children: &Children, missing: Missing) -> Result<PathBuf> 
     })?;
     // Debian's package of Python's tests is without these.
     once(&folder, "cpython", &version, missing, |to| {
-        let archive = debian::archive(children, &folder, &format!("python{minor}"), &version)?;
+        let archive = debian::archive(children, &folder, (&format!("python{minor}"), &version), None)?;
         unpack(children, &archive, to, &["--wildcards", "*/Lib/test/test_sqlite3"])?;
         let tests = to.join("Lib/test/test_sqlite3");
         let moved = to.join("test_sqlite3");

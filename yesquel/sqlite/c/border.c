@@ -84,10 +84,10 @@ extern void yqTestAddress(sqlite3_vfs*, int flags, const char **pzName, const ch
 extern int yq_address(const char *zName, char **pzAddress);
 extern int yq_compare_sought(const u8 *a, u32 n, void *p, int nField);
 extern int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes);
-extern int yq_open(sqlite3*, const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
+extern int yq_open(const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
 extern void yq_close(YqSide*);
 extern int yq_is_readonly(const YqSide*);
-extern int yq_begin(YqSide*, int isWrite, u32 *piCookie);
+extern int yq_begin(YqSide*, u32 *piCookie);
 extern int yq_commit(YqSide*);
 extern void yq_end(YqSide*, int goesOn);
 extern void yq_rollback(YqSide*);
@@ -109,7 +109,7 @@ extern int yq_restore(YqScan*, YqPlace*, int *pRes);
 extern int yq_seek_row(YqScan*, i64 iRow, int eSeek, YqPlace*, int *pRes);
 extern int yq_seek_fields(YqScan*, const YqField*, int n, void *pIdxKey, int eSeek, YqPlace*, int *pRes,
                           u8 *pEqSeen);
-extern int yq_put_row(YqScan*, i64 iRow, const u8*, u32 n, u32 nZero, int isNew);
+extern int yq_put_row(YqScan*, i64 iRow, const u8*, u32 n, u32 nZero);
 extern int yq_put_entry(YqScan*, const u8*, u32 n);
 extern int yq_delete(YqScan*);
 extern int yq_count(YqScan*, i64 *pn);
@@ -197,7 +197,7 @@ static int yqBtreeOpen(
     Btree *pOther = db->aDb[i].pBt;
     if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pSide;
   }
-  rc = yq_open(db, zFilename, zAddress, vfsFlags, apOther, nOther, &pSide);
+  rc = yq_open(zFilename, zAddress, vfsFlags, apOther, nOther, &pSide);
   if( rc ){
     sqlite3_free(zAddress);
     return rc;
@@ -455,35 +455,33 @@ static int yqBtreeLast(BtCursor *pCur, int *pRes){
   return rc==SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int yqBtreeNext(BtCursor *pCur, int flags){
-  UNUSED_PARAMETER(flags);
-  if( pCur->eState!=CURSOR_VALID ){
-    if( pCur->eState>=CURSOR_REQUIRESEEK ){
-      int rc = yqRestore(pCur);
-      if( rc ) return rc;
-    }
-    if( pCur->eState==CURSOR_INVALID ) return SQLITE_DONE;
-    if( pCur->eState==CURSOR_SKIPNEXT ){
-      pCur->eState = CURSOR_VALID;
-      if( pCur->skipNext>0 ) return SQLITE_OK;
-    }
+/* As btreeNext() and btreePrevious() begin: whether to go a step from where the
+** cursor stands. If not, *pRc is what the step has come to. A cursor that stood
+** on what is gone may be where the step leads already, above (1) or below (-1). */
+static int yqStep(BtCursor *pCur, int direction, int *pRc){
+  *pRc = SQLITE_OK;
+  if( pCur->eState>=CURSOR_REQUIRESEEK ) *pRc = yqRestore(pCur);
+  if( *pRc ) return 0;
+  if( pCur->eState==CURSOR_INVALID ){
+    *pRc = SQLITE_DONE;
+    return 0;
   }
+  if( pCur->eState==CURSOR_VALID ) return 1;
+  pCur->eState = CURSOR_VALID;
+  return direction>0 ? pCur->skipNext<=0 : pCur->skipNext>=0;
+}
+
+static int yqBtreeNext(BtCursor *pCur, int flags){
+  int rc;
+  UNUSED_PARAMETER(flags);
+  if( !yqStep(pCur, 1, &rc) ) return rc;
   return yqArrived(pCur, yq_next(pCur->pYq->pScan, &pCur->pYq->place));
 }
 
 static int yqBtreePrevious(BtCursor *pCur, int flags){
+  int rc;
   UNUSED_PARAMETER(flags);
-  if( pCur->eState!=CURSOR_VALID ){
-    if( pCur->eState>=CURSOR_REQUIRESEEK ){
-      int rc = yqRestore(pCur);
-      if( rc ) return rc;
-    }
-    if( pCur->eState==CURSOR_INVALID ) return SQLITE_DONE;
-    if( pCur->eState==CURSOR_SKIPNEXT ){
-      pCur->eState = CURSOR_VALID;
-      if( pCur->skipNext<0 ) return SQLITE_OK;
-    }
-  }
+  if( !yqStep(pCur, -1, &rc) ) return rc;
   return yqArrived(pCur, yq_previous(pCur->pYq->pScan, &pCur->pYq->place));
 }
 
@@ -660,7 +658,7 @@ static int yqBtreeInsert(BtCursor *pCur, const BtreePayload *pX, int flags, int 
     const u8 *a = pRow ? pRow->a : pX->pData;
     u32 n = pRow ? pRow->n : (u32)pX->nData;
     yqEndBlobs(pCur->pBtree, pCur->pgnoRoot, pX->nKey, 0);
-    rc = yq_put_row(pCur->pYq->pScan, pX->nKey, a, n, pRow ? 0 : (u32)pX->nZero, 0);
+    rc = yq_put_row(pCur->pYq->pScan, pX->nKey, a, n, pRow ? 0 : (u32)pX->nZero);
   }else if( pRow ){
     rc = yq_put_entry(pCur->pYq->pScan, pRow->a, pRow->n);
   }else{
@@ -735,7 +733,7 @@ static int yqBtreePutData(BtCursor *pCsr, u32 offset, u32 amt, void *z){
   if( a==0 ) return SQLITE_NOMEM_BKPT;
   memcpy(a, pPlace->aRecord, n);
   memcpy(&a[offset], z, amt);
-  rc = yq_put_row(pCsr->pYq->pScan, pPlace->iRowid, a, n, 0, 0);
+  rc = yq_put_row(pCsr->pYq->pScan, pPlace->iRowid, a, n, 0);
   sqlite3_free(a);
   pCsr->skipNext = 0;
   pCsr->eState = CURSOR_REQUIRESEEK;
@@ -778,7 +776,7 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   u32 iCookie = 0;
   int rc;
   if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
-  rc = yq_begin(yqSide(p), wrflag!=0, &iCookie);
+  rc = yq_begin(yqSide(p), &iCookie);
   if( rc ) return rc;
   if( wrflag ){
     p->inTrans = TRANS_WRITE;

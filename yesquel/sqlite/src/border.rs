@@ -15,8 +15,8 @@ use crate::{
 };
 use libsqlite3_sys::{
     SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
-    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_libversion_number,
-    sqlite3_mprintf, sqlite3_uri_key, sqlite3_uri_parameter,
+    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3_libversion_number, sqlite3_mprintf,
+    sqlite3_uri_key, sqlite3_uri_parameter,
 };
 use std::{
     cmp::Ordering,
@@ -164,7 +164,6 @@ unsafe extern "C" fn yq_address(name: *const c_char, address: *mut *mut c_char) 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_open(
-    _db: *mut sqlite3,
     name: *const c_char,
     address: *const c_char,
     flags: c_int,
@@ -217,7 +216,7 @@ unsafe extern "C" fn yq_is_readonly(side: &Side) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_begin(side: &mut Side, _is_write: c_int, cookie: &mut u32) -> c_int {
+unsafe extern "C" fn yq_begin(side: &mut Side, cookie: &mut u32) -> c_int {
     told::forget();
     answer(|| {
         *cookie = side.begin()?;
@@ -459,7 +458,6 @@ unsafe extern "C" fn yq_put_row(
     record: *const u8,
     length: u32,
     zeros: u32,
-    _is_new: c_int,
 ) -> c_int {
     answer(|| {
         // SAFETY: so many bytes are there.

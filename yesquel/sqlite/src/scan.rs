@@ -9,7 +9,7 @@ use crate::{
     sorted::Sorted,
 };
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
-use yesquel::{Cursor, Map};
+use yesquel::{Cursor, Error, Map, Transaction};
 
 /// How the keys of an index are made.
 #[derive(Debug, Clone)]
@@ -110,14 +110,22 @@ impl Scan {
         Ok(true)
     }
 
+    /// Moves in the tree; whether it has arrived anywhere.
+    fn go(
+        &mut self,
+        go: impl for<'t> FnOnce(&mut Cursor, &mut Transaction<'t>) -> Result<Found, Error>,
+    ) -> Result<bool, Code> {
+        let cursor = &mut self.cursor;
+        let found = self.session.borrow_mut().with(|transaction| go(cursor, transaction))?;
+        self.arrive(found)
+    }
+
     pub(crate) fn first(&mut self) -> Result<bool, Code> {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::first);
         }
         self.wants(FEW);
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.first(transaction))?;
-        self.arrive(found)
+        self.go(|cursor, transaction| cursor.first(transaction))
     }
 
     pub(crate) fn last(&mut self) -> Result<bool, Code> {
@@ -125,9 +133,7 @@ impl Scan {
             return self.move_sorted(Sorted::last);
         }
         self.wants(VERY_FEW);
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.last(transaction))?;
-        self.arrive(found)
+        self.go(|cursor, transaction| cursor.last(transaction))
     }
 
     pub(crate) fn next(&mut self) -> Result<bool, Code> {
@@ -135,9 +141,7 @@ impl Scan {
             return self.move_sorted(Sorted::next);
         }
         self.goes_on();
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.next(transaction))?;
-        self.arrive(found)
+        self.go(|cursor, transaction| cursor.next(transaction))
     }
 
     pub(crate) fn previous(&mut self) -> Result<bool, Code> {
@@ -145,9 +149,7 @@ impl Scan {
             return self.move_sorted(Sorted::previous);
         }
         self.goes_on();
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.previous(transaction))?;
-        self.arrive(found)
+        self.go(|cursor, transaction| cursor.previous(transaction))
     }
 
     fn move_sorted(&mut self, go: impl FnOnce(&mut Sorted)) -> Result<bool, Code> {
@@ -185,9 +187,7 @@ impl Scan {
     }
 
     fn seek_there(&mut self, key: &[u8]) -> Result<bool, Code> {
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.seek(transaction, key))?;
-        self.arrive(found)
+        self.go(|cursor, transaction| cursor.seek(transaction, key))
     }
 
     /// The last one below a key.
@@ -195,9 +195,8 @@ impl Scan {
         if !self.has_taken_few {
             self.wants(VERY_FEW);
         }
-        let cursor = &mut self.cursor;
-        let found = self.session.borrow_mut().with(|transaction| cursor.seek_back(transaction, key))?;
-        if self.arrive(found)? && *self.key >= *key { self.previous() } else { Ok(self.stands()) }
+        let is_there = self.go(|cursor, transaction| cursor.seek_back(transaction, key))?;
+        if is_there && *self.key >= *key { self.previous() } else { Ok(self.stands()) }
     }
 
     fn stands(&self) -> bool {
@@ -239,8 +238,8 @@ impl Scan {
             return Ok(None);
         }
         // The least key above it, for it is whole.
-        let beyond = [&key[..], &[0]].concat();
-        Ok(self.seek_bytes((&key, &beyond), seek)?.map(|arrival| arrival.place))
+        let beyond = || [&key[..], &[0]].concat();
+        Ok(self.seek_bytes(&key, beyond, seek)?.map(|arrival| arrival.place))
     }
 
     /// Goes to where the fields are that a key begins with.
@@ -266,7 +265,7 @@ impl Scan {
         let outcome = if fields.len() > form.columns.len() {
             self.seek_within(&key, (sought, fields.len()), seek)
         } else {
-            self.seek_bytes((&key, &above(&key)), seek)
+            self.seek_bytes(&key, || above(&key), seek)
         };
         self.sought = key;
         outcome
@@ -347,12 +346,17 @@ impl Scan {
     }
 
     /// Goes to a key, or to what begins with it and is below `beyond`.
-    fn seek_bytes(&mut self, (key, beyond): (&[u8], &[u8]), seek: Seek) -> Result<Option<Arrival>, Code> {
+    fn seek_bytes(
+        &mut self,
+        key: &[u8],
+        beyond: impl FnOnce() -> Vec<u8>,
+        seek: Seek,
+    ) -> Result<Option<Arrival>, Code> {
         let is_there = match seek {
             Seek::Exact | Seek::GreaterOrEqual => self.seek_from(key)?,
-            Seek::Greater => self.seek_from(beyond)?,
+            Seek::Greater => self.seek_from(&beyond())?,
             Seek::Less => self.seek_below(key)?,
-            Seek::LessOrEqual => self.seek_below(beyond)?,
+            Seek::LessOrEqual => self.seek_below(&beyond())?,
         };
         // At the end of all there is still the last one.
         if !(is_there || seek == Seek::Exact && self.last()?) {

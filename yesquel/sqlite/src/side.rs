@@ -166,25 +166,13 @@ impl Side {
     /// Deletes all of a tree; returns how many there were, if it is asked.
     pub(crate) fn clear(&mut self, root: u32, counts: bool) -> Result<i64, Code> {
         let map = self.map(root).ok_or(Code::CORRUPT)?;
-        let count = if counts { self.count(map)? } else { 0 };
+        let count = if counts { self.check(root)? } else { 0 };
         let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
         session.shared.rows().suspect(map.tree());
         session.write(cookies, |transaction| {
             transaction.delete_range::<&[u8]>(map, ..);
             Ok(())
         })?;
-        Ok(count)
-    }
-
-    fn count(&self, map: Map) -> Result<i64, Code> {
-        let mut session = self.session.borrow_mut();
-        let mut cursor = session.cursor(map)?;
-        let mut count = 0;
-        let mut found = session.with(|transaction| cursor.first(transaction))?;
-        while found.is_some() {
-            count += 1;
-            found = session.with(|transaction| cursor.next(transaction))?;
-        }
         Ok(count)
     }
 

@@ -1,6 +1,6 @@
 //! Scripts drawn by chance.
 //!
-//! What a script may speak of is kept in a [`World`], as if every statement went
+//! What a script may speak of is kept in a `World`, as if every statement went
 //! well; where one fails, what follows fails too, and alike on both.
 
 mod changes;
