@@ -7,12 +7,14 @@ mod commit;
 mod counters;
 mod lease;
 mod ledger;
+mod moment;
 mod staging;
 
 pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
 pub use lease::Lease;
 pub use ledger::Held;
+pub use moment::{Moment, Outcome};
 pub use staging::{PART_BYTES, Staging};
 
 use ledger::Ledger;
@@ -26,7 +28,7 @@ use std::{
 use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{Holdings, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Lookup, Malformed, Question, Reply, Request, Writer};
+use yesquel_wire::{Answer, Answers, Cells, Lookup, Malformed, Question, Reply, Request, Writer};
 
 /// Why a server was asked in vain.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -123,13 +125,30 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<Reading, Error> {
+        let mut moment = Moment::from(*snapshot);
+        let outcome = self.read_at(&mut moment, server, questions).await;
+        *snapshot = moment.snapshot;
+        outcome
+    }
+
+    /// The same at a moment. What is to be proved of it is asked too.
+    pub async fn read_at(
+        &self,
+        moment: &mut Moment,
+        server: ServerId,
+        questions: &[Question<'_>],
+    ) -> Result<Reading, Error> {
         let mut request = Vec::with_capacity(128);
-        Request::write_read(&mut Writer(&mut request), *snapshot, self.seen(), questions);
+        let all = questions.iter().cloned().chain(moment.questions(server));
+        Request::write_read(&mut Writer(&mut request), moment.snapshot, self.seen(), all);
         let bytes = self.send(server, &request).await?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.saw(at);
-                *snapshot = Some(at);
+                moment.snapshot = Some(at);
+                if moment.asks(server) && !moment.told(server, answers.iter().skip(questions.len())) {
+                    return Err(Error::Unfit);
+                }
                 // They are the last of it.
                 let start = bytes.len() - answers.bytes().len();
                 Ok(Reading { bytes, start })
@@ -166,6 +185,38 @@ impl<T: Transport> Client<T> {
                 Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
                 _ => Err(Error::Unfit),
             },
+        }
+    }
+
+    /// The same at a moment. What is to be proved of it is asked too.
+    pub async fn lookup_at<Seen>(
+        &self,
+        moment: &mut Moment,
+        node: NodeId,
+        key: &[u8],
+        see: impl FnOnce(Answer<'_>) -> Option<Seen>,
+    ) -> Result<Seen, Error> {
+        let server = node.server;
+        if !moment.asks(server) {
+            return self.lookup(&mut moment.snapshot, node, key, see).await;
+        }
+        let mut request = REQUEST.take();
+        request.clear();
+        let all = std::iter::once(Question::Lookup { node, key }).chain(moment.questions(server));
+        Request::write_read(&mut Writer(&mut request), moment.snapshot, self.seen(), all);
+        let bytes = self.send(server, &request).await;
+        REQUEST.set(request);
+        let bytes = bytes?;
+        match Reply::decode(&bytes)? {
+            Reply::Answers { snapshot: at, answers } => {
+                self.saw(at);
+                moment.snapshot = Some(at);
+                let mut answers = answers.iter();
+                let seen = answers.next().and_then(see).ok_or(Error::Unfit)?;
+                if moment.told(server, answers) { Ok(seen) } else { Err(Error::Unfit) }
+            }
+            Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
+            _ => Err(Error::Unfit),
         }
     }
 
@@ -210,6 +261,10 @@ pub struct Reading {
 }
 
 impl Reading {
+    fn of(cells: &Cells<'_>) -> Reading {
+        Reading { bytes: cells.encode(), start: 0 }
+    }
+
     /// Them, in the order of the questions.
     pub fn answers(&self) -> Option<Answers<'_>> {
         // They were looked through when they came.

@@ -1,7 +1,7 @@
 //! Requests in, replies and log records out.
 
 use crate::{
-    answer,
+    answer::{Asked, Room},
     commit::{Known, Written},
     leases::Leases,
     load::Samples,
@@ -149,14 +149,16 @@ pub struct Engine {
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
-    /// For cells of an answer.
-    pub(crate) cells: Vec<u8>,
+    /// For parts of an answer.
+    pub(crate) room: Room,
     pub(crate) samples: Samples,
     /// Nodes that are asked for too often, and where to split them.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: Counts,
     /// Those that threads have done side by side.
     pub(crate) lookups: Tally,
+    /// And their questions beyond the first.
+    pub(crate) beside: Tally,
 }
 
 /// What was asked so far.
@@ -196,11 +198,12 @@ impl Engine {
             waiting: FxHashMap::default(),
             counters: FxHashMap::default(),
             lsn: 0,
-            cells: Vec::new(),
+            room: Room::default(),
             samples: Samples::default(),
             hot: Vec::new(),
             counts: Counts::default(),
             lookups: Tally::default(),
+            beside: Tally::default(),
         }
     }
 
@@ -370,7 +373,8 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
         let is_whole = self.frozen.is_some_and(|frozen| snapshot <= frozen.whole);
-        let (store, cells, lsn) = (&self.store, &mut self.cells, self.lsn);
+        let (store, room, lsn) = (&self.store, &mut self.room, self.lsn);
+        let all = Asked { store, snapshot, second: self.samples.second };
         // Who may yet have made a node at or below the snapshot.
         let maker = |node: NodeId| {
             let txn = self.creating.get(&node)?;
@@ -403,9 +407,12 @@ impl Engine {
                 if node.load.touch(samples.second) > load_max {
                     samples.note(node.id, question.key());
                 }
-                if let Err(Undecided(txn)) = answer::write(node, snapshot, &question, cells, &mut writer) {
-                    undecided = Some(txn);
-                    return;
+                match all.write(node, &question, room, &mut writer) {
+                    Ok(others_lsn) => needs_lsn = needs_lsn.max(others_lsn),
+                    Err(Undecided(txn)) => {
+                        undecided = Some(txn);
+                        return;
+                    }
                 }
             }
         });

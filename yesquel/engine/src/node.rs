@@ -293,6 +293,14 @@ impl Node {
         Ok(self.cells.range(self.cells.covered(range)))
     }
 
+    /// The cell of the child that leads to a key, as a snapshot sees it.
+    pub(crate) fn child(&self, snapshot: Timestamp, key: &[u8]) -> Result<Option<&[u8]>, Undecided> {
+        self.wait_for(snapshot, |_| true)?;
+        let after = self.cells.find(key).map_or_else(|position| position, |position| position + 1);
+        let mut before = self.cells.range(0..after).rev();
+        Ok(before.find_map(|cell| cell.seen_at(snapshot)).map(|value| value.bytes))
+    }
+
     /// The attribute that a snapshot sees; `None` in `Ok` where there is no
     /// node.
     pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Option<Option<&[u8]>>, Undecided> {

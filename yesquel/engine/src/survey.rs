@@ -129,7 +129,7 @@ impl Engine {
             },
             requests: RequestStatus {
                 reads: self.counts.reads + self.lookups.count(),
-                questions: self.counts.questions + self.lookups.count(),
+                questions: self.counts.questions + self.lookups.count() + self.beside.count(),
                 commits: self.counts.commits,
                 prepares: self.counts.prepares,
                 conflicts: self.counts.conflicts,

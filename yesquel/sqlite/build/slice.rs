@@ -132,6 +132,11 @@ const EDITS: &[Edit] = &[
         old: "  sqlite3_mutex_enter(db->mutex);\n  while( (rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY ){\n    int savedPc = v->pc;\n",
         new: "  YqAgain again;\n  sqlite3_mutex_enter(db->mutex);\n  yqRemember(v, &again);\n  while( ((rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY) || yqRunAgain(v, &again) ){\n    int savedPc = v->pc;\n    if( rc!=SQLITE_SCHEMA ){\n      sqlite3_reset(pStmt);\n      v->minWriteFileFormat = 254;\n      continue;\n    }\n",
     },
+    Edit {
+        file: "vdbeapi.c",
+        old: "    assert( v->expired==0 );\n  }\n  sqlite3_mutex_leave(db->mutex);\n",
+        new: "    assert( v->expired==0 );\n  }\n  if( cnt ) yqLetGo(db);\n  sqlite3_mutex_leave(db->mutex);\n",
+    },
     // A COMMIT that lost leaves the transaction, to be rolled back.
     Edit {
         file: "vdbeaux.c",
@@ -169,7 +174,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbe.c",
         old: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ)));\n",
-        new: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ|OPFLAG_YQGUARD)));\n",
+        new: "(pOp->p5 & (OPFLAG_BULKCSR|OPFLAG_SEEKEQ|OPFLAG_YQGUARD)));\n  yqOpened(p, pOp, pCur->uc.pCursor);\n",
     },
     Edit {
         file: "fkey.c",

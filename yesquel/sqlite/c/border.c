@@ -90,6 +90,7 @@ extern int yq_is_readonly(const YqSide*);
 extern int yq_begin(YqSide*, u32 *piCookie);
 extern int yq_commit(YqSide*);
 extern void yq_end(YqSide*, int goesOn);
+extern void yq_let_go(YqSide*);
 extern void yq_rollback(YqSide*);
 extern int yq_open_savepoints(YqSide*, int n);
 extern int yq_savepoint(YqSide*, int isRollback, int iSavepoint);
@@ -101,6 +102,7 @@ extern int yq_set_meta(YqSide*, int idx, u32 value);
 extern int yq_check(YqSide*, u32 iRoot, i64 *pnEntry);
 extern int yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo, YqScan **ppScan);
 extern void yq_close_cursor(YqScan*);
+extern void yq_follow(YqScan*, YqSide*, u32 iRoot);
 extern int yq_first(YqScan*, YqPlace*);
 extern int yq_last(YqScan*, YqPlace*);
 extern int yq_next(YqScan*, YqPlace*);
@@ -579,6 +581,27 @@ SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, 
   return nativeBtreeIndexMoveto(pCur, pIdxKey, pRes);
 }
 
+/* OP_OpenRead or OP_OpenWrite has opened a cursor. If it is over an index from
+** which the program goes to the rows of the table, these are read with the
+** entries. */
+SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
+  const Op *aOp = v->aOp;
+  int i, j;
+  if( pCur->pYq==0 || pCur->pKeyInfo==0 ) return;
+  for(i=(int)(pOp-aOp)+1; i<v->nOp; i++){
+    if( aOp[i].opcode==OP_DeferredSeek && aOp[i].p3==pOp->p1 ) break;
+  }
+  if( i==v->nOp ) return;
+  for(j=0; j<v->nOp; j++){
+    if( (aOp[j].opcode==OP_OpenRead || aOp[j].opcode==OP_OpenWrite)
+     && aOp[j].p1==aOp[i].p1 && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
+    ){
+      yq_follow(pCur->pYq->pScan, yqSide(pCur->pBtree), (u32)aOp[j].p2);
+      return;
+    }
+  }
+}
+
 /* OP_NoConflict has found nothing: it must be so when it is committed. Of a
 ** table without row ids the key itself is what two would meet at. */
 SQLITE_PRIVATE int yqGuardSought(BtCursor *pCur){
@@ -778,6 +801,8 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
   rc = yq_begin(yqSide(p), &iCookie);
   if( rc ) return rc;
+  /* Who does not look at the cookie is not prepared for another one. */
+  if( pSchemaVersion==0 ) (void)yq_meta(yqSide(p), BTREE_SCHEMA_VERSION);
   if( wrflag ){
     p->inTrans = TRANS_WRITE;
     /* Savepoints that were opened before anything was written. */
@@ -866,6 +891,16 @@ static int yqRunAgain(Vdbe *v, YqAgain *p){
   db->nTotalChange = p->nTotalChange;
   db->lastRowid = p->lastRowid;
   return 1;
+}
+
+/* A statement was prepared again, in the transaction that found the schema to
+** be another one. It is over now, or goes on by itself. */
+static void yqLetGo(sqlite3 *db){
+  int i;
+  for(i=0; i<db->nDb; i++){
+    Btree *p = db->aDb[i].pBt;
+    if( p && p->pYq ) yq_let_go(yqSide(p));
+  }
 }
 
 static int yqBtreeCommitPhaseTwo(Btree *p, int bCleanup){

@@ -238,6 +238,14 @@ unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_let_go(side: &mut Side) {
+    answer(|| {
+        side.let_go();
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_rollback(side: &mut Side) {
     answer(|| {
         side.session.borrow_mut().rollback();
@@ -347,6 +355,14 @@ unsafe extern "C" fn yq_close_cursor(scan: *mut Scan) {
     answer(|| {
         // SAFETY: it is of yq_cursor, and is not used again.
         drop(unsafe { Box::from_raw(scan) });
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_follow(scan: &mut Scan, side: &Side, root: u32) {
+    answer(|| {
+        scan.follow(side.map(root));
         Ok(OK)
     });
 }

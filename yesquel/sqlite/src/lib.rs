@@ -11,6 +11,7 @@ mod key;
 mod record;
 mod rows;
 mod scan;
+mod schema;
 mod session;
 mod side;
 mod sorted;

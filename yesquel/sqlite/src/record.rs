@@ -1,7 +1,7 @@
 //! SQLite's records: a header of the fields' types, then their values (the file
 //! format, section 2.1).
 
-use crate::key::{Column, Encoding, Field, push};
+use crate::key::{Column, Encoding, Field, of_row, push};
 
 /// A number of one to nine bytes, and what comes after it.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -83,6 +83,31 @@ pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out:
         push(out, field, *column, encoding);
     }
     Some(())
+}
+
+/// The value of an entry: the key of the row that it refers to, and its length
+/// before it, so that a server can look there as well; then the record. The
+/// last field of an index's is the number of the row; where it is something else
+/// nobody will ask where it leads.
+pub(crate) fn entry_of(record: &[u8], is_table: bool) -> Vec<u8> {
+    let last = || Fields::of(record)?.last()?;
+    let mut value = Vec::with_capacity(record.len() + 9);
+    match if is_table { None } else { last() } {
+        Some(Field::Integer(row)) => {
+            let key = of_row(row);
+            value.push(key.len() as u8);
+            value.extend_from_slice(&key);
+        }
+        _ => value.push(0),
+    }
+    value.extend_from_slice(record);
+    value
+}
+
+/// The record of an entry's value.
+pub(crate) fn record_of(value: &[u8]) -> &[u8] {
+    let begin = value.first().map_or(0, |length| 1 + usize::from(*length));
+    value.get(begin..).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::{
     border::{Comparer, Sought},
     key::{Collation, Column, Encoding, Field, above, of_row, push, row_of},
-    record::key_of,
+    record::{entry_of, key_of, record_of},
     session::{Code, Found, Session},
     side::Side,
     sorted::Sorted,
@@ -61,7 +61,7 @@ pub(crate) struct Scan {
     has_taken_few: bool,
     /// What it stands on, or stood on.
     key: Box<[u8]>,
-    record: Box<[u8]>,
+    value: Box<[u8]>,
     /// What was sought last, for a guard.
     sought: Vec<u8>,
     /// The number that a new row was given, of which there must be none.
@@ -85,7 +85,7 @@ impl Scan {
             left: ALL,
             has_taken_few: false,
             key: Box::default(),
-            record: Box::default(),
+            value: Box::default(),
             sought: Vec::new(),
             new_row: None,
             sorted,
@@ -93,7 +93,12 @@ impl Scan {
     }
 
     pub(crate) fn record(&self) -> &[u8] {
-        &self.record
+        if self.form.is_some() { record_of(&self.value) } else { &self.value }
+    }
+
+    /// What the entries refer to is read with them.
+    pub(crate) fn follow(&mut self, map: Option<Map>) {
+        self.cursor.follow(map);
     }
 
     /// The number of the row that it stands on.
@@ -102,11 +107,11 @@ impl Scan {
     }
 
     fn arrive(&mut self, found: Found) -> Result<bool, Code> {
-        let Some((key, record)) = found else { return Ok(false) };
+        let Some((key, value)) = found else { return Ok(false) };
         if self.form.is_none() && key.len() != 8 {
             return Err(Code::CORRUPT);
         }
-        (self.key, self.record) = (key, record);
+        (self.key, self.value) = (key, value);
         Ok(true)
     }
 
@@ -207,7 +212,7 @@ impl Scan {
     pub(crate) fn restore(&mut self) -> Result<Option<i32>, Code> {
         if let Some(sorted) = &mut self.sorted {
             sorted.load(&self.session, self.map)?;
-            let place = sorted.restore(&(self.key.clone(), self.record.clone()))?;
+            let place = sorted.restore(&(self.key.clone(), self.value.clone()))?;
             let found = sorted.entry().cloned();
             self.arrive(found)?;
             return Ok(place);
@@ -231,7 +236,7 @@ impl Scan {
             let (map, mut session) = (self.map, self.session.borrow_mut());
             if let Some(record) = session.with(|transaction| transaction.get(map, &key))? {
                 self.cursor.place(&key);
-                (self.key, self.record) = (key.into(), record);
+                (self.key, self.value) = (key.into(), record);
                 return Ok(Some(0));
             }
             // Whoever looks for one row does not go on from where it would be.
@@ -281,7 +286,7 @@ impl Scan {
     ) -> Result<Option<Arrival>, Code> {
         let is_there = self.seek_from(key)?;
         let order = if is_there && self.key.starts_with(key) {
-            sought.compare(&self.record, fields)
+            sought.compare(self.record(), fields)
         } else {
             Ordering::Greater
         };
@@ -399,21 +404,23 @@ impl Scan {
         let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
         let mut key = Vec::with_capacity(record.len() + 16);
         key_of(record, &form.columns, form.encoding, &mut key).ok_or(Code::CORRUPT)?;
+        let value = entry_of(record, form.is_table);
         if let (Some(sorted), true) = (&mut self.sorted, form.is_table) {
             // What is equal to it may be so by other bytes. Nobody else may write
             // such a one meanwhile.
             sorted.load(&self.session, self.map)?;
-            let same = sorted.same(&(key.clone().into(), record.into()))?;
+            let same = sorted.same(&(key.clone().into(), value.clone().into()))?;
             let (map, cookies) = (self.map, self.cookies);
             self.session
                 .borrow_mut()
                 .write(cookies, |transaction| same.iter().try_for_each(|key| transaction.delete(map, key)))?;
             self.guard_all()?;
         }
+        self.put(&key, &value)?;
         if self.sorted.is_some() {
-            self.record = record.into();
+            self.value = value.into();
         }
-        self.put(&key, record)
+        Ok(())
     }
 
     fn put(&mut self, key: &[u8], record: &[u8]) -> Result<(), Code> {

@@ -1,6 +1,12 @@
 //! What a connection has at one store: a transaction for all databases there.
 
-use crate::{key::row_of, rows::Next, stores::Shared, told};
+use crate::{
+    key::row_of,
+    rows::Next,
+    schema::{META, Schema, Schemas, Values},
+    stores::Shared,
+    told,
+};
 use self_cell::self_cell;
 use std::{
     fmt,
@@ -77,6 +83,12 @@ pub(crate) struct Session {
     lost: Option<Code>,
     /// Others are kept from writing.
     lease: Option<(Lease, Instant)>,
+    schemas: Schemas,
+    /// The schema has turned out to be another one: the statement is prepared
+    /// again, and goes on in the same transaction.
+    goes_on: bool,
+    /// Statements that read are in a transaction that they did not begin in.
+    is_another: bool,
     /// A schema was changed in vain: the next time others are asked to wait.
     wants_lease: Option<Map>,
     /// Trees for whose rows it was given numbers, and when it began.
@@ -110,6 +122,9 @@ impl Session {
             has_written: false,
             lost: None,
             lease: None,
+            schemas: Schemas::default(),
+            goes_on: false,
+            is_another: false,
             wants_lease: None,
             numbered: Vec::new(),
             began: 0,
@@ -148,11 +163,95 @@ impl Session {
         }
         self.begun();
         let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
-        let outcome = open.with_dependent_mut(|_, running| running.as_mut().map(act));
+        let (schemas, moment) = (&mut self.schemas, self.moment);
+        let outcome = open.with_dependent_mut(|_, running| {
+            let transaction = running.as_mut()?;
+            let outcome = act(transaction);
+            // Mostly it was heard before.
+            let is_right = if schemas.is_asked() { schemas.hear(transaction, moment) } else { Ok(true) };
+            Some(outcome.and_then(|done| is_right.map(|is_right| (done, is_right))))
+        });
         match outcome {
-            Some(Ok(done)) => Ok(done),
+            Some(Ok((done, true))) => Ok(done),
+            Some(Ok((_, false))) if self.has_written => {
+                // By what the schema was.
+                self.lost = Some(Code::BUSY_SNAPSHOT);
+                Err(Code::BUSY_SNAPSHOT)
+            }
+            // It has told of rows already.
+            Some(Ok((_, false))) if self.is_another => Err(Code::BUSY_SNAPSHOT),
+            Some(Ok((_, false))) => {
+                self.goes_on = true;
+                Err(Code::SCHEMA)
+            }
             Some(Err(error)) => Err(self.told(&error)),
             None => Err(Code::INTERNAL),
+        }
+    }
+
+    /// The schema of a database.
+    pub(crate) fn schema(&mut self, schema: Map, cookies: Map) -> Schema {
+        self.schemas.of(schema, cookies)
+    }
+
+    /// The meta values of a database in a transaction, as they were last: the next
+    /// request tells whether they still are.
+    pub(crate) fn likely_values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
+        let Some(Values { all, .. }) = self.schemas.values(schema) else {
+            return self.values(schema, cookies);
+        };
+        let all = *all;
+        let moment = self.moment;
+        if let Some(open) = &mut self.open {
+            let schemas = &mut self.schemas;
+            let asked = open.with_dependent_mut(|_, running| {
+                running.as_mut().map_or(Ok(()), |transaction| schemas.ask(transaction, moment))
+            });
+            asked.map_err(|error| self.told(&error))?;
+        }
+        Ok(all)
+    }
+
+    /// As they are.
+    pub(crate) fn values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
+        self.likely_are_right(schema)?;
+        if let Some(values) = self.schemas.right(schema, self.moment) {
+            return Ok(values.all);
+        }
+        let stored = self.with(|transaction| transaction.get(cookies, COOKIES))?.unwrap_or_default();
+        let values = Values::of(stored);
+        let all = values.all;
+        self.schemas.know(schema, values, self.moment);
+        Ok(all)
+    }
+
+    /// Has it proved, if it was not, that a schema is what it was; if it is not,
+    /// what it is, is known.
+    fn likely_are_right(&mut self, schema: Schema) -> Result<(), Code> {
+        self.begun();
+        if self.schemas.values(schema).is_none() || self.schemas.right(schema, self.moment).is_some() {
+            return Ok(());
+        }
+        match self.with(|transaction| transaction.ask_proofs()) {
+            Err(Code::SCHEMA) if self.schemas.right(schema, self.moment).is_some() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// They are others from now on, by the transaction.
+    pub(crate) fn set_values(&mut self, schema: Schema, cookies: Map, values: Values) -> Result<(), Code> {
+        if !self.changed.contains(&cookies) {
+            self.changed.push(cookies);
+        }
+        self.write(cookies, |transaction| transaction.put(cookies, COOKIES, values.stored()))?;
+        self.schemas.know(schema, values, self.moment);
+        Ok(())
+    }
+
+    /// What was to go on when a statement is prepared again does so no more.
+    pub(crate) fn let_go(&mut self) {
+        if std::mem::take(&mut self.goes_on) && self.sides == 0 {
+            self.drop_transaction(false);
         }
     }
 
@@ -174,8 +273,13 @@ impl Session {
                     transaction.savepoint()
                 })
             });
-            self.open = Some(open);
             self.moment += 1;
+            let (schemas, moment) = (&mut self.schemas, self.moment);
+            // What cannot be asked is of another store, and never was known.
+            let _ = open.with_dependent_mut(|_, running| {
+                running.as_mut().map_or(Ok(()), |transaction| schemas.ask(transaction, moment))
+            });
+            self.open = Some(open);
         }
     }
 
@@ -193,28 +297,34 @@ impl Session {
         self.with(act)
     }
 
-    /// The cookies themselves are written.
-    pub(crate) fn changes(&mut self, cookies: Map) {
-        if !self.changed.contains(&cookies) {
-            self.changed.push(cookies);
-        }
-    }
-
     /// One more of its databases is in a transaction.
-    pub(crate) fn enter(&mut self) {
+    pub(crate) fn enter(&mut self, schema: Schema) {
+        self.schemas.enter(schema);
         self.sides += 1;
     }
 
     /// One less.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self, schema: Schema) {
+        self.schemas.leave(schema);
         self.sides = self.sides.saturating_sub(1);
-        if self.sides == 0 {
+        if self.sides == 0 && !self.stays() {
             self.drop_transaction(false);
         }
     }
 
+    /// Whether the transaction is to go on when a statement is prepared again.
+    fn stays(&self) -> bool {
+        self.goes_on && !self.has_written && self.lost.is_none()
+    }
+
     fn drop_transaction(&mut self, is_committed: bool) {
         self.open = None;
+        self.goes_on = false;
+        self.is_another = self.sides > 0;
+        self.schemas.transaction_ends();
+        if !is_committed {
+            self.schemas.taken_back(&self.changed, self.moment);
+        }
         self.lease = None;
         // What was read is of a snapshot that is no more.
         self.moment += 1;
@@ -268,6 +378,10 @@ impl Session {
         if !self.has_written {
             return Ok(());
         }
+        if self.schemas.is_asked() {
+            // Nothing was read: nobody has said so far that the schema is this one.
+            self.with(|transaction| transaction.ask_proofs())?;
+        }
         let Some(open) = &mut self.open else { return Ok(()) };
         let (written, changed) = (std::mem::take(&mut self.written), &self.changed);
         let outcome = open.with_dependent_mut(|_, running| {
@@ -295,7 +409,9 @@ impl Session {
     }
 
     pub(crate) fn rollback(&mut self) {
-        self.drop_transaction(false);
+        if !self.stays() {
+            self.drop_transaction(false);
+        }
     }
 
     /// The number of a new row of a map, above `above`; `None` if they are used
@@ -364,6 +480,7 @@ impl Session {
             // One that was not opened has nothing to take back.
             if let Some(to) = to {
                 self.with(|transaction| transaction.rollback_to(to))?;
+                self.schemas.taken_back(&self.changed, self.moment);
                 self.moment += 1;
                 let mut rows = self.shared.rows();
                 self.numbered.iter().for_each(|tree| rows.suspect(*tree));

@@ -2,14 +2,13 @@
 
 use crate::{
     address::Address,
-    session::{COOKIES, Code, Session},
+    schema::{Schema, Values},
+    session::{Code, Session},
     stores::{Shared, store_of},
 };
 use std::{cell::RefCell, rc::Rc};
 use yesquel::{Database, Error, Map};
 
-/// Meta values that are kept.
-const META: usize = 9;
 /// That of the schema's cookie.
 const COOKIE: usize = 1;
 /// One that is no value of the database: it changes when others have written.
@@ -38,8 +37,7 @@ pub(crate) struct Side {
     cookies: Map,
     pub(crate) is_readonly: bool,
     state: State,
-    /// The meta values, and of what moment.
-    known: Option<(u64, [u32; META])>,
+    known: Schema,
     /// Dropped last, for the store goes with it.
     pub(crate) session: Rc<RefCell<Session>>,
 }
@@ -66,11 +64,12 @@ impl Side {
         } else {
             (database.map(SCHEMA_MAP)?, database.map(COOKIES_MAP)?)
         };
-        let known = others.iter().map(|other| &other.session);
-        let session = known.into_iter().find(|session| session.borrow().shared.is(&shared)).cloned();
+        let mut sessions = others.iter().map(|other| &other.session);
+        let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
         let session =
             session.unwrap_or_else(|| Rc::new(RefCell::new(Session::new(shared.clone(), database.clone()))));
-        Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known: None, session })
+        let known = session.borrow_mut().schema(schema, cookies);
+        Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known, session })
     }
 
     pub(crate) fn cookies(&self) -> Map {
@@ -82,52 +81,38 @@ impl Side {
         if root == SCHEMA_ROOT { Some(self.schema) } else { self.database.map_by_number(u64::from(root)) }
     }
 
-    /// Is in a transaction; returns the schema's cookie.
+    /// Is in a transaction; returns the schema's cookie, as far as it is known: if
+    /// it is another one, the first request says so.
     pub(crate) fn begin(&mut self) -> Result<u32, Code> {
+        let mut session = self.session.borrow_mut();
         if self.state == State::Out {
-            self.session.borrow_mut().enter();
+            session.enter(self.known);
             self.state = State::In;
         }
-        self.session.borrow_mut().renew();
-        Ok(self.values()?[COOKIE])
-    }
-
-    fn values(&mut self) -> Result<[u32; META], Code> {
-        let mut session = self.session.borrow_mut();
-        if let Some((moment, values)) = self.known
-            && moment == session.moment()
-            && moment > 0
-        {
-            return Ok(values);
-        }
-        let cookies = self.cookies;
-        let stored = session.with(|transaction| transaction.get(cookies, COOKIES))?.unwrap_or_default();
-        let mut values = [0; META];
-        for (value, bytes) in values.iter_mut().zip(stored.as_chunks().0) {
-            *value = u32::from_be_bytes(*bytes);
-        }
-        self.known = Some((session.moment(), values));
-        Ok(values)
+        session.renew();
+        Ok(session.likely_values(self.known, self.cookies)?[COOKIE])
     }
 
     pub(crate) fn meta(&mut self, index: usize) -> u32 {
+        let mut session = self.session.borrow_mut();
         if index == DATA_VERSION {
-            return self.session.borrow().moment() as u32;
+            return session.moment() as u32;
         }
-        // They were read when the transaction began, but for one that went back.
-        self.values().ok().and_then(|values| values.get(index).copied()).unwrap_or_default()
+        let values = session.values(self.known, self.cookies);
+        values.ok().and_then(|values| values.get(index).copied()).unwrap_or_default()
     }
 
     pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), Code> {
-        let mut values = self.values()?;
-        let Some(place) = values.get_mut(index) else { return Ok(()) };
+        let mut session = self.session.borrow_mut();
+        let mut all = session.values(self.known, self.cookies)?;
+        let Some(place) = all.get_mut(index) else { return Ok(()) };
         *place = value;
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_be_bytes()).collect();
-        let (cookies, mut session) = (self.cookies, self.session.borrow_mut());
-        session.changes(cookies);
-        session.write(cookies, |transaction| transaction.put(cookies, COOKIES, &bytes))?;
-        self.known = Some((session.moment(), values));
-        Ok(())
+        session.set_values(self.known, self.cookies, Values::from(all))
+    }
+
+    /// What was to go on when a statement is prepared again does so no more.
+    pub(crate) fn let_go(&mut self) {
+        self.session.borrow_mut().let_go();
     }
 
     /// Keeps others from writing until the transaction ends that begins now.
@@ -145,7 +130,7 @@ impl Side {
             self.session.borrow_mut().settle();
         } else if self.state == State::In {
             self.state = State::Out;
-            self.session.borrow_mut().leave();
+            self.session.borrow_mut().leave(self.known);
         }
     }
 

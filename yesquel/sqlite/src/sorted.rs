@@ -4,6 +4,7 @@
 
 use crate::{
     border::{Comparer, Sought},
+    record::record_of,
     scan::{Arrival, Seek},
     session::{Code, Session},
 };
@@ -30,7 +31,7 @@ impl Sorted {
     }
 
     fn order(&self, left: &Entry, right: &Entry) -> Result<Ordering, Code> {
-        let by_fields = self.comparer.compare(&left.1, &right.1, self.fields)?;
+        let by_fields = self.comparer.compare(record_of(&left.1), record_of(&right.1), self.fields)?;
         Ok(by_fields.then_with(|| left.0.cmp(&right.0)))
     }
 
@@ -109,7 +110,7 @@ impl Sorted {
     /// Goes to where the fields are that are sought.
     pub(crate) fn seek(&mut self, sought: Sought, seek: Seek) -> Result<Option<Arrival>, Code> {
         let fields = self.fields;
-        let compare = |entry: &Entry| sought.compare(&entry.1, fields);
+        let compare = |entry: &Entry| sought.compare(record_of(&entry.1), fields);
         let low = self.partition(|own| Ok(compare(own) == Ordering::Less))?;
         let beyond = self.partition(|own| Ok(compare(own) != Ordering::Greater))?;
         self.at = match seek {
@@ -135,7 +136,10 @@ impl Sorted {
     pub(crate) fn same(&self, entry: &Entry) -> Result<Vec<Box<[u8]>>, Code> {
         let mut same = Vec::new();
         for own in self.entries.iter() {
-            if own.0 != entry.0 && self.comparer.compare(&own.1, &entry.1, self.fields)? == Ordering::Equal {
+            if own.0 != entry.0
+                && self.comparer.compare(record_of(&own.1), record_of(&entry.1), self.fields)?
+                    == Ordering::Equal
+            {
                 same.push(own.0.clone());
             }
         }

@@ -1,9 +1,9 @@
 //! Cursors: the keys of a tree in order, both ways, as a transaction sees
 //! them.
 
-use crate::{Transaction, Tree, TreeError, cache::Goal, transaction::Write};
+use crate::{Transaction, Tree, TreeError, cache::Goal, search::Wanted, transaction::Write};
 use std::ops::Bound;
-use yesquel_model::{Key, KeyRange, bound_of};
+use yesquel_model::{Key, KeyRange, NodeId, bound_of};
 use yesquel_transport::Transport;
 
 /// What was fetched held nothing that the transaction sees: so many times as
@@ -22,6 +22,26 @@ pub struct Cursor {
     place: Place,
     /// Entries that are still wanted.
     wanted: u64,
+    /// The root of a tree to whose keys the entries refer.
+    follow: Option<NodeId>,
+}
+
+/// How much of a tree is fetched.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    cells_max: u64,
+    follow: Option<NodeId>,
+}
+
+impl Share {
+    fn for_goal(self, goal: Goal<'_>) -> Wanted<'_> {
+        Wanted { goal, cells_max: self.cells_max, follow: self.follow }
+    }
+
+    /// There was not enough.
+    fn grow(&mut self) {
+        self.cells_max = self.cells_max.saturating_mul(MORE);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +53,7 @@ enum Place {
 
 impl Cursor {
     pub(crate) fn new(tree: Tree) -> Cursor {
-        Cursor { tree, place: Place::Before, wanted: u64::MAX }
+        Cursor { tree, place: Place::Before, wanted: u64::MAX, follow: None }
     }
 
     /// The key that it stands on.
@@ -49,6 +69,18 @@ impl Cursor {
     /// by a fetch more.
     pub fn limit(&mut self, entries: u64) {
         self.wanted = entries;
+    }
+
+    /// Says that what its entries refer to in another tree is wanted too: their
+    /// values begin with the length of a key, one byte, and the key. Where the
+    /// same server has both it costs no more requests, and
+    /// [`get`](Transaction::get) none at all.
+    pub fn follow(&mut self, tree: Option<Tree>) {
+        self.follow = tree.map(|tree| tree.root);
+    }
+
+    fn share(&self) -> Share {
+        Share { cells_max: self.wanted.max(1), follow: self.follow }
     }
 
     fn arrive(&mut self, found: Option<Entry>, end: Place) -> Option<Entry> {
@@ -71,7 +103,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.wanted).await?;
+        let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
         Ok(self.arrive(found, Place::After))
     }
 
@@ -82,7 +114,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
-        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.wanted).await?;
+        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
         Ok(self.arrive(found, Place::Before))
     }
 
@@ -110,8 +142,8 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
-            Place::Before => transaction.from(self.tree, Bound::Unbounded, self.wanted).await?,
-            Place::On(key) => transaction.from(self.tree, Bound::Excluded(key), self.wanted).await?,
+            Place::Before => transaction.from(self.tree, Bound::Unbounded, self.share()).await?,
+            Place::On(key) => transaction.from(self.tree, Bound::Excluded(key), self.share()).await?,
             Place::After => None,
         };
         Ok(self.arrive(found, Place::After))
@@ -124,8 +156,8 @@ impl Cursor {
     ) -> Result<Option<Entry>, TreeError> {
         let found = match &self.place {
             Place::Before => None,
-            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(key), self.wanted).await?,
-            Place::After => transaction.up_to(self.tree, Bound::Unbounded, self.wanted).await?,
+            Place::On(key) => transaction.up_to(self.tree, Bound::Excluded(key), self.share()).await?,
+            Place::After => transaction.up_to(self.tree, Bound::Unbounded, self.share()).await?,
         };
         Ok(self.arrive(found, Place::Before))
     }
@@ -149,9 +181,8 @@ impl<T: Transport> Transaction<'_, T> {
         &mut self,
         tree: Tree,
         bound: Bound<&[u8]>,
-        wanted: u64,
+        mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        let mut cells_max = wanted.max(1);
         let own = |transaction: &Self| {
             let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, Bound::Unbounded));
             after.filter_map(|(key, write)| entry(key, write)).next()
@@ -159,7 +190,7 @@ impl<T: Transport> Transaction<'_, T> {
         let mut next: Option<Key> = None;
         loop {
             let goal = next.as_deref().or(key_of(bound)).unwrap_or_default();
-            let page = self.page(tree, Goal::At(goal), cells_max).await?;
+            let page = self.page(tree, share.for_goal(Goal::At(goal))).await?;
             let start = match bound {
                 Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own <= *key),
                 Bound::Included(key) => page.cells.partition_point(|(own, _)| **own < *key),
@@ -180,7 +211,7 @@ impl<T: Transport> Transaction<'_, T> {
                     None => return Ok(None),
                 },
             }
-            cells_max = cells_max.saturating_mul(MORE);
+            share.grow();
         }
     }
 
@@ -189,16 +220,15 @@ impl<T: Transport> Transaction<'_, T> {
         &mut self,
         tree: Tree,
         bound: Bound<&[u8]>,
-        wanted: u64,
+        mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        let mut cells_max = wanted.max(1);
         let own = |transaction: &Self| {
             let before = transaction.own_writes(tree)?.range::<[u8], _>((Bound::Unbounded, bound));
             before.rev().filter_map(|(key, write)| entry(key, write)).next()
         };
         // The leaf of the key itself first: it may be there.
         let mut next: Option<Option<Key>> = match bound {
-            Bound::Included(_) if cells_max == u64::MAX => None,
+            Bound::Included(_) if share.cells_max == u64::MAX => None,
             // Cells from the key on would be the wrong ones.
             Bound::Included(key) => Some(KeyRange::only(key).high),
             Bound::Excluded([]) => return Ok(None),
@@ -206,8 +236,8 @@ impl<T: Transport> Transaction<'_, T> {
         };
         loop {
             let page = match (&next, key_of(bound)) {
-                (Some(below), _) => self.page(tree, Goal::Below(below.as_deref()), cells_max).await?,
-                (None, key) => self.page(tree, Goal::At(key.unwrap_or_default()), cells_max).await?,
+                (Some(below), _) => self.page(tree, share.for_goal(Goal::Below(below.as_deref()))).await?,
+                (None, key) => self.page(tree, share.for_goal(Goal::At(key.unwrap_or_default()))).await?,
             };
             let end = match bound {
                 Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own < *key),
@@ -226,7 +256,7 @@ impl<T: Transport> Transaction<'_, T> {
                 (None, None) if page.fence.low.is_empty() => return Ok(None),
                 (None, None) => next = Some(Some(page.fence.low.clone())),
             }
-            cells_max = cells_max.saturating_mul(MORE);
+            share.grow();
         }
     }
 

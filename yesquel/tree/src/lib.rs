@@ -18,7 +18,7 @@ pub use counters::{Counters, Counts};
 pub use cursor::Cursor;
 pub use savepoint::Savepoint;
 pub use split::Splitter;
-pub use transaction::Transaction;
+pub use transaction::{Proof, Transaction};
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;

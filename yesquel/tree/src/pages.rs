@@ -5,6 +5,7 @@ use crate::{
     cache::Goal,
     search::{Page, Stored},
 };
+use rustc_hash::FxHashMap;
 use std::{collections::HashMap, rc::Rc};
 use yesquel_model::{Key, NodeId};
 
@@ -18,6 +19,9 @@ pub(crate) struct Pages {
     /// The one that was of use last, and the root of its tree: the next step of
     /// a cursor is mostly within it.
     last: Option<(NodeId, Rc<Page>)>,
+    /// Single keys of trees, and what stands under them, that were told of with
+    /// what refers to them.
+    single: FxHashMap<NodeId, FxHashMap<Key, Option<Stored>>>,
     bytes: usize,
 }
 
@@ -38,27 +42,55 @@ impl Pages {
         self.last = Some((root, Rc::clone(page)));
     }
 
+    /// What stands under a key of the tree with a root, if that was told.
+    pub(crate) fn single(&self, root: NodeId, key: &[u8]) -> Option<&Option<Stored>> {
+        // Mostly there are none.
+        if self.single.is_empty() { None } else { self.single.get(&root)?.get(key) }
+    }
+
+    /// Keeps single keys of the tree with a root.
+    pub(crate) fn keep_singles(&mut self, root: NodeId, singles: Vec<(Key, Option<Stored>)>) {
+        if singles.is_empty() {
+            return;
+        }
+        let weigh = |(key, stored): &(Key, Option<Stored>)| {
+            size_of::<(Key, Option<Stored>)>() + key.len() + stored.as_ref().map_or(0, value_weight)
+        };
+        self.make_room(singles.iter().map(weigh).sum());
+        self.single.entry(root).or_default().extend(singles);
+    }
+
+    fn make_room(&mut self, more: usize) {
+        if self.bytes + more > BYTES_MAX {
+            self.by_node.clear();
+            self.single.clear();
+            self.bytes = 0;
+        }
+        self.bytes += more;
+    }
+
     /// Keeps one, in place of what there is of its node. All others go when
     /// there are too many.
     pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Rc<Page> {
-        let (more, page) = (weight(&page), Rc::new(page));
-        if self.bytes + more > BYTES_MAX {
-            self.by_node.clear();
-            self.bytes = 0;
-        }
+        let page = Rc::new(page);
+        self.make_room(weight(&page));
         let old = self.by_node.insert(page.node, Rc::clone(&page));
-        self.bytes = self.bytes + more - old.map_or(0, |old| weight(&old));
+        self.bytes -= old.map_or(0, |old| weight(&old));
         self.used(root, &page);
         page
     }
 }
 
-fn weight(page: &Page) -> usize {
-    let value = |stored: &Stored| match stored {
+fn value_weight(stored: &Stored) -> usize {
+    match stored {
         Stored::Whole(value) => value.len(),
         Stored::Large(_) => 0,
-    };
-    page.cells.iter().map(|(key, stored)| size_of::<(Key, Stored)>() + key.len() + value(stored)).sum()
+    }
+}
+
+fn weight(page: &Page) -> usize {
+    let cells = page.cells.iter();
+    cells.map(|(key, stored)| size_of::<(Key, Stored)>() + key.len() + value_weight(stored)).sum()
 }
 
 #[cfg(test)]
@@ -70,7 +102,7 @@ mod tests {
         let node = NodeId { local: LocalId(local), ..root(0) };
         let (low, high) = ([local as u8], [local as u8 + 1]);
         let cells = vec![((&low[..]).into(), Stored::Whole(vec![0; bytes].into()))];
-        Page { node, fence: KeyRange::new(low, high), cells }
+        Page { node, fence: KeyRange::new(low, high), cells, followed: Vec::new() }
     }
 
     fn root(server: u16) -> NodeId {

@@ -8,9 +8,10 @@ use crate::{
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
+use yesquel_client::Moment;
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Direction, Large, MovedTo, NodeKind, Question, Scan};
+use yesquel_wire::{Answer, CellValue, Direction, Followed, Large, MovedTo, NodeKind, Question, Scan};
 
 /// A value as a leaf has it.
 #[derive(Debug, Clone)]
@@ -35,7 +36,7 @@ impl Looked {
             Answer::Value(value) => Some(Looked::Stored(Stored::Whole(value.into()))),
             Answer::Large(large) => Some(Looked::Stored(Stored::Large(large))),
             Answer::Moved(to) => Some(Looked::Moved(to)),
-            Answer::Cells(_) => None,
+            _ => None,
         }
     }
 }
@@ -47,6 +48,25 @@ pub(crate) struct Page {
     /// What the cells are all of.
     pub(crate) fence: KeyRange,
     pub(crate) cells: Vec<(Key, Stored)>,
+    /// What they refer to in another tree, as far as it was told.
+    pub(crate) followed: Vec<(Key, Option<Stored>)>,
+}
+
+/// What is looked for, and how much of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) goal: Goal<'a>,
+    /// So many cells from the goal on; `u64::MAX`: the whole leaf.
+    pub(crate) cells_max: u64,
+    /// The root of a tree to whose keys the cells refer that is read too.
+    pub(crate) follow: Option<NodeId>,
+}
+
+impl Wanted<'_> {
+    /// The leaf of a goal, whole.
+    pub(crate) fn leaf(goal: Goal<'_>) -> Wanted<'_> {
+        Wanted { goal, cells_max: u64::MAX, follow: None }
+    }
 }
 
 impl Page {
@@ -68,6 +88,22 @@ pub(crate) enum Fetched {
 /// whatever transactions have put into it, which may be more than a message
 /// takes (16 MiB).
 const PAGE_BYTES_MAX: u64 = 4 << 20;
+
+/// What cells refer to: their values begin with a key, and its length before
+/// it.
+fn followed_of(cells: &[(Key, Stored)], followed: &Followed<'_>) -> Vec<(Key, Option<Stored>)> {
+    let told = cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
+        let Stored::Whole(value) = cell else { return None };
+        let (length, rest) = value.split_first()?;
+        let key = rest.get(..usize::from(*length))?.into();
+        match Looked::of(answer)? {
+            Looked::Absent => Some((key, None)),
+            Looked::Stored(stored) => Some((key, Some(stored))),
+            Looked::Moved(_) => None,
+        }
+    });
+    told.collect()
+}
 
 /// All cells of a node, if it holds the key.
 fn all_cells(near: Option<&[u8]>) -> Scan {
@@ -144,7 +180,10 @@ impl<T: Transport> Trees<T> {
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
     ) -> Result<Fetched, TreeError> {
-        Ok(self.scan(snapshot, node, all_cells(None)).await?.0)
+        let mut moment = Moment::from(*snapshot);
+        let outcome = self.scan(&mut moment, node, (all_cells(None), None)).await;
+        *snapshot = moment.snapshot;
+        Ok(outcome?.0)
     }
 
     /// Fetches a node, if it holds the goal; of a long leaf the part with the
@@ -152,9 +191,9 @@ impl<T: Transport> Trees<T> {
     /// that is less than all.
     async fn fetch_for(
         &self,
-        snapshot: &mut Option<Timestamp>,
+        moment: &mut Moment,
         node: NodeId,
-        (goal, cells_max): (Goal<'_>, u64),
+        Wanted { goal, cells_max, follow }: Wanted<'_>,
     ) -> Result<Fetched, TreeError> {
         let near = match goal {
             Goal::At(key) => Some(key),
@@ -171,36 +210,52 @@ impl<T: Transport> Trees<T> {
             Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() }
         };
         let again = if cells_max == u64::MAX {
-            match self.scan(snapshot, node, Scan { bytes_max: PAGE_BYTES_MAX, ..all() }).await? {
+            match self.scan(moment, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
                 // A child may be missing for any goal.
                 (Fetched::Inner(_), true) => all(),
                 (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),
                 (fetched, _) => return Ok(fetched),
             }
         } else {
-            match self.scan(snapshot, node, part()).await? {
+            match self.scan(moment, node, (part(), follow)).await? {
                 // Of an inner one all children are wanted.
                 (Fetched::Inner(_), _) => all(),
                 (fetched, _) => return Ok(fetched),
             }
         };
-        Ok(self.scan(snapshot, node, again).await?.0)
+        Ok(self.scan(moment, node, (again, follow)).await?.0)
     }
 
     /// Scans a node, and says whether there is more of it that way. An inner
     /// one that is whole goes into the cache.
     async fn scan(
         &self,
-        snapshot: &mut Option<Timestamp>,
+        moment: &mut Moment,
         node: NodeId,
-        scan: Scan,
+        (scan, follow): (Scan, Option<NodeId>),
     ) -> Result<(Fetched, bool), TreeError> {
         let (range, direction) = (scan.range.clone(), scan.direction);
-        let reading =
-            self.client.read(snapshot, node.server, &[Question::Scan { node, scan: scan.into() }]).await?;
+        let scan = Box::new(scan);
+        let question = match follow {
+            Some(root) if root.server == node.server => Question::Follow { node, scan, root },
+            _ => Question::Scan { node, scan },
+        };
+        let reading = self.client.read_at(moment, node.server, &[question]).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
-        let cells = match answer {
-            Some(Answer::Cells(cells)) => cells,
+        self.scanned(moment.snapshot, node, (range, direction), answer)
+    }
+
+    /// What an answer to a scan tells of a node, and whether there is more.
+    pub(crate) fn scanned(
+        &self,
+        snapshot: Option<Timestamp>,
+        node: NodeId,
+        (range, direction): (KeyRange, Direction),
+        answer: Option<Answer<'_>>,
+    ) -> Result<(Fetched, bool), TreeError> {
+        let (cells, followed) = match answer {
+            Some(Answer::Cells(cells)) => (cells, None),
+            Some(Answer::Followed(followed)) => (followed.cells.clone(), Some(followed)),
             Some(Answer::Moved(to)) => return Ok((Fetched::Moved(to), false)),
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
@@ -220,10 +275,11 @@ impl<T: Transport> Trees<T> {
                 (Direction::Down, Some((last, _))) if cells.more => fence.low = last.clone(),
                 _ => {}
             }
+            let followed = followed.map_or_else(Vec::new, |followed| followed_of(&all, &followed));
             if direction == Direction::Down {
                 all.reverse();
             }
-            return Ok((Fetched::Leaf(Page { node, fence, cells: all }), cells.more));
+            return Ok((Fetched::Leaf(Page { node, fence, cells: all, followed }), cells.more));
         }
         self.counters.fetched(node.local == yesquel_model::LocalId::ROOT);
         let child = |value: CellValue<'_>| match value {
@@ -267,7 +323,8 @@ impl<T: Transport> Trees<T> {
                 _ => break,
             }
         }
-        let page = self.page_from(&mut None, root, (Goal::At(key), u64::MAX), path, node).await?;
+        let page =
+            self.page_from(&mut Moment::default(), root, Wanted::leaf(Goal::At(key)), path, node).await?;
         Ok((page.node, page.fence))
     }
 
@@ -276,17 +333,17 @@ impl<T: Transport> Trees<T> {
     /// cells are fetched, if that is less than all.
     pub(crate) async fn page_from(
         &self,
-        snapshot: &mut Option<Timestamp>,
+        moment: &mut Moment,
         root: NodeId,
-        (goal, cells_max): (Goal<'_>, u64),
+        wanted: Wanted<'_>,
         mut path: Vec<NodeId>,
         mut node: NodeId,
     ) -> Result<Page, TreeError> {
-        let mut steps = 0;
+        let (mut steps, goal) = (0, wanted.goal);
         for _ in 0..FETCHES_MAX {
             // A root may be an inner node, of which a part is of no use.
-            let cells_max = if node == root { u64::MAX } else { cells_max };
-            match self.fetch_for(snapshot, node, (goal, cells_max)).await? {
+            let cells_max = if node == root { u64::MAX } else { wanted.cells_max };
+            match self.fetch_for(moment, node, Wanted { cells_max, ..wanted }).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
                 Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
                     path.push(node);

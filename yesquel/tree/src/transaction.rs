@@ -7,14 +7,16 @@ use crate::{
     large::Larges,
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Looked, Page, Stored, check_key},
+    search::{FORWARD_STEPS_MAX, Fetched, Looked, Page, Stored, Wanted, check_key},
     split::Split,
 };
 use std::{collections::BTreeMap, rc::Rc};
-use yesquel_client::{CommitError, Held, Lease, Reading, Staging, Writes};
+use yesquel_client::{CommitError, Held, Lease, Moment, Outcome, Reading, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation};
+use yesquel_wire::{
+    Direction, Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation,
+};
 
 /// A write that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +32,7 @@ pub(crate) struct Write {
 #[derive(Debug)]
 pub struct Transaction<'a, T> {
     trees: &'a Trees<T>,
-    snapshot: Option<Timestamp>,
+    moment: Moment,
     /// Has servers keep what the snapshot sees.
     held: Option<Held<'a>>,
     writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
@@ -44,6 +46,15 @@ pub struct Transaction<'a, T> {
     lease: Option<Lease>,
     steps: Steps,
     pages: Pages,
+}
+
+/// What has come of a [proof](Transaction::prove).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The key has the value.
+    Holds,
+    /// It has this one; empty is also none.
+    Fails(Box<[u8]>),
 }
 
 /// Times that a commit is sent again because a key has moved.
@@ -60,7 +71,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub(crate) fn at(trees: &'a Trees<T>, snapshot: Option<Timestamp>) -> Self {
         Transaction {
             trees,
-            snapshot,
+            moment: snapshot.into(),
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
             writes: BTreeMap::new(),
             ranges: Vec::new(),
@@ -75,7 +86,43 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Its snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
-        self.snapshot
+        self.moment.snapshot
+    }
+
+    /// Has it proved that a key of a tree has a value, which is asked beside what
+    /// is read next; empty is also that there is none. If it has not, the cells
+    /// of another tree's root are told of, and need not be asked for.
+    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
+        self.moment.prove(tree.root, key, value, other.root);
+    }
+
+    /// Asks for what is to be proved, if that has not been asked yet.
+    pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
+        if !self.moment.is_told() {
+            self.read(server, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// What has come of a proof, if it was asked; it is told once. `other` is the
+    /// tree that was named.
+    pub fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
+        Ok(match self.moment.outcome(tree.root) {
+            None => None,
+            Some(Outcome::Holds) => Some(Proof::Holds),
+            Some(Outcome::Gone) => return Err(TreeError::NoTree(tree.root.tree)),
+            Some(Outcome::Fails(value, reading)) => {
+                let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
+                if let Some(answer) = answer {
+                    let all = (KeyRange::all(), Direction::Up);
+                    let told = self.trees.scanned(self.moment.snapshot, other.root, all, Some(answer))?;
+                    if let (Fetched::Leaf(page), _) = told {
+                        self.pages.keep(other.root, page);
+                    }
+                }
+                Some(Proof::Fails(value))
+            }
+        })
     }
 
     pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {
@@ -104,6 +151,15 @@ impl<'a, T: Transport> Transaction<'a, T> {
             return Ok(None);
         }
         let goal = Goal::At(key);
+        match self.pages.single(tree.root, key) {
+            Some(None) => return Ok(None),
+            Some(Some(Stored::Whole(value))) => return Ok(Some(value.clone())),
+            Some(Some(Stored::Large(large))) => {
+                let large = *large;
+                return Box::pin(self.large(tree, large)).await.map(Some);
+            }
+            None => {}
+        }
         let leaf = self.trees.leaf(tree.root, key);
         if let Some(page) = self.pages.get(leaf, goal) {
             match page.position(key).map(|position| &page.cells[position].1) {
@@ -125,7 +181,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Asks a node for a key.
     async fn look(&mut self, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
-        let looked = self.trees.client.lookup(&mut self.snapshot, node, key, Looked::of).await?;
+        let looked = self.trees.client.lookup_at(&mut self.moment, node, key, Looked::of).await?;
         self.hold();
         Ok(looked)
     }
@@ -162,7 +218,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         // It may be no leaf; else back, and down from there.
         let path = path.unwrap_or_else(way);
-        let page = self.trees.page_from(&mut self.snapshot, tree.root, (goal, u64::MAX), path, node).await?;
+        let page = self.trees.page_from(&mut self.moment, tree.root, Wanted::leaf(goal), path, node).await?;
         let page = self.pages.keep(tree.root, page);
         self.on_page(tree, &page, key).await
     }
@@ -181,20 +237,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<Reading, TreeError> {
-        let reading = self.trees.client.read(&mut self.snapshot, server, questions).await?;
+        let reading = self.trees.client.read_at(&mut self.moment, server, questions).await?;
         self.hold();
         Ok(reading)
     }
 
     /// The leaf of a goal, from the transaction's own cache if it is there.
-    pub(crate) async fn page(
-        &mut self,
-        tree: Tree,
-        goal: Goal<'_>,
-        cells_max: u64,
-    ) -> Result<Rc<Page>, TreeError> {
+    pub(crate) async fn page(&mut self, tree: Tree, wanted: Wanted<'_>) -> Result<Rc<Page>, TreeError> {
+        let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
-            return Ok(Rc::new(Page { node: tree.root, fence: KeyRange::all(), cells: Vec::new() }));
+            let (fence, cells, followed) = (KeyRange::all(), Vec::new(), Vec::new());
+            return Ok(Rc::new(Page { node: tree.root, fence, cells, followed }));
         }
         if let Some(page) = self.pages.last(tree.root, goal) {
             return Ok(page);
@@ -204,18 +257,19 @@ impl<'a, T: Transport> Transaction<'a, T> {
             self.pages.used(tree.root, &page);
             return Ok(page);
         }
-        let page = self
-            .trees
-            .page_from(&mut self.snapshot, tree.root, (goal, cells_max), guess.path, guess.leaf)
-            .await?;
+        let mut page =
+            self.trees.page_from(&mut self.moment, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();
+        if let Some(root) = wanted.follow {
+            self.pages.keep_singles(root, std::mem::take(&mut page.followed));
+        }
         Ok(self.pages.keep(tree.root, page))
     }
 
     /// Sees to it that the snapshot, if there is one, is not let go of.
     fn hold(&mut self) {
         if self.held.is_none() {
-            self.held = self.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
+            self.held = self.moment.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
         }
     }
 
@@ -395,7 +449,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         // Leaves that were found because the cache was wrong.
         let (mut found, mut moves) = (Found::default(), 0);
         // Of leaves that the server has left to whoever fills them.
-        let (mut snapshot, mut splits) = (self.snapshot, Vec::new());
+        let (mut snapshot, mut splits) = (self.moment.snapshot, Vec::new());
         for _ in 0..MOVES_MAX {
             if staging.is_spent() {
                 let spent = std::mem::replace(staging, self.stage(larges).await?);

@@ -6,6 +6,7 @@
 //! encoding makes is [`Malformed`], and no length is believed before the bytes
 //! are there.
 
+mod answer;
 mod bytes;
 pub mod frame;
 pub mod greeting;
@@ -17,10 +18,11 @@ mod reply;
 mod request;
 pub mod status;
 
+pub use answer::{Answer, AnswerWriter, Answers, CellValue, Cells, Followed, MovedTo};
 pub use bytes::{Malformed, Reader, Writer};
 pub use large::{Large, NODE_PIECES, PIECE_BYTES};
 pub use news::News;
 pub use operation::{Attribute, Expect, NewNode, NodeKind, Operation, Operations, WriteOperation};
 pub use read::{Direction, Question, Questions, Scan};
-pub use reply::{Answer, AnswerWriter, Answers, CellValue, Cells, Ended, MovedTo, Reply, Vote};
+pub use reply::{Ended, Reply, Vote};
 pub use request::{Decision, Lookup, Participants, Request, Staged};

@@ -42,6 +42,27 @@ impl Scan {
             near: None,
         }
     }
+
+    /// Appends it, but for its direction.
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.range(&self.range);
+        writer.number(self.cells_max).number(self.bytes_max).number(self.value_bytes_max);
+        writer.flag(self.near.is_some());
+        if let Some(key) = &self.near {
+            writer.bytes(key);
+        }
+    }
+
+    fn read(direction: Direction, reader: &mut Reader<'_>) -> Result<Scan, Malformed> {
+        Ok(Scan {
+            range: reader.range()?,
+            direction,
+            cells_max: reader.number()?,
+            bytes_max: reader.number()?,
+            value_bytes_max: reader.number()?,
+            near: if reader.flag()? { Some(reader.bound()?.into()) } else { None },
+        })
+    }
 }
 
 /// One question about one node.
@@ -68,26 +89,57 @@ pub enum Question<'a> {
         /// Which.
         id: u16,
     },
+    /// Cells of a leaf, and those of another tree that their values refer to: a
+    /// value begins with the length of a key, one byte, and the key.
+    Follow {
+        /// The leaf.
+        node: NodeId,
+        /// Which cells.
+        scan: Box<Scan>,
+        /// The root of the other tree. What of it is not at this server is not
+        /// told.
+        root: NodeId,
+    },
+    /// Whether a key has this value still. If not, what it has instead, and all
+    /// cells of another node.
+    Proof {
+        /// The node.
+        node: NodeId,
+        /// The key.
+        key: &'a [u8],
+        /// The value; empty is also that there is none.
+        value: &'a [u8],
+        /// The other node.
+        other: NodeId,
+    },
 }
 
 const LOOKUP: u8 = 0;
 const SCAN_UP: u8 = 1;
 const SCAN_DOWN: u8 = 2;
 const ATTRIBUTE: u8 = 3;
+const FOLLOW_UP: u8 = 4;
+const FOLLOW_DOWN: u8 = 5;
+const PROOF: u8 = 6;
 
 impl<'a> Question<'a> {
     /// Its node.
     pub fn node(&self) -> NodeId {
-        let (Question::Lookup { node, .. } | Question::Scan { node, .. } | Question::Attribute { node, .. }) =
-            self;
+        let (Question::Lookup { node, .. }
+        | Question::Scan { node, .. }
+        | Question::Attribute { node, .. }
+        | Question::Follow { node, .. }
+        | Question::Proof { node, .. }) = self;
         *node
     }
 
     /// The key that it is about, or the first of them.
     pub fn key(&self) -> &[u8] {
         match self {
-            Question::Lookup { key, .. } => key,
-            Question::Scan { scan, .. } => scan.near.as_ref().unwrap_or(&scan.range.low),
+            Question::Lookup { key, .. } | Question::Proof { key, .. } => key,
+            Question::Scan { scan, .. } | Question::Follow { scan, .. } => {
+                scan.near.as_ref().unwrap_or(&scan.range.low)
+            }
             Question::Attribute { .. } => &[],
         }
     }
@@ -100,12 +152,17 @@ impl<'a> Question<'a> {
             }
             Question::Scan { node, scan } => {
                 let up = scan.direction == Direction::Up;
-                writer.byte(if up { SCAN_UP } else { SCAN_DOWN }).node(*node).range(&scan.range);
-                writer.number(scan.cells_max).number(scan.bytes_max).number(scan.value_bytes_max);
-                writer.flag(scan.near.is_some());
-                if let Some(key) = &scan.near {
-                    writer.bytes(key);
-                }
+                writer.byte(if up { SCAN_UP } else { SCAN_DOWN }).node(*node);
+                scan.write(writer);
+            }
+            Question::Follow { node, scan, root } => {
+                let up = scan.direction == Direction::Up;
+                writer.byte(if up { FOLLOW_UP } else { FOLLOW_DOWN }).node(*node);
+                scan.write(writer);
+                writer.node(*root);
+            }
+            Question::Proof { node, key, value, other } => {
+                writer.byte(PROOF).node(*node).bytes(key).bytes(value).node(*other);
             }
             Question::Attribute { node, id } => {
                 writer.byte(ATTRIBUTE).node(*node).number(u64::from(*id));
@@ -141,15 +198,15 @@ impl<'a> Question<'a> {
             LOOKUP => Question::Lookup { node, key: reader.key()? },
             SCAN_UP | SCAN_DOWN => {
                 let direction = if tag == SCAN_UP { Direction::Up } else { Direction::Down };
-                let scan = Scan {
-                    range: reader.range()?,
-                    direction,
-                    cells_max: reader.number()?,
-                    bytes_max: reader.number()?,
-                    value_bytes_max: reader.number()?,
-                    near: if reader.flag()? { Some(reader.bound()?.into()) } else { None },
-                };
-                Question::Scan { node, scan: Box::new(scan) }
+                Question::Scan { node, scan: Box::new(Scan::read(direction, reader)?) }
+            }
+            FOLLOW_UP | FOLLOW_DOWN => {
+                let direction = if tag == FOLLOW_UP { Direction::Up } else { Direction::Down };
+                let scan = Box::new(Scan::read(direction, reader)?);
+                Question::Follow { node, scan, root: reader.node()? }
+            }
+            PROOF => {
+                Question::Proof { node, key: reader.key()?, value: reader.bytes()?, other: reader.node()? }
             }
             ATTRIBUTE => {
                 let id = u16::try_from(reader.number()?);

@@ -1,191 +1,9 @@
 //! What a server answers.
 
-use crate::{Decision, Large, Malformed, NodeKind, Participants, Reader, Writer};
-use yesquel_model::{Conflict, KeyRange, NodeId, Refusal, Timestamp, TooFarAhead};
-
-/// The value of a cell in an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CellValue<'a> {
-    /// It.
-    Bytes(&'a [u8]),
-    /// Only its length: it is longer than was asked for.
-    Length(u64),
-    /// Where a long one is.
-    Large(Large),
-}
-
-/// A node's kind and fence, and some of its cells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cells<'a> {
-    /// What it is.
-    pub kind: NodeKind,
-    /// The keys that it answers for.
-    pub fence: KeyRange,
-    /// Whether it has more cells of the range than were asked for.
-    pub more: bool,
-    bytes: &'a [u8],
-}
-
-impl<'a> Cells<'a> {
-    /// Them, in the order of the scan.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], CellValue<'a>)> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
-        // They were all read before.
-        std::iter::from_fn(move || cell(&mut reader).ok())
-    }
-}
-
-const LENGTH: u8 = 0;
-const BYTES: u8 = 1;
-const LARGE: u8 = 2;
-
-fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malformed> {
-    let key = reader.key()?;
-    let before = *reader;
-    let value = match reader.byte()? {
-        LENGTH => CellValue::Length(reader.number()?),
-        BYTES => CellValue::Bytes(reader.bytes()?),
-        LARGE => CellValue::Large(Large::decode(reader.bytes()?)?),
-        _ => return Err(before.malformed("a value that is not known")),
-    };
-    Ok((key, value))
-}
-
-/// Where cells have gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MovedTo {
-    /// Which keys.
-    pub range: KeyRange,
-    /// To this node; they may have gone on from there.
-    pub to: NodeId,
-}
-
-/// The answer to one question.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer<'a> {
-    /// There is no such cell or attribute.
-    Absent,
-    /// What it is.
-    Value(&'a [u8]),
-    /// Where a long one is.
-    Large(Large),
-    /// The key is beyond the node's fence, or the node was not there; and
-    /// where it has gone, if the node remembers.
-    Moved(Option<MovedTo>),
-    /// What a scan found.
-    Cells(Cells<'a>),
-}
-
-const ABSENT: u8 = 0;
-const VALUE: u8 = 1;
-const MOVED: u8 = 2;
-const CELLS_OF_LEAF: u8 = 3;
-const CELLS_OF_INNER: u8 = 4;
-const LARGE_VALUE: u8 = 5;
-
-/// Puts answers together.
-#[derive(Debug)]
-pub struct AnswerWriter<'a>(pub Writer<'a>);
-
-impl AnswerWriter<'_> {
-    /// There is nothing.
-    pub fn absent(&mut self) {
-        self.0.byte(ABSENT);
-    }
-
-    /// The value asked for.
-    pub fn value(&mut self, value: &[u8]) {
-        self.0.byte(VALUE).bytes(value);
-    }
-
-    /// Where the long value is that was asked for: bytes of a [`Large`].
-    pub fn large(&mut self, large: &[u8]) {
-        self.0.byte(LARGE_VALUE).bytes(large);
-    }
-
-    /// The key is not the node's.
-    pub fn moved(&mut self, to: Option<(&KeyRange, NodeId)>) {
-        self.0.byte(MOVED).flag(to.is_some());
-        if let Some((range, to)) = to {
-            self.0.range(range).node(to);
-        }
-    }
-
-    /// What a scan found: `cells` is told of by [`cell`](Self::cell).
-    pub fn cells(&mut self, kind: NodeKind, fence: &KeyRange, more: bool, cells: &[u8]) {
-        self.0.byte(if kind == NodeKind::Inner { CELLS_OF_INNER } else { CELLS_OF_LEAF });
-        self.0.range(fence).flag(more).bytes(cells);
-    }
-
-    /// Appends a cell to a buffer of them.
-    pub fn cell(cells: &mut Vec<u8>, key: &[u8], value: CellValue<'_>) {
-        let mut writer = Writer(cells);
-        match value {
-            CellValue::Bytes(bytes) => writer.bytes(key).byte(BYTES).bytes(bytes),
-            CellValue::Length(length) => writer.bytes(key).byte(LENGTH).number(length),
-            CellValue::Large(large) => writer.bytes(key).byte(LARGE).bytes(&large.encode()),
-        };
-    }
-}
-
-/// Answers in the order of the questions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answers<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Answers<'a> {
-    /// Looks through bytes of answers.
-    pub fn decode(bytes: &'a [u8]) -> Result<Answers<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
-        while !reader.is_done() {
-            if let Answer::Cells(cells) = answer(&mut reader)? {
-                let mut reader = Reader::new(cells.bytes);
-                while !reader.is_done() {
-                    cell(&mut reader)?;
-                }
-            }
-        }
-        Ok(Answers { bytes })
-    }
-
-    /// Bytes that were looked through before. Of others the answers end before
-    /// the first that is none.
-    pub fn again(bytes: &'a [u8]) -> Answers<'a> {
-        Answers { bytes }
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// Them, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
-        let mut reader = Reader::new(self.bytes);
-        // They were all read before.
-        std::iter::from_fn(move || answer(&mut reader).ok())
-    }
-}
-
-fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malformed> {
-    let before = *reader;
-    Ok(match reader.byte()? {
-        ABSENT => Answer::Absent,
-        VALUE => Answer::Value(reader.bytes()?),
-        LARGE_VALUE => Answer::Large(Large::decode(reader.bytes()?)?),
-        MOVED if reader.flag()? => {
-            Answer::Moved(Some(MovedTo { range: reader.range()?, to: reader.node()? }))
-        }
-        MOVED => Answer::Moved(None),
-        tag @ (CELLS_OF_LEAF | CELLS_OF_INNER) => {
-            let kind = if tag == CELLS_OF_LEAF { NodeKind::Leaf } else { NodeKind::Inner };
-            let (fence, more, bytes) = (reader.range()?, reader.flag()?, reader.bytes()?);
-            Answer::Cells(Cells { kind, fence, more, bytes })
-        }
-        _ => return Err(before.malformed("an answer that is not known")),
-    })
-}
+use crate::{
+    Answer, AnswerWriter, Answers, Decision, Malformed, Participants, Reader, Writer, answer::answer,
+};
+use yesquel_model::{Conflict, NodeId, Refusal, Timestamp, TooFarAhead};
 
 /// How a server has voted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -278,7 +96,8 @@ impl<'a> Reply<'a> {
             return None;
         }
         let (snapshot, answer) = (reader.timestamp().ok()?, answer(&mut reader).ok()?);
-        let fits = reader.is_done() && !matches!(answer, Answer::Cells(_));
+        let fits = reader.is_done()
+            && matches!(answer, Answer::Absent | Answer::Value(_) | Answer::Large(_) | Answer::Moved(_));
         fits.then_some((snapshot, answer))
     }
 
@@ -287,7 +106,7 @@ impl<'a> Reply<'a> {
         let mut writer = Writer(buffer);
         match self {
             Reply::Answers { snapshot, answers } => {
-                writer.byte(ANSWERS).timestamp(*snapshot).0.extend_from_slice(answers.bytes);
+                writer.byte(ANSWERS).timestamp(*snapshot).0.extend_from_slice(answers.bytes());
             }
             Reply::Refused { operation, refusal } => {
                 writer.byte(REFUSED).number(operation.map_or(0, |number| number + 1));

@@ -329,10 +329,10 @@ impl<'a> Request<'a> {
         writer: &mut Writer<'_>,
         snapshot: Option<Timestamp>,
         seen: Timestamp,
-        questions: &[Question<'_>],
+        questions: impl IntoIterator<Item = Question<'a>>,
     ) {
         writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
-        writer.within(|writer| questions.iter().for_each(|question| question.write(writer)));
+        writer.within(|writer| questions.into_iter().for_each(|question| question.write(writer)));
     }
 
     /// Appends a [`Read`](Request::Read) of one lookup to a message.
@@ -340,7 +340,7 @@ impl<'a> Request<'a> {
         let Lookup { snapshot, seen, node, key } = *lookup;
         if key.len() > SHORT_KEY {
             let question = Question::Lookup { node, key };
-            return Request::write_read(writer, snapshot, seen, &[question]);
+            return Request::write_read(writer, snapshot, seen, [question]);
         }
         // The same, in one piece: both lengths are of one byte.
         let mut head = [READ; LOOKUP_HEAD];
@@ -362,6 +362,17 @@ impl<'a> Request<'a> {
         let (snapshot, seen) = (snapshot(&mut reader).ok()?, reader.timestamp().ok()?);
         let (node, key) = Question::lookup(reader.bytes().ok()?)?;
         reader.is_done().then_some(Lookup { snapshot, seen, node, key })
+    }
+
+    /// The parts of a [`Read`](Request::Read), if that is what a message is.
+    pub fn read(bytes: &'a [u8]) -> Option<(Option<Timestamp>, Timestamp, Questions<'a>)> {
+        match bytes.first() {
+            Some(&READ) => match Request::decode(bytes) {
+                Ok(Request::Read { snapshot, seen, questions }) => Some((snapshot, seen, questions)),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether a message asks what the server tells of itself; it may be none

@@ -6,7 +6,7 @@ use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError};
 
-pub use yesquel_tree::Savepoint;
+pub use yesquel_tree::{Proof, Savepoint};
 
 /// A key and its value.
 pub type Entry = (Key, Box<[u8]>);
@@ -113,6 +113,28 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Has it proved that a key of a map has a value; empty is also that there is
+    /// none. It is asked beside what is read next, and costs no round trip. If it
+    /// is not so, what is in `other` comes with the answer, if that is not much.
+    pub fn prove(&mut self, map: Map, key: &[u8], value: &[u8], other: Map) -> Result<(), Error> {
+        let (tree, other) = (self.tree_of(map)?, self.tree_of(other)?);
+        self.inner.prove(tree, key, value, other);
+        Ok(())
+    }
+
+    /// Asks for what is to be proved, if nothing was read since: a round trip.
+    pub fn ask_proofs(&mut self) -> Result<(), Error> {
+        let outcome = block_on(self.inner.ask_proofs(self.database.store().inner.server));
+        self.told(outcome)
+    }
+
+    /// What has come of a proof, once, if it was asked; `other` is the map that was
+    /// named.
+    pub fn proof(&mut self, map: Map, other: Map) -> Result<Option<Proof>, Error> {
+        let outcome = self.inner.proof(map.tree, other.tree);
+        self.told(outcome)
+    }
+
     /// A cursor, before the first key.
     pub fn cursor(&self, map: Map) -> Cursor {
         Cursor { inner: self.inner.cursor(map.tree), map }
@@ -199,6 +221,13 @@ impl Cursor {
     /// round trip more.
     pub fn limit(&mut self, entries: u64) {
         self.inner.limit(entries);
+    }
+
+    /// Says that what its entries refer to in another map is wanted too: their
+    /// values begin with the length of a key of it, one byte, and the key. It comes
+    /// with them, and [`get`](Transaction::get) costs no round trip.
+    pub fn follow(&mut self, map: Option<Map>) {
+        self.inner.follow(map.map(|map| map.tree));
     }
 
     /// Stands on a key from now on, whether it is there or not. Nothing is
