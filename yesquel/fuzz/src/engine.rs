@@ -422,10 +422,14 @@ impl Run {
         let mut bytes = Vec::new();
         for _ in 0..1 + input.below(3) {
             let node = node(input);
-            let question = match input.below(4) {
+            let question = match input.below(6) {
                 0 | 1 => Question::Lookup { node, key: input.one_of(&KEYS) },
                 2 => Question::Attribute { node, id: input.below(3) as u16 },
-                _ => {
+                3 => {
+                    let (key, value) = (input.one_of(&KEYS), input.one_of(&KEYS));
+                    Question::Proof { node, key, value, other: self::node(input) }
+                }
+                kind => {
                     let most = [0, 1, 3, u64::MAX];
                     let scan = Scan {
                         range: range(input),
@@ -435,7 +439,10 @@ impl Run {
                         value_bytes_max: input.one_of(&most),
                         near: if input.flag() { Some(input.one_of(&KEYS).into()) } else { None },
                     };
-                    Question::Scan { node, scan: scan.into() }
+                    match kind {
+                        4 => Question::Follow { node, scan: scan.into(), root: self::node(input) },
+                        _ => Question::Scan { node, scan: scan.into() },
+                    }
                 }
             };
             question.write(&mut Writer(&mut bytes));

@@ -120,7 +120,9 @@ fn requests() -> Vec<Vec<u8>> {
     };
     for question in [
         Question::Lookup { node: node(0), key: b"a" },
-        Question::Scan { node: node(1), scan: scan.into() },
+        Question::Scan { node: node(1), scan: scan.clone().into() },
+        Question::Follow { node: node(1), scan: scan.into(), root: node(2) },
+        Question::Proof { node: node(1), key: b"a", value: b"old", other: node(2) },
         Question::Attribute { node: node(0), id: 1 },
     ] {
         question.write(&mut Writer(&mut questions));
@@ -211,6 +213,15 @@ fn replies() -> Vec<Vec<u8>> {
         writer.absent();
         writer.cells(NodeKind::Inner, &KeyRange::all(), true, &cells);
         writer.moved(Some((&KeyRange::new(*b"a", *b"b"), node(1))));
+        let mut rows = Vec::new();
+        AnswerWriter(Writer(&mut rows)).value(b"row");
+        AnswerWriter(Writer(&mut rows)).moved(None);
+        writer.followed(&KeyRange::all(), false, (&cells, &rows));
+        writer.same();
+        writer.differs(b"now");
+        writer.cells(NodeKind::Leaf, &KeyRange::all(), false, &cells);
+        writer.differs(b"");
+        writer.moved(None);
     });
     let news = News { oldest: Some(AT), known: 300 }.encode();
     replies.iter().map(written).chain([answers, news]).collect()

@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, Lookup, News, Operations, Participants, Question, Questions, Reply, Request, Vote,
-    Writer,
+    Answer, AnswerWriter, Cells, Lookup, News, Operations, Participants, Question, Questions, Reply, Request,
+    Vote, Writer,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -35,7 +35,7 @@ fn message(bytes: &[u8]) {
     let lookup = Request::lookup(bytes);
     if let Some(Lookup { snapshot, seen, node, key }) = lookup {
         let mut again = Vec::new();
-        Request::write_read(&mut Writer(&mut again), snapshot, seen, &[Question::Lookup { node, key }]);
+        Request::write_read(&mut Writer(&mut again), snapshot, seen, [Question::Lookup { node, key }]);
         assert_eq!(again, bytes, "{lookup:?}");
     }
     if let Ok(request) = Request::decode(bytes) {
@@ -93,21 +93,38 @@ fn answers(reply: &Reply<'_>, bytes: &[u8]) {
     let Reply::Answers { snapshot, answers } = reply else { return };
     let mut again = Vec::new();
     Reply::write_answers(&mut again, *snapshot, |mut writer| {
-        for answer in answers.iter() {
-            match answer {
-                Answer::Absent => writer.absent(),
-                Answer::Value(value) => writer.value(value),
-                Answer::Large(large) => writer.large(&large.encode()),
-                Answer::Moved(to) => writer.moved(to.as_ref().map(|moved| (&moved.range, moved.to))),
-                Answer::Cells(found) => {
-                    let mut cells = Vec::new();
-                    found.iter().for_each(|(key, value)| AnswerWriter::cell(&mut cells, key, value));
-                    writer.cells(found.kind, &found.fence, found.more, &cells);
-                }
-            }
-        }
+        answers.iter().for_each(|written| answer(&written, &mut writer));
     });
     assert_eq!(again, bytes, "{reply:?}");
+}
+
+fn cells(found: &Cells<'_>) -> Vec<u8> {
+    let mut cells = Vec::new();
+    found.iter().for_each(|(key, value)| AnswerWriter::cell(&mut cells, key, value));
+    cells
+}
+
+fn answer(answer: &Answer<'_>, writer: &mut AnswerWriter<'_>) {
+    match answer {
+        Answer::Absent => writer.absent(),
+        Answer::Value(value) => writer.value(value),
+        Answer::Large(large) => writer.large(&large.encode()),
+        Answer::Moved(to) => writer.moved(to.as_ref().map(|moved| (&moved.range, moved.to))),
+        Answer::Cells(found) => writer.cells(found.kind, &found.fence, found.more, &cells(found)),
+        Answer::Followed(followed) => {
+            let (found, mut rows) = (&followed.cells, Vec::new());
+            followed.iter().for_each(|row| self::answer(&row, &mut AnswerWriter(Writer(&mut rows))));
+            writer.followed(&found.fence, found.more, (&cells(found), &rows));
+        }
+        Answer::Same => writer.same(),
+        Answer::Differs(value, other) => {
+            writer.differs(value);
+            match other {
+                None => writer.moved(None),
+                Some(found) => writer.cells(found.kind, &found.fence, found.more, &cells(found)),
+            }
+        }
+    }
 }
 
 /// What a greeting is does not depend on what follows it, and is not known

@@ -500,7 +500,10 @@ static int yqMoveToRow(BtCursor *pCur, i64 iRow, int eSeek, int *pRes){
   }
   *pRes = -1;
   rc = yqArrived(pCur, yq_seek_row(pCur->pYq->pScan, iRow, eSeek, &pCur->pYq->place, pRes));
-  return rc==SQLITE_DONE ? SQLITE_OK : rc;
+  if( rc==SQLITE_DONE ) return SQLITE_OK;
+  /* OP_NotExists looks at this first. */
+  if( rc ) *pRes = 0;
+  return rc;
 }
 
 static int yqBtreeTableMoveto(BtCursor *pCur, i64 intKey, int biasRight, int *pRes){
@@ -589,12 +592,12 @@ SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
   int i, j;
   if( pCur->pYq==0 || pCur->pKeyInfo==0 ) return;
   for(i=(int)(pOp-aOp)+1; i<v->nOp; i++){
-    if( aOp[i].opcode==OP_DeferredSeek && aOp[i].p3==pOp->p1 ) break;
+    if( aOp[i].opcode==OP_DeferredSeek && aOp[i].p1==pOp->p1 ) break;
   }
   if( i==v->nOp ) return;
   for(j=0; j<v->nOp; j++){
     if( (aOp[j].opcode==OP_OpenRead || aOp[j].opcode==OP_OpenWrite)
-     && aOp[j].p1==aOp[i].p1 && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
+     && aOp[j].p1==aOp[i].p3 && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
     ){
       yq_follow(pCur->pYq->pScan, yqSide(pCur->pBtree), (u32)aOp[j].p2);
       return;

@@ -41,7 +41,8 @@ pub(crate) struct Arrival {
 }
 
 /// Entries that are asked for by a seek, of which nobody knows how far it goes
-/// on; then, if it does; then whole leaves.
+/// on; then, if it does; then whole leaves. Who has sought in the tree before
+/// asks for as many as it took then, and one more.
 const VERY_FEW: u64 = 4;
 const FEW: u64 = 64;
 const ALL: u64 = u64::MAX;
@@ -59,6 +60,10 @@ pub(crate) struct Scan {
     left: u64,
     /// It has gone on from a few: whole leaves are of use.
     has_taken_few: bool,
+    /// Entries that are asked for by a seek.
+    few: u64,
+    /// Entries that it has taken since it was sought, and the most of all times.
+    taken: (u64, u64),
     /// What it stands on, or stood on.
     key: Box<[u8]>,
     value: Box<[u8]>,
@@ -75,7 +80,9 @@ impl Scan {
         let map = side.map(root).ok_or(Code::CORRUPT)?;
         let is_other = |form: &&Form| form.columns.iter().any(|column| column.collation == Collation::Other);
         let sorted = form.as_ref().filter(is_other).map(|form| Sorted::new(comparer, form.columns.len()));
-        let cursor = side.session.borrow_mut().cursor(map)?;
+        let mut session = side.session.borrow_mut();
+        let (cursor, few) = (session.cursor(map)?, session.taken(map).unwrap_or(VERY_FEW));
+        drop(session);
         Ok(Scan {
             session: Rc::clone(&side.session),
             map,
@@ -84,6 +91,8 @@ impl Scan {
             cursor,
             left: ALL,
             has_taken_few: false,
+            few,
+            taken: (0, 0),
             key: Box::default(),
             value: Box::default(),
             sought: Vec::new(),
@@ -129,7 +138,8 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::first);
         }
-        self.wants(FEW);
+        self.taken = (1, self.taken.1.max(self.taken.0));
+        self.wants(self.few.max(FEW));
         self.go(|cursor, transaction| cursor.first(transaction))
     }
 
@@ -137,7 +147,7 @@ impl Scan {
         if self.sorted.is_some() {
             return self.move_sorted(Sorted::last);
         }
-        self.wants(VERY_FEW);
+        self.wants_few();
         self.go(|cursor, transaction| cursor.last(transaction))
     }
 
@@ -173,6 +183,7 @@ impl Scan {
 
     /// It goes one further: who has taken all that was wanted wants more.
     fn goes_on(&mut self) {
+        self.taken.0 += 1;
         match self.left.checked_sub(1) {
             Some(left) if self.left != ALL => self.left = left,
             Some(_) => {}
@@ -184,10 +195,16 @@ impl Scan {
         }
     }
 
-    fn seek_from(&mut self, key: &[u8]) -> Result<bool, Code> {
+    /// A few are wanted from where it goes now.
+    fn wants_few(&mut self) {
+        self.taken = (1, self.taken.1.max(self.taken.0));
         if !self.has_taken_few {
-            self.wants(VERY_FEW);
+            self.wants(self.few);
         }
+    }
+
+    fn seek_from(&mut self, key: &[u8]) -> Result<bool, Code> {
+        self.wants_few();
         self.seek_there(key)
     }
 
@@ -197,9 +214,7 @@ impl Scan {
 
     /// The last one below a key.
     fn seek_below(&mut self, key: &[u8]) -> Result<bool, Code> {
-        if !self.has_taken_few {
-            self.wants(VERY_FEW);
-        }
+        self.wants_few();
         let is_there = self.go(|cursor, transaction| cursor.seek_back(transaction, key))?;
         if is_there && *self.key >= *key { self.previous() } else { Ok(self.stands()) }
     }
@@ -451,6 +466,10 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
+        let taken = self.taken.0.max(self.taken.1);
+        if taken > 0 {
+            self.session.borrow_mut().has_taken(self.map, (taken + 1).min(FEW));
+        }
         self.give_back();
     }
 }

@@ -9,6 +9,7 @@ use crate::{
 };
 use self_cell::self_cell;
 use std::{
+    collections::HashMap,
     fmt,
     time::{Duration, Instant},
 };
@@ -91,6 +92,8 @@ pub(crate) struct Session {
     is_another: bool,
     /// A schema was changed in vain: the next time others are asked to wait.
     wants_lease: Option<Map>,
+    /// How many entries statements have taken of trees, the last time.
+    taken: HashMap<u64, u64>,
     /// Trees for whose rows it was given numbers, and when it began.
     numbered: Vec<u64>,
     began: u64,
@@ -126,6 +129,7 @@ impl Session {
             goes_on: false,
             is_another: false,
             wants_lease: None,
+            taken: HashMap::new(),
             numbered: Vec::new(),
             began: 0,
             shared,
@@ -232,7 +236,11 @@ impl Session {
         if self.schemas.values(schema).is_none() || self.schemas.right(schema, self.moment).is_some() {
             return Ok(());
         }
-        match self.with(|transaction| transaction.ask_proofs()) {
+        let goes_on = self.goes_on;
+        let outcome = self.with(|transaction| transaction.ask_proofs());
+        // Whoever asks for them is told, and goes on by himself.
+        self.goes_on = goes_on;
+        match outcome {
             Err(Code::SCHEMA) if self.schemas.right(schema, self.moment).is_some() => Ok(()),
             outcome => outcome,
         }
@@ -457,6 +465,17 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// How many entries are likely to be wanted of a tree, from where they are
+    /// sought.
+    pub(crate) fn taken(&self, map: Map) -> Option<u64> {
+        self.taken.get(&map.tree()).copied()
+    }
+
+    /// So many were.
+    pub(crate) fn has_taken(&mut self, map: Map, entries: u64) {
+        self.taken.insert(map.tree(), entries);
     }
 
     /// Sees to it that there are so many savepoints.

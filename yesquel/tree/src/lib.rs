@@ -9,6 +9,7 @@ mod counters;
 mod cursor;
 mod large;
 mod pages;
+mod proof;
 mod savepoint;
 mod search;
 mod split;
@@ -16,9 +17,10 @@ mod transaction;
 
 pub use counters::{Counters, Counts};
 pub use cursor::Cursor;
+pub use proof::Proof;
 pub use savepoint::Savepoint;
 pub use split::Splitter;
-pub use transaction::{Proof, Transaction};
+pub use transaction::Transaction;
 
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;

@@ -7,16 +7,14 @@ use crate::{
     large::Larges,
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Fetched, Looked, Page, Stored, Wanted, check_key},
+    search::{FORWARD_STEPS_MAX, Looked, Page, Stored, Wanted, check_key},
     split::Split,
 };
 use std::{collections::BTreeMap, rc::Rc};
-use yesquel_client::{CommitError, Held, Lease, Moment, Outcome, Reading, Staging, Writes};
+use yesquel_client::{CommitError, Held, Lease, Moment, Reading, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{
-    Direction, Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation,
-};
+use yesquel_wire::{Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation};
 
 /// A write that waits.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +29,8 @@ pub(crate) struct Write {
 /// Its snapshot is that of its first read. Dropping it rolls it back.
 #[derive(Debug)]
 pub struct Transaction<'a, T> {
-    trees: &'a Trees<T>,
-    moment: Moment,
+    pub(crate) trees: &'a Trees<T>,
+    pub(crate) moment: Moment,
     /// Has servers keep what the snapshot sees.
     held: Option<Held<'a>>,
     writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
@@ -45,16 +43,7 @@ pub struct Transaction<'a, T> {
     drops: Vec<NodeId>,
     lease: Option<Lease>,
     steps: Steps,
-    pages: Pages,
-}
-
-/// What has come of a [proof](Transaction::prove).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proof {
-    /// The key has the value.
-    Holds,
-    /// It has this one; empty is also none.
-    Fails(Box<[u8]>),
+    pub(crate) pages: Pages,
 }
 
 /// Times that a commit is sent again because a key has moved.
@@ -87,42 +76,6 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Its snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
         self.moment.snapshot
-    }
-
-    /// Has it proved that a key of a tree has a value, which is asked beside what
-    /// is read next; empty is also that there is none. If it has not, the cells
-    /// of another tree's root are told of, and need not be asked for.
-    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
-        self.moment.prove(tree.root, key, value, other.root);
-    }
-
-    /// Asks for what is to be proved, if that has not been asked yet.
-    pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
-        if !self.moment.is_told() {
-            self.read(server, &[]).await?;
-        }
-        Ok(())
-    }
-
-    /// What has come of a proof, if it was asked; it is told once. `other` is the
-    /// tree that was named.
-    pub fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
-        Ok(match self.moment.outcome(tree.root) {
-            None => None,
-            Some(Outcome::Holds) => Some(Proof::Holds),
-            Some(Outcome::Gone) => return Err(TreeError::NoTree(tree.root.tree)),
-            Some(Outcome::Fails(value, reading)) => {
-                let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
-                if let Some(answer) = answer {
-                    let all = (KeyRange::all(), Direction::Up);
-                    let told = self.trees.scanned(self.moment.snapshot, other.root, all, Some(answer))?;
-                    if let (Fetched::Leaf(page), _) = told {
-                        self.pages.keep(other.root, page);
-                    }
-                }
-                Some(Proof::Fails(value))
-            }
-        })
     }
 
     pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {

@@ -287,6 +287,8 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CellValue, MovedTo, NodeKind};
+    use yesquel_model::KeyRange;
     use yesquel_model::{ServerId, TreeId, TxnId};
 
     #[test]

@@ -472,7 +472,7 @@ mod tests {
         assert_eq!(participants.iter().collect::<Vec<_>>(), [ServerId(1), ServerId(700)]);
         let (seen, operations) = (Timestamp(5), Operations::NONE);
         let mut written = Vec::new();
-        Request::write_read(&mut Writer(&mut written), Some(seen), seen, &all);
+        Request::write_read(&mut Writer(&mut written), Some(seen), seen, all.iter().cloned());
         assert_eq!(Request::decode(&written), Ok(Request::Read { snapshot: Some(seen), seen, questions }));
         for request in [
             Request::Read { snapshot: None, seen, questions },
@@ -536,7 +536,12 @@ mod tests {
             let lookup = Question::Lookup { node, key };
             for questions in [&[lookup.clone()][..], &[lookup.clone(), lookup], &[]] {
                 let mut bytes = Vec::new();
-                Request::write_read(&mut Writer(&mut bytes), snapshot, Timestamp(5), questions);
+                Request::write_read(
+                    &mut Writer(&mut bytes),
+                    snapshot,
+                    Timestamp(5),
+                    questions.iter().cloned(),
+                );
                 if let [Question::Lookup { node, key }] = *questions {
                     let (lookup, mut again) =
                         (Lookup { snapshot, seen: Timestamp(5), node, key }, Vec::new());

@@ -69,7 +69,7 @@ pub(crate) fn root() -> NodeId {
 pub(crate) fn lookup() -> Vec<u8> {
     let mut request = Vec::new();
     let question = Question::Lookup { node: root(), key: &[0] };
-    Request::write_read(&mut Writer(&mut request), None, Timestamp::ZERO, &[question]);
+    Request::write_read(&mut Writer(&mut request), None, Timestamp::ZERO, [question]);
     request
 }
 

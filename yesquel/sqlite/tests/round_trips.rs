@@ -1,0 +1,160 @@
+//! What statements cost in round trips to a server.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+use yesquel::{Address, Options, Reach, Server, Settings};
+
+struct Served {
+    server: Server,
+    name: String,
+    _folder: TempDir,
+}
+
+const ROWS: i64 = 3_000;
+
+impl Served {
+    fn new() -> Served {
+        assert!(yesquel_sqlite::is_linked());
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("socket");
+        let address: Address = format!("unix:{}", socket.display()).parse().unwrap();
+        let reach = Reach { addresses: vec![address], ..Reach::default() };
+        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let served =
+            Served { server, name: format!("file:yesquel://{}/shop", socket.display()), _folder: folder };
+        let connection = served.open();
+        connection
+            .execute_batch(&format!(
+                "CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT, n INTEGER, v);
+                 CREATE UNIQUE INDEX by_name ON t(name);
+                 CREATE INDEX by_n ON t(n);
+                 CREATE TABLE plain(id INTEGER PRIMARY KEY, v);
+                 CREATE TABLE named(name TEXT PRIMARY KEY, v) WITHOUT ROWID;
+                 WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < {ROWS})
+                 INSERT INTO t SELECT i, 'name ' || i, i / 2, hex(zeroblob(40)) FROM c;
+                 INSERT INTO plain SELECT id, v FROM t;
+                 INSERT INTO named SELECT name, v FROM t;"
+            ))
+            .unwrap();
+        served
+    }
+
+    fn open(&self) -> Connection {
+        let connection = Connection::open_with_flags(&self.name, OpenFlags::default()).unwrap();
+        assert!(connection.path().unwrap().starts_with("yesquel:"));
+        connection
+    }
+
+    fn requests(&self) -> u64 {
+        let requests = self.server.status().requests;
+        requests.reads + requests.commits
+    }
+
+    /// Requests that something takes. Nobody else asks: trees have been split.
+    fn cost(&self, act: impl FnOnce()) -> u64 {
+        let before = self.requests();
+        act();
+        self.requests() - before
+    }
+}
+
+/// Runs a statement that is prepared anew; how many rows it has told of.
+fn run(connection: &Connection, sql: &str) -> usize {
+    let mut statement = connection.prepare(sql).unwrap();
+    let mut rows = statement.query([]).unwrap();
+    let mut count = 0;
+    while rows.next().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn statements_take_the_round_trips_that_the_design_allows() {
+    let served = Served::new();
+    let connection = served.open();
+    // Inner nodes are known after a walk, and splits are over.
+    for table in
+        ["t", "plain", "named", "t INDEXED BY by_name WHERE name > ''", "t INDEXED BY by_n WHERE n > 0"]
+    {
+        run(&connection, &format!("SELECT * FROM {table}"));
+    }
+    let all = [
+        (1, 1, "SELECT v FROM plain WHERE id = 777"),
+        (1, 0, "SELECT v FROM plain WHERE id = 99777"),
+        (1, 1, "SELECT v FROM t WHERE name = 'name 777'"),
+        (1, 2, "SELECT v FROM t WHERE n = 777"),
+        (1, 1, "SELECT v FROM named WHERE name = 'name 777'"),
+        (1, 1, "SELECT max(id) FROM plain"),
+        (2, 0, "UPDATE plain SET v = 'new' WHERE id = 777"),
+        (2, 0, "UPDATE t SET v = 'new' WHERE name = 'name 778'"),
+        (2, 0, "UPDATE t SET v = 'new' WHERE n = 900"),
+        (2, 0, "UPDATE named SET v = 'new' WHERE name = 'name 777'"),
+        (2, 0, "INSERT INTO plain VALUES(100001, 'new')"),
+        (2, 0, "INSERT INTO plain(v) VALUES('new')"),
+        (2, 0, "DELETE FROM plain WHERE id = 778"),
+    ];
+    for (expected, rows, sql) in all {
+        let cost = served.cost(|| assert_eq!(run(&connection, sql), rows, "{sql}"));
+        assert!(cost <= expected, "{sql}: {cost}");
+    }
+    // Short ranges lie in a leaf, or in two.
+    for sql in [
+        "SELECT v FROM plain WHERE id >= 1000 LIMIT 5",
+        "SELECT v FROM plain WHERE id BETWEEN 1000 AND 1004",
+        "SELECT v FROM plain WHERE id <= 1000 ORDER BY id DESC LIMIT 5",
+        "SELECT v FROM t WHERE name >= 'name 2' ORDER BY name LIMIT 5",
+        "SELECT v FROM named WHERE name >= 'name 2' ORDER BY name LIMIT 5",
+        "SELECT v FROM t WHERE n BETWEEN 500 AND 501",
+    ] {
+        let cost = served.cost(|| assert!(run(&connection, sql) >= 4, "{sql}"));
+        assert!(cost <= 2, "{sql}: {cost}");
+    }
+    let mut total = 0;
+    for start in 0..200 {
+        let sql = format!("SELECT v FROM plain WHERE id >= {} LIMIT 5", start * 10);
+        total += served.cost(|| assert_eq!(run(&connection, &sql), 5, "{sql}"));
+    }
+    assert!(total <= 220, "200 short ranges: {total}");
+    // Each statement of a transaction its own, and one commit for all.
+    let cost = served.cost(|| {
+        connection.execute_batch("BEGIN").unwrap();
+        for id in 100..150 {
+            assert_eq!(connection.execute("UPDATE plain SET v = 'many' WHERE id = ?", [id]).unwrap(), 1);
+        }
+        connection.execute_batch("COMMIT").unwrap();
+    });
+    assert_eq!(cost, 51, "50 updates and the commit");
+}
+
+#[test]
+fn a_schema_that_another_one_changed_costs_one_more() {
+    let served = Served::new();
+    let (connection, other) = (served.open(), served.open());
+    let sql = "SELECT v FROM plain WHERE id = 777";
+    run(&connection, "SELECT * FROM plain");
+    let mut prepared = connection.prepare(sql).unwrap();
+    for (number, is_prepared) in [(1, true), (2, false), (3, true)] {
+        assert_eq!(served.cost(|| assert_eq!(run(&connection, sql), 1)), 1);
+        other.execute_batch(&format!("ALTER TABLE plain ADD COLUMN c{number} DEFAULT 7")).unwrap();
+        let cost = served.cost(|| {
+            if is_prepared {
+                assert!(prepared.exists([]).unwrap(), "{number}");
+            } else {
+                assert_eq!(run(&connection, sql), 1);
+            }
+        });
+        assert!(cost <= 2, "{cost}");
+        assert_eq!(served.cost(|| assert_eq!(run(&connection, sql), 1)), 1);
+    }
+    // What was sent in vain was not committed by the old schema.
+    other.execute_batch("ALTER TABLE plain RENAME COLUMN v TO w").unwrap();
+    let told = connection.execute("INSERT INTO plain(id, v) VALUES(500001, 1)", []).unwrap_err();
+    assert!(told.to_string().contains("no column named v"), "{told}");
+    other.execute_batch("CREATE INDEX on_w ON plain(w)").unwrap();
+    connection.execute("INSERT INTO plain(id, w) VALUES(500001, 'unique')", []).unwrap();
+    let found = "SELECT id FROM plain INDEXED BY on_w WHERE w = 'unique'";
+    assert_eq!(other.query_row(found, [], |row| row.get::<_, i64>(0)).unwrap(), 500_001);
+}

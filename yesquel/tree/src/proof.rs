@@ -1,0 +1,55 @@
+//! What a transaction has proved of the moment that it reads: that keys have the
+//! values that its client has known since earlier transactions.
+
+use crate::{Transaction, Tree, TreeError, search::Fetched};
+use yesquel_client::Outcome;
+use yesquel_model::{KeyRange, ServerId};
+use yesquel_transport::Transport;
+use yesquel_wire::Direction;
+
+/// What has come of a [proof](Transaction::prove).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// The key has the value.
+    Holds,
+    /// It has this one; empty is also none.
+    Fails(Box<[u8]>),
+}
+
+impl<T: Transport> Transaction<'_, T> {
+    /// Has it proved that a key of a tree has a value, which is asked beside what
+    /// is read next; empty is also that there is none. If it has not, the cells
+    /// of another tree's root are told of, and need not be asked for.
+    pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
+        self.moment.prove(tree.root, key, value, other.root);
+    }
+
+    /// Asks for what is to be proved, if that has not been asked yet.
+    pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
+        if !self.moment.is_told() {
+            self.read(server, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// What has come of a proof, if it was asked; it is told once. `other` is the
+    /// tree that was named.
+    pub fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
+        Ok(match self.moment.outcome(tree.root) {
+            None => None,
+            Some(Outcome::Holds) => Some(Proof::Holds),
+            Some(Outcome::Gone) => return Err(TreeError::NoTree(tree.root.tree)),
+            Some(Outcome::Fails(value, reading)) => {
+                let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
+                if let Some(answer) = answer {
+                    let all = (KeyRange::all(), Direction::Up);
+                    let told = self.trees.scanned(self.moment.snapshot, other.root, all, Some(answer))?;
+                    if let (Fetched::Leaf(page), _) = told {
+                        self.pages.keep(other.root, page);
+                    }
+                }
+                Some(Proof::Fails(value))
+            }
+        })
+    }
+}
