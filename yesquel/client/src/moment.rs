@@ -18,6 +18,8 @@ pub struct Moment {
 /// That a key has a value.
 #[derive(Debug)]
 struct Proof {
+    /// By what it is known.
+    root: NodeId,
     node: NodeId,
     key: Key,
     value: Box<[u8]>,
@@ -33,8 +35,9 @@ pub enum Outcome {
     /// It has another one, or none, which is empty here. The cells of the other
     /// node come with it, if it is there: [`Answer::Cells`].
     Fails(Box<[u8]>, Option<Reading>),
-    /// There is no such node, or it does not have the key.
-    Gone,
+    /// There is no such node, or it does not have the key: this one, of which this
+    /// value was to be proved.
+    Moved(Key, Box<[u8]>),
 }
 
 impl From<Option<Timestamp>> for Moment {
@@ -45,9 +48,10 @@ impl From<Option<Timestamp>> for Moment {
 
 impl Moment {
     /// Asks for a proof that a key of a node has a value; empty is also none. If
-    /// it has not, all cells of another node are told of.
-    pub fn prove(&mut self, node: NodeId, key: &[u8], value: &[u8], other: NodeId) {
-        self.proofs.push(Proof { node, key: key.into(), value: value.into(), other, outcome: None });
+    /// it has not, all cells of another node are told of. It is known by the root
+    /// of the tree.
+    pub fn prove(&mut self, (root, node): (NodeId, NodeId), key: &[u8], value: &[u8], other: NodeId) {
+        self.proofs.push(Proof { root, node, key: key.into(), value: value.into(), other, outcome: None });
         self.unasked += 1;
     }
 
@@ -56,9 +60,9 @@ impl Moment {
         self.unasked == 0
     }
 
-    /// Takes what has come of a node's proof, if it was asked.
-    pub fn outcome(&mut self, node: NodeId) -> Option<Outcome> {
-        let place = self.proofs.iter().position(|proof| proof.node == node && proof.outcome.is_some())?;
+    /// Takes what has come of the proof of a tree, if it was asked.
+    pub fn outcome(&mut self, root: NodeId) -> Option<Outcome> {
+        let place = self.proofs.iter().position(|proof| proof.root == root && proof.outcome.is_some())?;
         self.proofs.swap_remove(place).outcome
     }
 
@@ -94,7 +98,7 @@ impl Moment {
                 Some(Answer::Differs(value, cells)) => {
                     Outcome::Fails(value.into(), cells.map(|cells| Reading::of(&cells)))
                 }
-                Some(Answer::Moved(_)) => Outcome::Gone,
+                Some(Answer::Moved(_)) => Outcome::Moved(proof.key.clone(), proof.value.clone()),
                 _ => return false,
             });
             self.unasked -= 1;

@@ -523,7 +523,9 @@ impl Engine {
         if second != self.samples.second {
             self.samples.second = second;
             let store = &self.store;
-            let fence = |node| store.get(node)?.shape().map(|shape| shape.fence.clone());
+            // One cell alone cannot be taken apart.
+            let node = |node| store.get(node).filter(|node| node.cells().len() > 1);
+            let fence = |id| node(id)?.shape().map(|shape| shape.fence.clone());
             self.hot.extend(self.samples.take(fence));
         }
         self.collect(last, COLLECT_NODES_MAX);

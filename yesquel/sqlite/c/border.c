@@ -91,6 +91,7 @@ extern int yq_begin(YqSide*, u32 *piCookie);
 extern int yq_commit(YqSide*);
 extern void yq_end(YqSide*, int goesOn);
 extern void yq_let_go(YqSide*);
+extern int yq_known_cookie(const YqSide*, u32 *piCookie);
 extern void yq_rollback(YqSide*);
 extern int yq_open_savepoints(YqSide*, int n);
 extern int yq_savepoint(YqSide*, int isRollback, int iSavepoint);
@@ -894,6 +895,21 @@ static int yqRunAgain(Vdbe *v, YqAgain *p){
   db->nTotalChange = p->nTotalChange;
   db->lastRowid = p->lastRowid;
   return 1;
+}
+
+/* The schema is another one: those that are known by another cookie than the
+** present one are read anew. OP_Transaction does so where it finds out. */
+static void yqForgetSchemas(sqlite3 *db){
+  int i;
+  for(i=0; i<db->nDb; i++){
+    Btree *p = db->aDb[i].pBt;
+    u32 iCookie = 0;
+    if( p && p->pYq && yq_known_cookie(yqSide(p), &iCookie)==SQLITE_OK
+     && db->aDb[i].pSchema->schema_cookie!=(int)iCookie
+    ){
+      sqlite3ResetOneSchema(db, i);
+    }
+  }
 }
 
 /* A statement was prepared again, in the transaction that found the schema to

@@ -238,6 +238,15 @@ unsafe extern "C" fn yq_end(side: &mut Side, goes_on: c_int) {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_known_cookie(side: &Side, cookie: &mut u32) -> c_int {
+    answer(|| {
+        let known = side.known_cookie().ok_or(Code::DONE)?;
+        *cookie = known;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_let_go(side: &mut Side) {
     answer(|| {
         side.let_go();

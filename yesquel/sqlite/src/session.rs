@@ -173,22 +173,22 @@ impl Session {
             let outcome = act(transaction);
             // Mostly it was heard before.
             let is_right = if schemas.is_asked() { schemas.hear(transaction, moment) } else { Ok(true) };
-            Some(outcome.and_then(|done| is_right.map(|is_right| (done, is_right))))
+            Some((outcome, is_right))
         });
         match outcome {
-            Some(Ok((done, true))) => Ok(done),
-            Some(Ok((_, false))) if self.has_written => {
-                // By what the schema was.
+            // Also where a table is gone: it is by what the schema was.
+            Some((_, Ok(false))) if self.has_written => {
                 self.lost = Some(Code::BUSY_SNAPSHOT);
                 Err(Code::BUSY_SNAPSHOT)
             }
             // It has told of rows already.
-            Some(Ok((_, false))) if self.is_another => Err(Code::BUSY_SNAPSHOT),
-            Some(Ok((_, false))) => {
+            Some((_, Ok(false))) if self.is_another => Err(Code::BUSY_SNAPSHOT),
+            Some((_, Ok(false))) => {
                 self.goes_on = true;
                 Err(Code::SCHEMA)
             }
-            Some(Err(error)) => Err(self.told(&error)),
+            Some((Ok(done), Ok(true))) => Ok(done),
+            Some((Err(error), _) | (_, Err(error))) => Err(self.told(&error)),
             None => Err(Code::INTERNAL),
         }
     }
@@ -214,6 +214,11 @@ impl Session {
             asked.map_err(|error| self.told(&error))?;
         }
         Ok(all)
+    }
+
+    /// As they were last.
+    pub(crate) fn known_values(&self, schema: Schema) -> Option<[u32; META]> {
+        self.schemas.values(schema).map(|values| values.all)
     }
 
     /// As they are.

@@ -93,6 +93,11 @@ impl Side {
         Ok(session.likely_values(self.known, self.cookies)?[COOKIE])
     }
 
+    /// The schema's cookie as far as it is known.
+    pub(crate) fn known_cookie(&self) -> Option<u32> {
+        self.session.borrow().known_values(self.known).map(|values| values[COOKIE])
+    }
+
     pub(crate) fn meta(&mut self, index: usize) -> u32 {
         let mut session = self.session.borrow_mut();
         if index == DATA_VERSION {

@@ -1,7 +1,7 @@
 //! Inner nodes as they were seen last. Nobody keeps them up to date: what they
 //! lead to is checked by its fence (section 4.1).
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use yesquel_model::{Bounds, Key, KeyRange, NodeId, Timestamp, TreeId, prefix_of};
 use yesquel_wire::MovedTo;
@@ -93,6 +93,8 @@ impl Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     nodes: FxHashMap<NodeId, Arc<Inner>>,
+    /// Roots that were leaves when they were seen, and very long ones.
+    long_leaves: FxHashSet<NodeId>,
 }
 
 /// Children of a cached node beyond which it is forgotten: it has been added to
@@ -139,6 +141,20 @@ impl Cache {
             (guess.leaf, guess.fence) = (child, fence);
         }
         None
+    }
+
+    /// Whether a root was a very long leaf when it was seen last.
+    pub(crate) fn is_long_leaf(&self, root: NodeId) -> bool {
+        !self.long_leaves.is_empty() && self.long_leaves.contains(&root)
+    }
+
+    /// It is one, or not.
+    pub(crate) fn note_leaf(&mut self, root: NodeId, is_long: bool) {
+        if is_long {
+            self.long_leaves.insert(root);
+        } else {
+            self.long_leaves.remove(&root);
+        }
     }
 
     /// Forgets a tree, whose nodes lead in a circle.

@@ -21,7 +21,8 @@ impl<T: Transport> Transaction<'_, T> {
     /// is read next; empty is also that there is none. If it has not, the cells
     /// of another tree's root are told of, and need not be asked for.
     pub fn prove(&mut self, tree: Tree, key: &[u8], value: &[u8], other: Tree) {
-        self.moment.prove(tree.root, key, value, other.root);
+        let leaf = self.trees.leaf(tree.root, key);
+        self.moment.prove((tree.root, leaf), key, value, other.root);
     }
 
     /// Asks for what is to be proved, if that has not been asked yet.
@@ -34,11 +35,15 @@ impl<T: Transport> Transaction<'_, T> {
 
     /// What has come of a proof, if it was asked; it is told once. `other` is the
     /// tree that was named.
-    pub fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
+    pub async fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {
         Ok(match self.moment.outcome(tree.root) {
             None => None,
             Some(Outcome::Holds) => Some(Proof::Holds),
-            Some(Outcome::Gone) => return Err(TreeError::NoTree(tree.root.tree)),
+            // The leaf is another one: it is looked for.
+            Some(Outcome::Moved(key, value)) => {
+                let there = Box::pin(self.stored(tree, &key)).await?.unwrap_or_default();
+                Some(if there == value { Proof::Holds } else { Proof::Fails(there) })
+            }
             Some(Outcome::Fails(value, reading)) => {
                 let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
                 if let Some(answer) = answer {

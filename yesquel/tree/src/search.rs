@@ -110,6 +110,9 @@ fn all_cells(near: Option<&[u8]>) -> Scan {
     Scan { near: near.map(Into::into), ..Scan::all() }
 }
 
+/// Cells of a leaf that is very long.
+const LONG_LEAF: usize = 1_000;
+
 /// Nodes that one search fetches at most. Between two fetches a tree may
 /// change, but not as often as that.
 const FETCHES_MAX: usize = 100;
@@ -341,10 +344,18 @@ impl<T: Transport> Trees<T> {
     ) -> Result<Page, TreeError> {
         let (mut steps, goal) = (0, wanted.goal);
         for _ in 0..FETCHES_MAX {
-            // A root may be an inner node, of which a part is of no use.
-            let cells_max = if node == root { u64::MAX } else { wanted.cells_max };
+            // A root may be an inner node, of which a part is of no use; unless it
+            // is a leaf that was filled at once and is not split yet.
+            let is_long = node == root && wanted.cells_max != u64::MAX && self.cache().is_long_leaf(root);
+            let cells_max = if node == root && !is_long { u64::MAX } else { wanted.cells_max };
             match self.fetch_for(moment, node, Wanted { cells_max, ..wanted }).await? {
-                Fetched::Leaf(page) if goal.is_in(&page.fence) => return Ok(page),
+                Fetched::Leaf(page) if goal.is_in(&page.fence) => {
+                    if node == root && !is_long && page.cells.len() > LONG_LEAF {
+                        self.cache_mut().note_leaf(root, true);
+                    }
+                    return Ok(page);
+                }
+                Fetched::Inner(_) if is_long => self.cache_mut().note_leaf(root, false),
                 Fetched::Inner(inner) if goal.is_in(&inner.fence) => {
                     path.push(node);
                     let child = inner.child(goal);

@@ -31,6 +31,8 @@ pub(crate) struct Write {
 pub struct Transaction<'a, T> {
     pub(crate) trees: &'a Trees<T>,
     pub(crate) moment: Moment,
+    /// Times that servers were asked.
+    asked: u64,
     /// Has servers keep what the snapshot sees.
     held: Option<Held<'a>>,
     writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
@@ -44,6 +46,14 @@ pub struct Transaction<'a, T> {
     lease: Option<Lease>,
     steps: Steps,
     pub(crate) pages: Pages,
+}
+
+/// What a transaction knows of a key.
+enum Known {
+    Value(Option<Box<[u8]>>),
+    Large(Large),
+    /// Nothing but what should be its leaf.
+    Leaf(NodeId),
 }
 
 /// Times that a commit is sent again because a key has moved.
@@ -61,6 +71,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Transaction {
             trees,
             moment: snapshot.into(),
+            asked: 0,
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
             writes: BTreeMap::new(),
             ranges: Vec::new(),
@@ -76,6 +87,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Its snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
         self.moment.snapshot
+    }
+
+    /// How often it has read what it had not read before. Who sees that his reads
+    /// lie side by side may ask for [more](Self::get_near) at a time.
+    pub fn asked(&self) -> u64 {
+        self.asked
     }
 
     pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {
@@ -97,33 +114,26 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// The value under a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
-        if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
-            return Ok(write.value.clone());
-        }
-        if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) {
-            return Ok(None);
-        }
-        let goal = Goal::At(key);
-        match self.pages.single(tree.root, key) {
-            Some(None) => return Ok(None),
-            Some(Some(Stored::Whole(value))) => return Ok(Some(value.clone())),
-            Some(Some(Stored::Large(large))) => {
-                let large = *large;
-                return Box::pin(self.large(tree, large)).await.map(Some);
-            }
-            None => {}
-        }
+        let leaf = match self.known(tree, key) {
+            Known::Value(value) => return Ok(value),
+            Known::Large(large) => return Box::pin(self.large(tree, large)).await.map(Some),
+            Known::Leaf(leaf) => leaf,
+        };
+        self.stored_at(tree, key, leaf).await
+    }
+
+    /// What servers have under a key, whatever the transaction has written.
+    pub(crate) async fn stored(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         let leaf = self.trees.leaf(tree.root, key);
-        if let Some(page) = self.pages.get(leaf, goal) {
-            match page.position(key).map(|position| &page.cells[position].1) {
-                Err(_) => return Ok(None),
-                Ok(Stored::Whole(value)) => return Ok(Some(value.clone())),
-                Ok(Stored::Large(large)) => {
-                    let large = *large;
-                    return Box::pin(self.large(tree, large)).await.map(Some);
-                }
-            }
-        }
+        self.stored_at(tree, key, leaf).await
+    }
+
+    async fn stored_at(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        leaf: NodeId,
+    ) -> Result<Option<Box<[u8]>>, TreeError> {
         match self.look(leaf, key).await? {
             Looked::Absent => Ok(None),
             Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
@@ -132,8 +142,45 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
+    /// The same for one who will ask for its neighbours too: they are read with
+    /// it.
+    pub async fn get_near(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        check_key(key)?;
+        match self.known(tree, key) {
+            Known::Value(value) => Ok(value),
+            Known::Large(large) => self.large(tree, large).await.map(Some),
+            Known::Leaf(_) => {
+                let page = self.page(tree, Wanted::leaf(Goal::At(key))).await?;
+                self.on_page(tree, &page, key).await
+            }
+        }
+    }
+
+    /// What there is to know of a key without asking.
+    fn known(&self, tree: Tree, key: &[u8]) -> Known {
+        if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
+            return Known::Value(write.value.clone());
+        }
+        if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) {
+            return Known::Value(None);
+        }
+        let of = |stored: &Stored| match stored {
+            Stored::Whole(value) => Known::Value(Some(value.clone())),
+            Stored::Large(large) => Known::Large(*large),
+        };
+        if let Some(single) = self.pages.single(tree.root, key) {
+            return single.as_ref().map_or(Known::Value(None), of);
+        }
+        let leaf = self.trees.leaf(tree.root, key);
+        match self.pages.get(leaf, Goal::At(key)) {
+            Some(page) => page.position(key).map_or(Known::Value(None), |at| of(&page.cells[at].1)),
+            None => Known::Leaf(leaf),
+        }
+    }
+
     /// Asks a node for a key.
     async fn look(&mut self, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
+        self.asked += 1;
         let looked = self.trees.client.lookup_at(&mut self.moment, node, key, Looked::of).await?;
         self.hold();
         Ok(looked)
@@ -210,6 +257,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             self.pages.used(tree.root, &page);
             return Ok(page);
         }
+        self.asked += 1;
         let mut page =
             self.trees.page_from(&mut self.moment, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();

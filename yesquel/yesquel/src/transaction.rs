@@ -72,6 +72,19 @@ impl<'a> Transaction<'a> {
         self.told(outcome)
     }
 
+    /// The same for one who will ask for its neighbours too: they are read with
+    /// it, and cost no round trip then.
+    pub fn get_near(&mut self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
+        let tree = self.tree_of(map)?;
+        let outcome = block_on(self.inner.get_near(tree, key));
+        self.told(outcome)
+    }
+
+    /// How often it has read what it had not read before.
+    pub fn asked(&self) -> u64 {
+        self.inner.asked()
+    }
+
     /// Writes a value under a key, whatever is there.
     pub fn put(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let tree = self.tree_of(map)?;
@@ -131,7 +144,7 @@ impl<'a> Transaction<'a> {
     /// What has come of a proof, once, if it was asked; `other` is the map that was
     /// named.
     pub fn proof(&mut self, map: Map, other: Map) -> Result<Option<Proof>, Error> {
-        let outcome = self.inner.proof(map.tree, other.tree);
+        let outcome = block_on(self.inner.proof(map.tree, other.tree));
         self.told(outcome)
     }
 
