@@ -103,12 +103,34 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbe.c",
         old: "      rc = sqlite3BtreeLast(pC->uc.pCursor, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
-        new: "      rc = yqNewRowid(pC->uc.pCursor, SMALLEST_INT64, &v, &res);\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res<0 ){\n        /* It is one of ours. */\n      }else if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
+        new: "      if( pOp->p3 && yqIsOurs(pC->uc.pCursor) ){\n        res = -1;\n      }else{\n        rc = yqNewRowid(pC->uc.pCursor, &v, &res);\n      }\n      if( rc!=SQLITE_OK ){\n        goto abort_due_to_error;\n      }\n      if( res<0 ){\n        /* It is one of ours. */\n      }else if( res ){\n        v = 1;   /* IMP: R-61914-48074 */\n",
     },
     Edit {
         file: "vdbe.c",
         old: "      if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n      }\n",
-        new: "      if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n        rc = yqNewRowid(pC->uc.pCursor, pMem->u.i, &v, &res);\n        if( rc!=SQLITE_OK ) goto abort_due_to_error;\n      }\n",
+        new: "      if( yqIsOurs(pC->uc.pCursor) ){\n        rc = yqNewSequence(db, pC->uc.pCursor, pMem, &v);\n        if( rc!=SQLITE_OK ) goto abort_due_to_error;\n      }else if( v<pMem->u.i+1 ){\n        v = pMem->u.i + 1;\n      }\n",
+    },
+    // Those of AUTOINCREMENT come from a counter of the table's own, which the
+    // table's row in sqlite_sequence names: who inserts does not write that row.
+    Edit {
+        file: "insert.c",
+        old: "    sqlite3OpenTable(pParse, 0, p->iDb, pDb->pSchema->pSeqTab, OP_OpenRead);\n",
+        new: "    sqlite3OpenTable(pParse, 0, p->iDb, pDb->pSchema->pSeqTab, OP_OpenRead);\n    sqlite3VdbeChangeP5(v, OPFLAG_YQSEQ);\n",
+    },
+    Edit {
+        file: "insert.c",
+        old: "    sqlite3OpenTable(pParse, 0, p->iDb, pDb->pSchema->pSeqTab, OP_OpenWrite);\n",
+        new: "    sqlite3OpenTable(pParse, 0, p->iDb, pDb->pSchema->pSeqTab, OP_OpenWrite);\n    sqlite3VdbeChangeP5(v, OPFLAG_YQSEQ);\n",
+    },
+    Edit {
+        file: "insert.c",
+        old: "    aOp[3].p5 = OPFLAG_APPEND;\n",
+        new: "    aOp[3].p5 = OPFLAG_APPEND|OPFLAG_YQSEQ;\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "  rc = sqlite3BtreeInsert(pC->uc.pCursor, &x,\n      (pOp->p5 & (OPFLAG_APPEND|OPFLAG_SAVEPOSITION|OPFLAG_PREFORMAT)),\n      seekResult\n  );\n",
+        new: "  if( (pOp->p5 & OPFLAG_YQSEQ) && yqIsOurs(pC->uc.pCursor) ){\n    rc = yqPutSequence(pC->uc.pCursor, &x);\n  }else{\n  rc = sqlite3BtreeInsert(pC->uc.pCursor, &x,\n      (pOp->p5 & (OPFLAG_APPEND|OPFLAG_SAVEPOSITION|OPFLAG_PREFORMAT)),\n      seekResult\n  );\n  }\n",
     },
     // A statement of its own that lost a race is run again, unless somebody has
     // seen that it ran.

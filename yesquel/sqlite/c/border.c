@@ -69,6 +69,10 @@ struct YqCursor {
   YqPlace place;
 };
 
+/* P5 of OP_OpenRead, OP_OpenWrite and OP_Insert: it is AUTOINCREMENT that reads
+** or writes in sqlite_sequence. */
+#define OPFLAG_YQSEQ 0x100
+
 /* A row between TransferRow and the Insert that follows it. */
 struct YqRow {
   u8 *a;
@@ -117,6 +121,10 @@ extern int yq_put_entry(YqScan*, const u8*, u32 n);
 extern int yq_delete(YqScan*);
 extern int yq_count(YqScan*, i64 *pn);
 extern int yq_new_row(YqScan*, i64 iAbove, i64 *piRow);
+extern int yq_new_sequence(YqScan*, YqSide*, u32 iSeqRoot, int hasRow, i64 iRow, i64 iAbove, const char *zName,
+                           i64 *piRow);
+extern int yq_put_sequence(YqScan*, i64 iRow, const u8*, u32 n);
+extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
@@ -591,7 +599,14 @@ SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, 
 SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
   const Op *aOp = v->aOp;
   int i, j;
-  if( pCur->pYq==0 || pCur->pKeyInfo==0 ) return;
+  if( pCur->pYq==0 ) return;
+  if( pCur->pKeyInfo==0 ){
+    const Schema *pSchema = v->db->aDb[pOp->p3].pSchema;
+    if( pSchema->pSeqTab && pSchema->pSeqTab->tnum==pCur->pgnoRoot && (pOp->p5 & OPFLAG_YQSEQ)==0 ){
+      yq_show_sequence(pCur->pYq->pScan);
+    }
+    return;
+  }
   for(i=(int)(pOp-aOp)+1; i<v->nOp; i++){
     if( aOp[i].opcode==OP_DeferredSeek && aOp[i].p1==pOp->p1 ) break;
   }
@@ -628,14 +643,58 @@ SQLITE_PRIVATE void yqGuardCursors(Vdbe *v, int iFirst){
 /* The number of a new row, above iAbove: in *pv, and *pRes is -1, if it is one
 ** of ours and there is one left; else, as for the native, the cursor stands on
 ** the last row. */
-SQLITE_PRIVATE int yqNewRowid(BtCursor *pCur, i64 iAbove, i64 *pv, int *pRes){
+SQLITE_PRIVATE int yqNewRowid(BtCursor *pCur, i64 *pv, int *pRes){
   int rc;
-  if( pCur->pYq==0 ) return iAbove==SMALLEST_INT64 ? nativeBtreeLast(pCur, pRes) : SQLITE_OK;
+  if( pCur->pYq==0 ) return nativeBtreeLast(pCur, pRes);
   pCur->eState = CURSOR_INVALID;
-  rc = yq_new_row(pCur->pYq->pScan, iAbove, pv);
+  rc = yq_new_row(pCur->pYq->pScan, SMALLEST_INT64, pv);
   if( rc==SQLITE_DONE ) return yqBtreeLast(pCur, pRes);
   *pRes = -1;
   return rc;
+}
+
+SQLITE_PRIVATE int yqIsOurs(BtCursor *pCur){ return pCur->pYq!=0; }
+
+/* The schema of a cursor's database. */
+static Schema *yqSchemaOf(sqlite3 *db, BtCursor *pCur){
+  int i;
+  for(i=0; i<db->nDb; i++){
+    if( db->aDb[i].pBt==pCur->pBtree ) return db->aDb[i].pSchema;
+  }
+  return 0;
+}
+
+/* OP_NewRowid of a table with AUTOINCREMENT. aMem[0] is the greatest number so
+** far, aMem[1] that of the table's row in sqlite_sequence, or NULL. The name
+** under which that row will stand is looked for only where there is none yet. */
+SQLITE_PRIVATE int yqNewSequence(sqlite3 *db, BtCursor *pCur, const Mem *aMem, i64 *pv){
+  Schema *pSchema = yqSchemaOf(db, pCur);
+  int hasRow = (aMem[1].flags & MEM_Int)!=0;
+  i64 iRow = hasRow ? aMem[1].u.i : 0;
+  u32 iRoot;
+  HashElem *p;
+  int rc;
+  if( pSchema==0 || pSchema->pSeqTab==0 ) return SQLITE_CORRUPT_BKPT;
+  iRoot = pSchema->pSeqTab->tnum;
+  pCur->eState = CURSOR_INVALID;
+  rc = yq_new_sequence(pCur->pYq->pScan, yqSide(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i, 0, pv);
+  if( rc!=SQLITE_NOTFOUND ) return rc;
+  for(p=sqliteHashFirst(&pSchema->tblHash); p; p=sqliteHashNext(p)){
+    const Table *pTab = (const Table*)sqliteHashData(p);
+    if( pTab->tnum==pCur->pgnoRoot ){
+      return yq_new_sequence(pCur->pYq->pScan, yqSide(pCur->pBtree), iRoot, hasRow, iRow, aMem[0].u.i,
+                             pTab->zName, pv);
+    }
+  }
+  return SQLITE_CORRUPT_BKPT;
+}
+
+/* AUTOINCREMENT writes how far it has come. */
+SQLITE_PRIVATE int yqPutSequence(BtCursor *pCur, const BtreePayload *pX){
+  int rc = yqSaveAll(pCur->pBtree, pCur->pgnoRoot, pCur);
+  if( rc ) return rc;
+  pCur->eState = CURSOR_INVALID;
+  return yq_put_sequence(pCur->pYq->pScan, pX->nKey, pX->pData, (u32)pX->nData);
 }
 
 static i64 yqBtreeRowCountEst(BtCursor *pCur){
@@ -805,8 +864,9 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
   rc = yq_begin(yqSide(p), &iCookie);
   if( rc ) return rc;
-  /* Who does not look at the cookie is not prepared for another one. */
-  if( pSchemaVersion==0 ) (void)yq_meta(yqSide(p), BTREE_SCHEMA_VERSION);
+  /* Who does not look at the cookie is not prepared for another one, and neither
+  ** is who copies a database over this one. */
+  if( pSchemaVersion==0 || wrflag>1 ) (void)yq_meta(yqSide(p), BTREE_SCHEMA_VERSION);
   if( wrflag ){
     p->inTrans = TRANS_WRITE;
     /* Savepoints that were opened before anything was written. */

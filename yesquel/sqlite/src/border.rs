@@ -528,6 +528,44 @@ unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_new_sequence(
+    scan: &mut Scan,
+    side: &Side,
+    sequences: u32,
+    has_row: c_int,
+    row: i64,
+    above: i64,
+    name: *const c_char,
+    number: &mut i64,
+) -> c_int {
+    answer(|| {
+        // SAFETY: null, or a string of C.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes());
+        let sequences = side.map(sequences).ok_or(Code::CORRUPT)?;
+        let row = (has_row != 0).then_some(row);
+        *number = scan.new_sequence(sequences, row, above, name)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_put_sequence(scan: &mut Scan, row: i64, record: *const u8, length: u32) -> c_int {
+    answer(|| {
+        // SAFETY: so many bytes are there.
+        let record = unsafe { bytes(record, length) };
+        scan.put_sequence(row, record).map(|()| OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_show_sequence(scan: &mut Scan) {
+    answer(|| {
+        scan.show_sequences();
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_guard_sought(scan: &mut Scan) -> c_int {
     answer(|| scan.guard_sought().map(|()| OK))
 }

@@ -12,6 +12,7 @@ mod record;
 mod rows;
 mod scan;
 mod schema;
+mod sequence;
 mod session;
 mod side;
 mod sorted;

@@ -33,6 +33,12 @@ struct Run {
 pub(crate) struct Rows {
     runs: HashMap<u64, Run>,
     clock: u64,
+    /// Numbers of AUTOINCREMENT's counters that this process was given last and
+    /// has not used.
+    spare: HashMap<i64, Range<i64>>,
+    /// Tables with AUTOINCREMENT, and whether rows were written there by numbers
+    /// of their own.
+    sequenced: HashMap<u64, bool>,
 }
 
 /// What is to be done for the number of a row.
@@ -47,6 +53,41 @@ pub(crate) enum Next {
 }
 
 impl Rows {
+    /// Whether what stands last in a table with AUTOINCREMENT may be beyond what
+    /// its counter knows of.
+    pub(crate) fn is_suspect(&self, tree: u64) -> bool {
+        self.sequenced.get(&tree).copied().unwrap_or(true)
+    }
+
+    /// What was given may be taken by others.
+    pub(crate) fn suspect_sequence(&mut self, tree: u64) {
+        self.sequenced.insert(tree, true);
+    }
+
+    /// It was looked at.
+    pub(crate) fn is_looked_at(&mut self, tree: u64) {
+        self.sequenced.insert(tree, false);
+    }
+
+    /// Numbers that are left of a counter's; who takes them has them alone.
+    pub(crate) fn take_spare(&mut self, counter: i64) -> Option<Range<i64>> {
+        self.spare.remove(&counter)
+    }
+
+    pub(crate) fn spare(&self, counter: i64) -> Option<Range<i64>> {
+        self.spare.get(&counter).cloned()
+    }
+
+    /// These are left. Of what was left before, only the newer is of use.
+    pub(crate) fn put_spare(&mut self, counter: i64, left: Range<i64>) {
+        let spare = self.spare.entry(counter).or_insert_with(|| left.clone());
+        if left.end > spare.end {
+            *spare = left;
+        } else if left.end == spare.start {
+            spare.start = left.start;
+        }
+    }
+
     /// The moment of a transaction that begins.
     pub(crate) fn now(&self) -> u64 {
         self.clock
@@ -141,6 +182,9 @@ impl Rows {
 
     /// A row was written by a number of its own.
     pub(crate) fn wrote(&mut self, tree: u64, row: i64) {
+        if let Some(is_suspect) = self.sequenced.get_mut(&tree) {
+            *is_suspect = true;
+        }
         if let Some(run) = self.runs.get_mut(&tree) {
             run.is_suspect |= row >= run.next;
         }

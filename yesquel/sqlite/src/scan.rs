@@ -106,6 +106,8 @@ pub(crate) struct Scan {
     sought: Vec<u8>,
     /// The number that a new row was given, of which there must be none.
     new_row: Option<i64>,
+    /// Its rows are those of sqlite_sequence, to be shown as they are in truth.
+    shows_sequences: bool,
     /// Its entries in their order, which the tree does not know.
     sorted: Option<Sorted>,
 }
@@ -133,6 +135,7 @@ impl Scan {
             value: Box::default(),
             sought: Vec::new(),
             new_row: None,
+            shows_sequences: false,
             sorted,
         })
     }
@@ -157,7 +160,18 @@ impl Scan {
             return Err(Code::CORRUPT);
         }
         (self.key, self.value) = (key, value);
+        self.show()?;
         Ok(true)
+    }
+
+    /// Shows how far the counter has come that a row of sqlite_sequence names.
+    fn show(&mut self) -> Result<(), Code> {
+        if self.shows_sequences
+            && let Some(shown) = self.session.borrow_mut().shown_sequence(self.map, &self.value)?
+        {
+            self.value = shown.into();
+        }
+        Ok(())
     }
 
     /// Moves in the tree; whether it has arrived anywhere.
@@ -301,6 +315,7 @@ impl Scan {
             if let Some(record) = record {
                 self.cursor.place(&key);
                 (self.key, self.value) = (key.into(), record);
+                self.show()?;
                 return Ok(Some(0));
             }
             // Whoever looks for one row does not go on from where it would be.
@@ -412,6 +427,33 @@ impl Scan {
         self.give_back();
         self.new_row = self.session.borrow_mut().new_row(self.map, above)?;
         Ok(self.new_row)
+    }
+
+    /// The same for a table with AUTOINCREMENT (`sequence.rs`).
+    pub(crate) fn new_sequence(
+        &mut self,
+        sequences: Map,
+        row: Option<i64>,
+        above: i64,
+        name: Option<&[u8]>,
+    ) -> Result<i64, Code> {
+        let number = self.session.borrow_mut().new_sequence(self.map, sequences, (row, above, name))?;
+        self.new_row = Some(number);
+        Ok(number)
+    }
+
+    /// It is over sqlite_sequence, of which it shows how far counters have come.
+    pub(crate) fn show_sequences(&mut self) {
+        self.shows_sequences = true;
+    }
+
+    /// AUTOINCREMENT has come so far.
+    pub(crate) fn put_sequence(&mut self, row: i64, record: &[u8]) -> Result<(), Code> {
+        // The row's own number is used.
+        self.new_row = None;
+        let is_new = self.session.borrow_mut().put_sequence((self.map, self.cookies), row, record)?;
+        // Nobody else may have made one for the same table meanwhile.
+        if is_new { self.guard_all() } else { Ok(()) }
     }
 
     /// Goes to a key, or to what begins with it and is below `beyond`.

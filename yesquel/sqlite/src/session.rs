@@ -4,6 +4,7 @@ use crate::{
     key::row_of,
     rows::Next,
     schema::{META, Schema, Schemas, Values},
+    sequence::Given,
     stores::Shared,
     told,
 };
@@ -26,6 +27,7 @@ impl Code {
     pub(crate) const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
     pub(crate) const IOERR: Code = Code(10);
     pub(crate) const CORRUPT: Code = Code(11);
+    pub(crate) const NOTFOUND: Code = Code(12);
     pub(crate) const FULL: Code = Code(13);
     pub(crate) const CANTOPEN: Code = Code(14);
     pub(crate) const SCHEMA: Code = Code(17);
@@ -92,6 +94,10 @@ pub(crate) struct Session {
     is_another: bool,
     /// A schema was changed in vain: the next time others are asked to wait.
     wants_lease: Option<Map>,
+    /// Counters of AUTOINCREMENT that no row names yet, by table; and what was
+    /// given of those.
+    pub(crate) drawn: HashMap<Box<[u8]>, i64>,
+    pub(crate) given: Vec<Given>,
     /// How many entries statements have taken of trees, the last time.
     taken: HashMap<u64, u64>,
     /// Trees for whose rows it was given numbers, and when it began.
@@ -129,11 +135,17 @@ impl Session {
             goes_on: false,
             is_another: false,
             wants_lease: None,
+            drawn: HashMap::new(),
+            given: Vec::new(),
             taken: HashMap::new(),
             numbered: Vec::new(),
             began: 0,
             shared,
         }
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
     }
 
     pub(crate) fn moment(&self) -> u64 {
@@ -147,7 +159,7 @@ impl Session {
     }
 
     /// What an error comes to. Its text is kept for whoever asks.
-    fn told(&mut self, error: &Error) -> Code {
+    pub(crate) fn told(&mut self, error: &Error) -> Code {
         let code = Code::from(error);
         told::say(code, error);
         if code == Code::BUSY_SNAPSHOT {
@@ -341,6 +353,7 @@ impl Session {
         self.lease = None;
         // What was read is of a snapshot that is no more.
         self.moment += 1;
+        self.end_sequences(is_committed);
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();
             self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));

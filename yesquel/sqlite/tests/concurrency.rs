@@ -202,3 +202,61 @@ fn one_alone_sees_numbers_as_ever() {
     let random = insert();
     assert!(random > 2 && random < i64::MAX, "{random}");
 }
+
+#[test]
+fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
+    let (ours, stock) = (shop.open(), Connection::open_in_memory().unwrap());
+    stock.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)").unwrap();
+    for sql in [
+        "INSERT INTO t(v) VALUES('a'), ('b')",
+        "INSERT INTO t VALUES(10, 'c')",
+        "INSERT INTO t(v) VALUES('d')",
+        "DELETE FROM t WHERE id >= 10",
+        "INSERT INTO t(v) VALUES('e')",
+        "BEGIN; INSERT INTO t(v) VALUES('f'); INSERT INTO t(v) VALUES('g'); ROLLBACK",
+        "INSERT INTO t(v) VALUES('h')",
+        "BEGIN; INSERT INTO t(v) VALUES('i'); INSERT INTO t VALUES(20, 'j'); INSERT INTO t(v) VALUES('k'); COMMIT",
+        "INSERT INTO t(v) SELECT v FROM t",
+        "INSERT INTO t(v) SELECT v FROM t",
+        "UPDATE t SET id = 900 WHERE id = 20",
+        "INSERT INTO t(v) VALUES('l')",
+        "UPDATE sqlite_sequence SET seq = 1000 WHERE name = 't'",
+        "INSERT INTO t(v) VALUES('m')",
+        "DELETE FROM t; UPDATE sqlite_sequence SET seq = 0",
+        "INSERT INTO t(v) VALUES('n')",
+        "DELETE FROM t; DELETE FROM sqlite_sequence",
+        "INSERT INTO t(v) VALUES('o')",
+        "CREATE TABLE u(id INTEGER PRIMARY KEY AUTOINCREMENT); INSERT INTO u VALUES(NULL), (NULL), (-5)",
+        "ALTER TABLE u RENAME TO w; INSERT INTO w VALUES(NULL)",
+        "INSERT INTO w VALUES(NULL)",
+        "DROP TABLE w",
+    ] {
+        let told = |connection: &Connection| {
+            connection.execute_batch(sql).unwrap();
+            let sql = "SELECT group_concat(id || v) FROM (SELECT * FROM t ORDER BY id)
+                       UNION ALL SELECT group_concat(name || seq) FROM (SELECT * FROM sqlite_sequence ORDER BY 1)";
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+            rows.collect::<Result<Vec<_>, _>>().unwrap()
+        };
+        assert_eq!(told(&ours), told(&stock), "{sql}");
+    }
+}
+
+#[test]
+fn transactions_that_insert_by_autoincrement_do_not_meet() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
+    shop.each(|connection, thread, time| {
+        // Nobody loses, so that nobody has to begin again.
+        let transaction = connection.transaction().unwrap();
+        for _ in 0..3 {
+            transaction.execute("INSERT INTO t(v) VALUES(?)", [thread * TIMES + time]).unwrap();
+        }
+        transaction.commit().unwrap();
+    });
+    assert_eq!(shop.number("SELECT count(DISTINCT id) FROM t"), 1 + 3 * THREADS * TIMES);
+    assert_eq!(shop.number("SELECT count(*) FROM sqlite_sequence"), 1);
+    assert!(shop.number("SELECT seq FROM sqlite_sequence") >= shop.number("SELECT max(id) FROM t"));
+    shop.is_whole();
+}

@@ -8,7 +8,7 @@ use std::{
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::{NodeId, Refusal, Timestamp, TreeId};
+use yesquel_model::{LocalId, NodeId, Refusal, Timestamp, TreeId};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
 
@@ -226,6 +226,18 @@ impl Database {
             transaction.put(map, key, value)?;
             transaction.commit()
         })
+    }
+
+    /// Numbers of a counter of a map that nobody else gets, above `above`; of
+    /// none, where the next would begin. A map has as many counters as are named;
+    /// they go on whatever becomes of transactions, and survive the server.
+    pub fn numbers(&self, map: Map, counter: u64, count: u64, above: u64) -> Result<Range<u64>, Error> {
+        let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
+        match block_on(self.trees().client().take(node, count, above)) {
+            Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
+            Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Numbers for new rows of a map, all above `above`, that nobody else gets:

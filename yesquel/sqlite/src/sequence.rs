@@ -1,0 +1,258 @@
+//! Numbers of AUTOINCREMENT: from a counter that the table's row in
+//! `sqlite_sequence` names, outside of the transaction, so that those who insert
+//! do not meet at that row.
+//!
+//! The row has a third field, which SQLite does not look at: the name of the
+//! counter, a number that was drawn by chance. A row that the application has
+//! written has none, and neither has one that is not there: the next insert
+//! draws a new name, and the counter begins where the row says. So whoever sets
+//! the row, or deletes it, begins anew, as ever. Whoever reads the row is shown
+//! how far the counter has come.
+
+use crate::{
+    key::{Field, of_row, row_of},
+    record::Fields,
+    session::{Code, Session},
+};
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+};
+use yesquel::Map;
+
+/// A row of `sqlite_sequence`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Row<'a> {
+    name: Field<'a>,
+    last: i64,
+    counter: Option<i64>,
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of(record: &'a [u8]) -> Option<Row<'a>> {
+        let mut fields = Fields::of(record)?;
+        let (name, last) = (fields.next()??, fields.next()??);
+        let Field::Integer(last) = last else { return None };
+        let counter = match fields.next() {
+            Some(Some(Field::Integer(counter))) => Some(counter),
+            _ => None,
+        };
+        Some(Row { name, last, counter })
+    }
+
+    /// Its record.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let name = match self.name {
+            Field::Text(name) => name,
+            _ => return None,
+        };
+        // A header of one byte a number: names are not that long, or the row
+        // stays as it is.
+        let kind = u8::try_from(name.len() * 2 + 13).ok().filter(|kind| *kind < 0x80);
+        let (first, second) = match kind {
+            Some(kind) => (kind, None),
+            None => {
+                let kind = u16::try_from(name.len() * 2 + 13).ok().filter(|kind| *kind < 1 << 14)?;
+                ((kind >> 7) as u8 | 0x80, Some((kind & 0x7f) as u8))
+            }
+        };
+        let integers = 1 + usize::from(self.counter.is_some());
+        let header = 1 + 1 + usize::from(second.is_some()) + integers;
+        let mut record = vec![header as u8, first];
+        record.extend(second);
+        record.extend(std::iter::repeat_n(6, integers));
+        record.extend_from_slice(name);
+        record.extend_from_slice(&self.last.to_be_bytes());
+        record.extend(self.counter.into_iter().flat_map(i64::to_be_bytes));
+        Some(record)
+    }
+
+    fn text(&self) -> &'a [u8] {
+        match self.name {
+            Field::Text(name) => name,
+            _ => &[],
+        }
+    }
+}
+
+/// The name of a counter that nobody has.
+fn fresh_counter() -> i64 {
+    // Keys of the standard library's hashes are drawn by chance.
+    (RandomState::new().hash_one(0) >> 2) as i64 | 1 << 61
+}
+
+/// Numbers that a transaction has got of a counter.
+#[derive(Debug)]
+pub(crate) struct Given {
+    counter: i64,
+    /// The tree of the table.
+    tree: u64,
+    /// From the first that it has got without a gap.
+    all: Range<i64>,
+    next: i64,
+    /// How many are asked for next.
+    count: u64,
+}
+
+/// Numbers that are asked for at a time, by a transaction that wants many.
+const COUNT_MAX: u64 = 64;
+
+impl Session {
+    /// The number of a new row of a table, above `above`. `row` is that of the
+    /// table in `sequences`; if there is no counter yet, it is asked for by the
+    /// table's name.
+    pub(crate) fn new_sequence(
+        &mut self,
+        map: Map,
+        sequences: Map,
+        (row, mut above, name): (Option<i64>, i64, Option<&[u8]>),
+    ) -> Result<i64, Code> {
+        let stored = match row {
+            Some(row) => self.with(|transaction| transaction.get(sequences, &of_row(row)))?,
+            None => None,
+        };
+        let mut counter = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let is_suspect = self.shared.rows().is_suspect(map.tree());
+        if counter.is_none() {
+            let name = name.ok_or(Code::NOTFOUND)?;
+            counter = self.drawn.get(name).copied();
+        }
+        let counter = match counter {
+            Some(counter) if !is_suspect => counter,
+            found => {
+                // What is there may be beyond what the row says.
+                let mut cursor = self.cursor(map)?;
+                let last = self.with(|transaction| {
+                    cursor.limit(1);
+                    cursor.last(transaction)
+                })?;
+                above = above.max(last.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
+                self.shared.rows().is_looked_at(map.tree());
+                found.unwrap_or_else(|| {
+                    let counter = fresh_counter();
+                    self.drawn.insert(name.unwrap_or_default().into(), counter);
+                    counter
+                })
+            }
+        };
+        self.next_of((sequences, counter), map.tree(), above.max(0))
+    }
+
+    /// The next number of a counter, above `above`.
+    fn next_of(&mut self, (sequences, counter): (Map, i64), tree: u64, above: i64) -> Result<i64, Code> {
+        let wanted = above.checked_add(1).ok_or(Code::FULL)?;
+        let place = self.given.iter().position(|given| given.counter == counter);
+        let mut count = 1;
+        if let Some(given) = place.and_then(|place| self.given.get_mut(place)) {
+            let next = given.next.max(wanted);
+            if next < given.all.end {
+                given.next = next + 1;
+                return Ok(next);
+            }
+            count = (given.count * 2).min(COUNT_MAX);
+        }
+        let taken = self.take(sequences, counter, (count, above))?;
+        let mut all = taken.clone();
+        // What was given before and not used, if nobody else was given any since.
+        let spare = self.shared.rows().take_spare(counter);
+        if let Some(spare) = spare.filter(|spare| spare.end == taken.start && place.is_none()) {
+            all.start = spare.start;
+        }
+        let next = all.start.max(wanted);
+        let given = Given { counter, tree, all, next: next + 1, count };
+        match place.and_then(|place| self.given.get_mut(place)) {
+            // A gap is left: what was before it is not given out again.
+            Some(before) if before.all.end != taken.start => *before = given,
+            Some(before) => {
+                (before.all.end, before.next, before.count) = (taken.end, next + 1, count);
+            }
+            None => self.given.push(given),
+        }
+        Ok(next)
+    }
+
+    fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, Code> {
+        let given = self.database().numbers(map, counter.unsigned_abs(), count, above.unsigned_abs());
+        let given = given.map_err(|error| self.told(&error))?;
+        match (i64::try_from(given.start), i64::try_from(given.end)) {
+            (Ok(start), Ok(end)) => Ok(start..end),
+            _ => Err(Code::FULL),
+        }
+    }
+
+    /// A statement has inserted rows up to what the record says. Whether the row
+    /// is new.
+    pub(crate) fn put_sequence(
+        &mut self,
+        (map, cookies): (Map, Map),
+        row: i64,
+        record: &[u8],
+    ) -> Result<bool, Code> {
+        let Some(new) = Row::of(record) else { return Err(Code::CORRUPT) };
+        let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
+        let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let counter = named.or_else(|| self.drawn.get(new.text()).copied()).unwrap_or_else(fresh_counter);
+        // By a number that the application has chosen.
+        let given = self.given.iter().find(|given| given.counter == counter);
+        if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
+            self.take(map, counter, (0, new.last))?;
+        }
+        if named.is_none() {
+            let new = Row { counter: Some(counter), ..new };
+            let record = new.encode().unwrap_or_else(|| record.to_vec());
+            self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
+        }
+        Ok(stored.is_none())
+    }
+
+    /// A row of `sqlite_sequence` as it is in truth, if that is not how it stands
+    /// there.
+    pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, Code> {
+        let Some((row, counter)) = Row::of(record).and_then(|row| Some((row, row.counter?))) else {
+            return Ok(None);
+        };
+        let next = self.take(map, counter, (0, 0))?.start;
+        // What was given and not used yet is not there for others to see.
+        let own = self.given.iter().find(|given| given.counter == counter && given.all.end == next);
+        let spare = self.shared.rows().spare(counter).filter(|spare| spare.end == next);
+        let next = own.map_or(spare.map_or(next, |spare| spare.start), |given| given.next);
+        Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
+    }
+
+    /// The transaction is over.
+    pub(crate) fn end_sequences(&mut self, is_committed: bool) {
+        self.drawn.clear();
+        if self.given.is_empty() {
+            return;
+        }
+        let mut rows = self.shared.rows();
+        for Given { counter, tree, all, next, .. } in self.given.drain(..) {
+            if !is_committed {
+                // Maybe just because somebody has chosen one of them.
+                rows.suspect_sequence(tree);
+            }
+            let left = if is_committed { next..all.end } else { all };
+            if !left.is_empty() {
+                rows.put_spare(counter, left);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back() {
+        let long = "n".repeat(3_000);
+        for name in ["", "t", "a name of some length", &long] {
+            for (last, counter) in [(0, None), (7, Some(1 << 61)), (i64::MAX, Some(-1))] {
+                let row = Row { name: Field::Text(name.as_bytes()), last, counter };
+                let record = row.encode().unwrap();
+                assert_eq!(Row::of(&record), Some(row));
+            }
+        }
+        assert_eq!(Row::of(b""), None);
+    }
+}
