@@ -1073,6 +1073,13 @@ static int yqBtreeIntegrityCheck(
     if( aRoot[i]==0 ) continue;
     rc = yq_check(yqSide(p), aRoot[i], &n);
     sqlite3MemSetArrayInt64(aCnt, i, n);
+    if( rc && (rc & 0xff)!=SQLITE_CORRUPT ){
+      /* Nothing is known of it: that is no fault of the database's. */
+      sqlite3_str_reset(&out);
+      *pnErr = 1;
+      *pzOut = 0;
+      return rc;
+    }
     if( rc ){
       if( *pnErr ) sqlite3_str_append(&out, "\n", 1);
       sqlite3_str_appendf(&out, "Tree %u: %s", aRoot[i], sqlite3ErrStr(rc));

@@ -192,6 +192,12 @@ impl Session {
         let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
         let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
         let counter = named.or_else(|| self.drawn.get(new.text()).copied()).unwrap_or_else(fresh_counter);
+        if new.last == i64::MAX {
+            // No counter goes beyond it: the row says that there are no more.
+            let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
+            self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
+            return Ok(stored.is_none());
+        }
         // By a number that the application has chosen.
         let given = self.given.iter().find(|given| given.counter == counter);
         if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
