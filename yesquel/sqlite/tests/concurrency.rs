@@ -246,7 +246,8 @@ fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
 
 #[test]
 fn transactions_that_insert_by_autoincrement_do_not_meet() {
-    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
+    let shop =
+        Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
     shop.each(|connection, thread, time| {
         // Nobody loses, so that nobody has to begin again.
         let transaction = connection.transaction().unwrap();

@@ -1,0 +1,304 @@
+//! What transactions see of each other: the cases of Hermitage
+//! (<https://github.com/ept/hermitage>), by SQL. Snapshot isolation lets write
+//! skew through, and nothing else of these.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, types::Value};
+use tempfile::TempDir;
+
+/// What a step is to come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Comes {
+    /// It is done.
+    Done,
+    /// These rows, `|` between columns and a space between rows.
+    Rows(&'static str),
+    /// The transaction has lost, and is to be begun again.
+    Lost,
+}
+use Comes::{Done, Lost, Rows};
+
+/// Steps of connections, by number, one after the other.
+type Steps = &'static [(usize, &'static str, Comes)];
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Text(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn run(connection: &Connection, sql: &str) -> Result<String, rusqlite::Error> {
+    let mut statement = connection.prepare(sql)?;
+    let columns = statement.column_count();
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        let values = (0..columns).map(|column| row.get::<_, Value>(column));
+        let values: Vec<String> = values.collect::<Result<Vec<_>, _>>()?.iter().map(text).collect();
+        all.push(values.join("|"));
+    }
+    Ok(all.join(" "))
+}
+
+fn check(name: &str, steps: Steps) {
+    assert!(yesquel_sqlite::is_linked());
+    let folder = TempDir::new().unwrap();
+    let address = format!("file:yesquel:{}?durability=none", folder.path().display());
+    let open = || {
+        let connection = Connection::open_with_flags(&address, OpenFlags::default()).unwrap();
+        assert!(connection.path().unwrap().starts_with("yesquel:"));
+        // Nobody waits for anybody.
+        connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+        connection
+    };
+    let connections = [open(), open(), open()];
+    connections[0]
+        .execute_batch(
+            "CREATE TABLE test(id INTEGER PRIMARY KEY, value INT); INSERT INTO test VALUES(1, 10), (2, 20)",
+        )
+        .unwrap();
+    for (number, (connection, sql, comes)) in steps.iter().enumerate() {
+        let told = run(&connections[*connection], sql);
+        let what = format!("{name}, step {number}: {connection}: {sql}: {told:?}");
+        match (comes, told) {
+            (Done, Ok(_)) => {}
+            (Rows(rows), Ok(told)) => assert_eq!(told, *rows, "{what}"),
+            (Lost, Err(error)) => {
+                assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy), "{what}");
+            }
+            _ => panic!("{what}: {comes:?}"),
+        }
+    }
+}
+
+const ALL: &str = "SELECT * FROM test ORDER BY id";
+
+#[test]
+fn dirty_writes_do_not_mix() {
+    check(
+        "G0",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 12 WHERE id = 1", Done),
+            (0, "UPDATE test SET value = 21 WHERE id = 2", Done),
+            (0, "COMMIT", Done),
+            (2, ALL, Rows("1|11 2|21")),
+            (1, "UPDATE test SET value = 22 WHERE id = 2", Done),
+            (1, "COMMIT", Lost),
+            (1, "ROLLBACK", Done),
+            (2, ALL, Rows("1|11 2|21")),
+        ],
+    );
+}
+
+#[test]
+fn what_is_taken_back_was_never_seen() {
+    check(
+        "G1a",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "UPDATE test SET value = 101 WHERE id = 1", Done),
+            (1, ALL, Rows("1|10 2|20")),
+            (0, "ROLLBACK", Done),
+            (1, ALL, Rows("1|10 2|20")),
+            (1, "COMMIT", Done),
+        ],
+    );
+}
+
+#[test]
+fn what_is_on_its_way_is_not_seen() {
+    check(
+        "G1b",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "UPDATE test SET value = 101 WHERE id = 1", Done),
+            (1, ALL, Rows("1|10 2|20")),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (0, "COMMIT", Done),
+            (1, ALL, Rows("1|10 2|20")),
+            (1, "COMMIT", Done),
+            (1, ALL, Rows("1|11 2|20")),
+        ],
+    );
+}
+
+#[test]
+fn two_do_not_see_each_others_writes() {
+    check(
+        "G1c",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 22 WHERE id = 2", Done),
+            (0, "SELECT * FROM test WHERE id = 2", Rows("2|20")),
+            (1, "SELECT * FROM test WHERE id = 1", Rows("1|10")),
+            (0, "COMMIT", Done),
+            (1, "COMMIT", Done),
+            (2, ALL, Rows("1|11 2|22")),
+        ],
+    );
+}
+
+#[test]
+fn what_was_seen_does_not_vanish() {
+    check(
+        "OTV",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (2, "BEGIN", Done),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (0, "UPDATE test SET value = 19 WHERE id = 2", Done),
+            (1, "UPDATE test SET value = 12 WHERE id = 1", Done),
+            (0, "COMMIT", Done),
+            (2, "SELECT * FROM test WHERE id = 1", Rows("1|11")),
+            (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
+            (2, "SELECT * FROM test WHERE id = 2", Rows("2|19")),
+            (1, "COMMIT", Lost),
+            (1, "ROLLBACK", Done),
+            (2, ALL, Rows("1|11 2|19")),
+            (2, "COMMIT", Done),
+        ],
+    );
+}
+
+#[test]
+fn a_condition_is_of_one_moment() {
+    check(
+        "PMP",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "SELECT * FROM test WHERE value = 30", Rows("")),
+            (1, "INSERT INTO test VALUES(3, 30)", Done),
+            (1, "COMMIT", Done),
+            (0, "SELECT * FROM test WHERE value % 3 = 0", Rows("")),
+            (0, "COMMIT", Done),
+        ],
+    );
+    check(
+        "PMP for writes",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "UPDATE test SET value = value + 10", Done),
+            (1, "DELETE FROM test WHERE value = 20", Done),
+            (0, "COMMIT", Done),
+            (1, "COMMIT", Lost),
+            (1, "ROLLBACK", Done),
+            (2, ALL, Rows("1|20 2|30")),
+        ],
+    );
+}
+
+#[test]
+fn no_update_is_lost() {
+    check(
+        "P4",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "SELECT * FROM test WHERE id = 1", Rows("1|10")),
+            (1, "SELECT * FROM test WHERE id = 1", Rows("1|10")),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (0, "COMMIT", Done),
+            (1, "COMMIT", Lost),
+            (1, "ROLLBACK", Done),
+        ],
+    );
+}
+
+#[test]
+fn reads_are_of_one_moment() {
+    check(
+        "G-single",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "SELECT * FROM test WHERE id = 1", Rows("1|10")),
+            (1, "UPDATE test SET value = 12 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
+            (1, "COMMIT", Done),
+            (0, "SELECT * FROM test WHERE id = 2", Rows("2|20")),
+            (0, "COMMIT", Done),
+        ],
+    );
+    check(
+        "G-single with a write",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "SELECT * FROM test WHERE id = 1", Rows("1|10")),
+            (1, "UPDATE test SET value = 12 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 18 WHERE id = 2", Done),
+            (1, "COMMIT", Done),
+            (0, "DELETE FROM test WHERE value = 20", Done),
+            (0, "COMMIT", Lost),
+            (0, "ROLLBACK", Done),
+            (2, ALL, Rows("1|12 2|18")),
+        ],
+    );
+}
+
+#[test]
+fn write_skew_is_let_through_unless_one_asks_to_be_alone() {
+    check(
+        "G2-item",
+        &[
+            (0, "BEGIN", Done),
+            (1, "BEGIN", Done),
+            (0, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|10 2|20")),
+            (1, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|10 2|20")),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 21 WHERE id = 2", Done),
+            (0, "COMMIT", Done),
+            (1, "COMMIT", Done),
+            (2, ALL, Rows("1|11 2|21")),
+        ],
+    );
+    check(
+        "G2-item, immediate",
+        &[
+            (0, "BEGIN IMMEDIATE", Done),
+            (1, "BEGIN IMMEDIATE", Lost),
+            (0, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|10 2|20")),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (0, "COMMIT", Done),
+            (1, "BEGIN IMMEDIATE", Done),
+            (1, "SELECT * FROM test WHERE id IN (1, 2)", Rows("1|11 2|20")),
+            (1, "UPDATE test SET value = 21 WHERE id = 2", Done),
+            (1, "COMMIT", Done),
+        ],
+    );
+}
+
+#[test]
+fn savepoints_take_back_what_came_after_them() {
+    check(
+        "savepoints",
+        &[
+            (0, "BEGIN", Done),
+            (0, "UPDATE test SET value = 11 WHERE id = 1", Done),
+            (0, "SAVEPOINT a", Done),
+            (0, "UPDATE test SET value = 12 WHERE id = 1", Done),
+            (1, "UPDATE test SET value = 21 WHERE id = 2", Done),
+            (0, "DELETE FROM test WHERE id = 2", Done),
+            (0, "ROLLBACK TO a", Done),
+            (0, ALL, Rows("1|11 2|20")),
+            // What it would have met is taken back.
+            (0, "COMMIT", Done),
+            (2, ALL, Rows("1|11 2|21")),
+        ],
+    );
+}
