@@ -100,6 +100,14 @@ mod upsert {
     serval_conformance::suite!(subject);
 }
 
+mod without_rowid {
+    use super::*;
+    fn subject() -> Subject<YesquelSql, Ready> {
+        super::subject(open(&[(ADDRESS, &in_memory()), ("yesquel.without_rowid", "true")]).unwrap())
+    }
+    serval_conformance::suite!(subject);
+}
+
 fn record(pairs: &[(&str, &[u8])]) -> Record {
     pairs.iter().copied().collect()
 }
@@ -153,6 +161,21 @@ fn what_was_written_is_a_table_for_any_program() {
         let both = fields([("field1", b"z"), ("field0", b"\0\xff")]);
         assert_eq!(read(&mut reader, "user1"), (Outcome::OK, vec![both]));
         assert_eq!(read(&mut reader, "user2"), (Outcome::OK, vec![fields([("field3", b"7")])]));
+    }
+}
+
+#[test]
+fn a_table_is_one_tree_or_two() {
+    for (without, trees) in [("false", 2), ("true", 1)] {
+        let place = tempfile::tempdir().unwrap();
+        let address = in_folder(place.path());
+        let store = open(&[(ADDRESS, &address), ("yesquel.without_rowid", without)]).unwrap();
+        store.prepare(&schema(), Purpose::Load).unwrap();
+        let roots: i64 = Connection::open(&address)
+            .unwrap()
+            .query_row("SELECT count(DISTINCT rootpage) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(roots, trees);
     }
 }
 

@@ -39,7 +39,8 @@ pub const INFO: StoreInfo = StoreInfo {
     aliases: &[],
     summary: "Yesquel's SQL: embedded (a folder, in memory) or at a server",
     details: "The table is that of the store sqlite, YCSB's JDBC client's: usertable (property table), primary key \
-              column YCSB_KEY, columns FIELD0, FIELD1, ... of text. Values that are not UTF-8 are stored as blobs; a \
+              column YCSB_KEY, columns FIELD0, FIELD1, ... of text (yesquel.without_rowid makes it one tree instead of \
+              two). Values that are not UTF-8 are stored as blobs; a \
               field that a record does not have is NULL.\n\
               read: SELECT by key. scan: SELECT from the key on, ORDER BY key, LIMIT; a snapshot, in byte order of \
               keys. update: UPDATE; a missing record is NOT_FOUND. insert: INSERT; a key that is there is an ERROR \
@@ -203,7 +204,8 @@ impl Store for YesquelSql {
                 self.connection(purpose == Purpose::Load)?
             }
         };
-        let checked = table::check(&keeper, schema, purpose, &HOLDER);
+        let kind = if self.settings.without_rowid { " WITHOUT ROWID" } else { "" };
+        let checked = table::check(&keeper, schema, purpose, &Holder { kind, ..HOLDER });
         *prepared = Prepared { fields: schema.fields.clone().into(), keeper: Some(keeper) };
         checked.map_err(|refusal| match refusal {
             Refusal::Sqlite(error) => self.refused(&error),

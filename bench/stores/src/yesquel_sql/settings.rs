@@ -27,7 +27,15 @@ pub(super) const UPSERT: Property = Property::serval(
 )
 .default("false");
 
-pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT];
+pub(super) const WITHOUT_ROWID: Property = Property::serval(
+    "yesquel.without_rowid",
+    Kind::Flag,
+    "Whether load makes a table WITHOUT ROWID: a record then stands under its key in one tree. With row ids it stands \
+     under a number, as in the store sqlite, and the number under the key in a second tree.",
+)
+.default("false");
+
+pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOUT_ROWID];
 
 /// What the properties say.
 #[derive(Debug)]
@@ -37,6 +45,7 @@ pub(super) struct Settings {
     pub(super) opened: String,
     pub(super) busy_timeout: Duration,
     pub(super) upsert: bool,
+    pub(super) without_rowid: bool,
 }
 
 impl Settings {
@@ -51,11 +60,11 @@ impl Settings {
         if busy_timeout > BUSY_TIMEOUT_MAX {
             reader.fault(&BUSY_TIMEOUT, "must be 24 days or less");
         }
-        let upsert = reader.flag(&UPSERT);
+        let (upsert, without_rowid) = (reader.flag(&UPSERT), reader.flag(&WITHOUT_ROWID));
         reader.finish()?;
         // What is not known is a fault above.
         let (opened, address) = known.ok_or_else(Faults::default)?;
-        Ok(Settings { address, opened, busy_timeout, upsert })
+        Ok(Settings { address, opened, busy_timeout, upsert, without_rowid })
     }
 }
 
