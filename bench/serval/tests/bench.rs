@@ -66,7 +66,7 @@ fn a_result_folder_is_whole_and_its_parts_agree() {
 
 #[test]
 fn a_result_runs_again_from_its_properties() {
-    for (store, kept) in [("yesquel", "store/log"), ("sqlite", "store.db")] {
+    for (store, kept) in [("yesquel", "store"), ("sqlite", "store.db")] {
         let place = folder();
         let file = workload("workloadc");
         let words = format!(
