@@ -12,7 +12,7 @@ const OURS: &str = "nativeBtreeOpen";
 /// Sees that a program or library, which may have lost its debug information
 /// but not the names of its functions, has one SQLite, and that it is ours.
 #[track_caller]
-pub fn assert_one_and_ours(program: &Path) {
+pub(crate) fn assert_one_and_ours(program: &Path) {
     let output = Command::new("nm").arg(program).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
