@@ -23,8 +23,43 @@ pub const TIME: &str = "10s";
 /// What it warms up when nobody says how long.
 pub const WARM_UP: &str = "3s";
 
-/// The file of the embedded store, inside the result folder.
-const STORE_FILE: &str = "store.db";
+/// An embedded store that has its records in the result folder, unless it is
+/// told where.
+struct Kept {
+    store: &'static str,
+    /// The property that says where.
+    property: &'static str,
+    /// Another one that may.
+    other: Option<&'static str>,
+    /// Its file or folder.
+    file: &'static str,
+    /// What stands around the file's path in the property.
+    around: (&'static str, &'static str),
+}
+
+const KEPT: &[Kept] = &[
+    // The durability is that of the store's own default.
+    Kept {
+        store: "yesquel",
+        property: "yesquel.address",
+        other: None,
+        file: "store",
+        around: ("yesquel:", "?durability=100"),
+    },
+    Kept {
+        store: "sqlite",
+        property: "sqlite.path",
+        other: Some("db.url"),
+        file: "store.db",
+        around: ("", ""),
+    },
+];
+
+impl Kept {
+    fn value(&self, folder: &Path) -> String {
+        format!("{}{}{}", self.around.0, folder.join(self.file).to_string_lossy(), self.around.1)
+    }
+}
 
 /// What to benchmark.
 #[derive(Debug, Clone)]
@@ -35,7 +70,7 @@ pub struct BenchRequest {
     pub store: &'static StoreInfo,
     /// The result folder, or nothing for one under `results`.
     pub out: Option<PathBuf>,
-    /// Whether the embedded store's file stays in the result folder.
+    /// Whether the embedded store's records stay in the result folder.
     pub keep_store: bool,
     /// Whether to skip the load: the records are there.
     pub skip_load: bool,
@@ -56,6 +91,8 @@ pub struct Bench {
     /// Where the result goes.
     pub folder: ResultFolder,
     session: Box<dyn Session>,
+    /// What is in the result folder besides the result.
+    kept: Option<&'static Kept>,
     request: BenchRequest,
 }
 
@@ -81,13 +118,16 @@ impl Bench {
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let named = ["sqlite.path", "db.url"].iter().any(|name| properties.get(name).is_some());
-        let store_in_folder = request.store.name == "sqlite" && !named;
+        let kept = KEPT.iter().find(|kept| {
+            let mut names = std::iter::once(kept.property).chain(kept.other);
+            kept.store == request.store.name && !names.any(|name| properties.get(name).is_some())
+        });
         let mut faults = Faults::default();
-        if store_in_folder && request.skip_load {
-            faults.0.extend(
-                Faults::one("--skip-load needs sqlite.path: where is the database that is loaded?").0,
-            );
+        if let Some(Kept { property, .. }) = kept
+            && request.skip_load
+        {
+            let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
+            faults.0.extend(Faults::one(problem).0);
         }
         let mut planned = |phase| {
             let plan = Plan::new(Request {
@@ -109,10 +149,9 @@ impl Bench {
             Some(out) => ResultFolder::begin(out)?,
             None => ResultFolder::begin_near(&default_folder(&request.name, request.store.name))?,
         };
-        if store_in_folder {
-            let path = folder.partial_path().join(STORE_FILE);
+        if let Some(kept) = kept {
             let why = Origin::Program("serval bench: in the result folder");
-            request.properties.set("sqlite.path", path.to_string_lossy(), why);
+            request.properties.set(kept.property, kept.value(folder.partial_path()), why);
         }
         let session = open(request.store.name, &request.properties)?;
         // The same seed for both phases, so that the result's seed repeats both.
@@ -124,7 +163,7 @@ impl Bench {
             load.options.rate = None;
         }
         run.label = if run.label.is_empty() { request.name.clone() } else { run.label };
-        Ok(Bench { load, run, folder, session, request })
+        Ok(Bench { load, run, folder, session, kept, request })
     }
 
     /// Loads the records. Their rate tells how many operations to expect of a
@@ -183,20 +222,23 @@ impl Bench {
             self.folder.write(&name, &contents)?;
         }
         let mut properties = effective_properties(&self.run);
-        let kept = self.folder.partial_path().join(STORE_FILE);
-        if self.request.keep_store && kept.exists() {
-            let path = std::path::absolute(self.folder.path()).unwrap_or_else(|_| self.folder.path().into());
-            let path = path.join(STORE_FILE).to_string_lossy().into_owned();
-            properties.push_str(&format!("# kept by --keep-store\n{}\n", escape("sqlite.path", &path)));
+        let is_kept = self.request.keep_store;
+        if let Some(kept) = self.kept.filter(|_| is_kept) {
+            let folder =
+                std::path::absolute(self.folder.path()).unwrap_or_else(|_| self.folder.path().into());
+            properties.push_str(&format!(
+                "# kept by --keep-store\n{}\n",
+                escape(kept.property, &kept.value(&folder))
+            ));
         }
         self.folder.write("run.properties", properties.as_bytes())?;
         // The store closes its files before they go.
         drop(self.session);
-        if !self.request.keep_store {
+        if let Some(kept) = self.kept.filter(|_| !is_kept) {
             for suffix in ["", "-wal", "-shm", "-journal"] {
-                let path = self.folder.partial_path().join(format!("{STORE_FILE}{suffix}"));
-                // Not there for other stores.
-                let _ = std::fs::remove_file(path);
+                let path = self.folder.partial_path().join(format!("{}{suffix}", kept.file));
+                // One of them, or none, for it may have been removed.
+                let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
             }
         }
         self.folder.finish()

@@ -97,7 +97,7 @@ pub(crate) struct BenchArgs {
     #[arg(value_name = "WORKLOAD", value_hint = ValueHint::FilePath)]
     pub(crate) workload: PathBuf,
     /// Store ('serval stores' lists them)
-    #[arg(long, default_value = "sqlite", value_name = "STORE")]
+    #[arg(long, default_value = "yesquel", value_name = "STORE")]
     pub(crate) store: String,
     /// Result folder; must not exist [default: results/TIME-WORKLOAD-STORE]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -117,7 +117,7 @@ pub(crate) struct BenchArgs {
     /// Do not load: the records are there
     #[arg(long)]
     pub(crate) skip_load: bool,
-    /// Keep the embedded store's file in the result folder
+    /// Keep the embedded store's records in the result folder
     #[arg(long)]
     pub(crate) keep_store: bool,
     /// Write every single time to raw.csv

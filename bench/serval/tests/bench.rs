@@ -66,17 +66,30 @@ fn a_result_folder_is_whole_and_its_parts_agree() {
 
 #[test]
 fn a_result_runs_again_from_its_properties() {
+    for (store, kept) in [("yesquel", "store"), ("sqlite", "store.db")] {
+        let place = folder();
+        let file = workload("workloadc");
+        let words = format!(
+            "bench {file} --store {store} --operations 500 --warm-up 0 --out r -p seed=7 --keep-store"
+        );
+        serval(place.path(), &words).expect(0);
+        assert!(place.path().join("r").join(kept).exists());
+        let again = serval(place.path(), &format!("run {store} -P r/run.properties")).expect(0);
+        assert_eq!(again.value("[READ], Return=OK,"), 500.0);
+    }
+}
+
+#[test]
+fn sqlite_leaves_nothing_in_the_result_folder_either() {
     let place = folder();
-    let file = workload("workloadc");
-    serval(
-        place.path(),
-        &format!("bench {file} --operations 500 --warm-up 0 --out r -p seed=7 --keep-store"),
-    )
-    .expect(0);
-    assert!(place.path().join("r/store.db").is_file());
-    let words = "run sqlite -P r/run.properties -p sqlite.path=r/store.db";
-    let again = serval(place.path(), words).expect(0);
-    assert_eq!(again.value("[READ], Return=OK,"), 500.0);
+    let words = format!("bench {} --store sqlite --operations 50 --warm-up 0 --out r", workload("workloadc"));
+    serval(place.path(), &words).expect(0);
+    assert_eq!(entries(&place.path().join("r")), FILES);
+    let problem = serval(place.path(), &format!("{words}2 --skip-load")).expect(2);
+    assert!(problem.stderr.contains("--skip-load needs sqlite.path"), "{}", problem.stderr);
+    let words = format!("bench {} --skip-load --out r3", workload("workloadc"));
+    let problem = serval(place.path(), &words).expect(2);
+    assert!(problem.stderr.contains("--skip-load needs yesquel.address"), "{}", problem.stderr);
 }
 
 #[test]
@@ -101,7 +114,7 @@ fn a_run_that_inserts_has_keys_for_what_it_does() {
     let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let expected = &document["run"]["properties"]["expectedoperations"];
     assert_eq!(expected["origin"], "serval bench: the rate of the load");
-    assert!(!document["run"]["properties"].as_object().unwrap().contains_key("sqlite.path"));
+    assert!(!document["run"]["properties"].as_object().unwrap().contains_key("yesquel.address"));
 }
 
 #[test]

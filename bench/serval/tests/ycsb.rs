@@ -35,6 +35,12 @@ fn the_six_workloads_load_and_run_on_sqlite() {
 }
 
 #[test]
+fn the_six_workloads_load_and_run_on_yesquels_sql() {
+    load_and_run_the_six_workloads("yesquel");
+    load_and_run_the_six_workloads("yesquel -p yesquel.address=yesquel:data?durability=none");
+}
+
+#[test]
 fn the_six_workloads_load_and_run_on_yesquels_maps() {
     load_and_run_the_six_workloads("yesquel-tree -p yesquel-tree.path=data -p yesquel-tree.durability=none");
 }

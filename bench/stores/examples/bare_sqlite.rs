@@ -33,6 +33,8 @@ fn client(connection: &Connection, mut random: u64, operations: u64, records: u6
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // The engine that Serval has, and not another one.
+    assert!(yesquel_sqlite::is_linked());
     let Plan { address, clients, operations, records } = plan()?;
     let open = |_| {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -37,6 +37,7 @@ pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
+pub mod yesquel_sql;
 pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
@@ -114,6 +115,7 @@ stores! {
     noop::Noop,
     basic::Basic,
     memory::Memory,
+    yesquel_sql::YesquelSql,
     sqlite::Sqlite,
     redis::Redis,
     yesquel_tree::YesquelTree,
@@ -386,7 +388,7 @@ mod tests {
         assert!(words("memroy").contains("did you mean 'memory'?"));
         let foreign = words("oracle");
         assert!(!foreign.contains("did you mean"), "{foreign}");
-        assert!(foreign.contains("noop, basic, memory, sqlite"), "{foreign}");
+        assert!(foreign.contains("noop, basic, memory, yesquel, sqlite"), "{foreign}");
         assert!(!words("").contains("did you mean"));
         let java = "under the store 'java': --class site.ycsb.db.AerospikeClient --classpath";
         assert!(words("aerospike").contains(java));

@@ -123,6 +123,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: yesquel::yesquel,
     },
     Benchmark {
+        name: "sql",
+        measures: "6.2: a million rows through SQLite's interface against Redis: reads, updates, short ranges",
+        run: yesquel::sql::sql,
+    },
+    Benchmark {
         name: "yesquel-embedded",
         measures: "Yesquel in the process beside redb and fjall: point reads, durable inserts",
         run: yesquel::embedded::embedded,

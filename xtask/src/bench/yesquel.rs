@@ -27,6 +27,7 @@ pub(super) mod memory;
 pub(super) mod restart;
 pub(super) mod roots;
 pub(super) mod snapshots;
+pub(super) mod sql;
 pub(super) mod transactions;
 
 /// Client processes.
@@ -63,6 +64,8 @@ struct Seen {
     moved: f64,
     /// Requests that waited at the server, of all processes.
     waits: f64,
+    /// Requests to the server, of all processes.
+    requests: f64,
 }
 
 /// A port that is free now.
@@ -219,6 +222,7 @@ impl Seen {
             operations: number("operations")?,
             moved: of_server("moved")?,
             waits: of_server("waits")?,
+            requests: of_server("reads")? + of_server("commits")? + of_server("prepares")?,
         })
     }
 
@@ -237,6 +241,7 @@ impl Seen {
             // Both have seen those of both.
             moved: self.moved.max(other.moved),
             waits: self.waits.max(other.waits),
+            requests: self.requests.max(other.requests),
         }
     }
 }

@@ -40,6 +40,13 @@ pub(crate) struct Plan {
     pub(crate) shuffled: bool,
 }
 
+impl Plan {
+    /// Whether it ends when all keys are stored.
+    fn is_load(&self) -> bool {
+        matches!(self.workload, Workload::Load | Workload::Index)
+    }
+}
+
 /// The golden ratio's bits, as everybody takes them to shuffle.
 pub(crate) const SHUFFLE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -52,6 +59,7 @@ pub(crate) fn wait(plan: &Plan) -> Result<serde_json::Value> {
     loop {
         let asked = Shared::connect(&plan.target).and_then(|shared| match shared.client()? {
             Client::Yesquel(database, map) => Ok(database.get(map, &key(0))?.is_some()),
+            Client::Sql(mut sql) => sql.read(0),
             Client::Redis(mut redis) => Ok(redis.get(&key(0))?),
         });
         match asked {
@@ -107,10 +115,10 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
         let asked_before = requests(&shared[0])?;
         let (before, begun) = (cpu_us(), Instant::now());
         measuring.store(true, Relaxed);
-        if plan.workload != Workload::Load {
+        if !plan.is_load() {
             thread::sleep(plan.measured);
         }
-        ended.store(plan.workload != Workload::Load, Relaxed);
+        ended.store(!plan.is_load(), Relaxed);
         let mut all = Seen { operations: 0, aborts: 0, latency_us: Histogram::new_with_max(60_000_000, 3)? };
         for thread in threads {
             let seen = thread.join().map_err(|_| "a thread has panicked")??;
@@ -141,6 +149,7 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
 fn requests(shared: &Shared) -> Result<RequestStatus> {
     match shared {
         Shared::Yesquel(database, _) => Ok(database.store().status()?.requests),
+        Shared::Sql(_, store) => Ok(store.status()?.requests),
         Shared::Redis(_) => Ok(RequestStatus::default()),
     }
 }
@@ -163,7 +172,7 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
     let step = (plan.rate > 0.0).then(|| Duration::from_secs_f64(f64::from(plan.threads) / plan.rate));
     let mut next = Instant::now() + step.unwrap_or_default() * thread / plan.threads;
     let mut counts = false;
-    while !(ended.load(Relaxed) || plan.workload == Workload::Load && LAST.load(Relaxed) >= plan.keys) {
+    while !(ended.load(Relaxed) || plan.is_load() && LAST.load(Relaxed) >= plan.keys) {
         let from = match step {
             // Of when it should have begun: what waits behind a slow one has waited.
             Some(step) => {
@@ -178,7 +187,7 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
         if !counts {
             counts = measuring.load(Relaxed);
             worker.aborts = 0;
-            if plan.workload != Workload::Load {
+            if !plan.is_load() {
                 continue;
             }
         }

@@ -7,6 +7,7 @@ mod embedded;
 mod load;
 mod redis;
 mod roots;
+mod sql;
 mod survey;
 mod worker;
 
@@ -33,6 +34,11 @@ enum Workload {
     ScanUpdate,
     /// Scans keys from a random one on; each key is an operation.
     Scan,
+    /// Looks for one to five keys from a random one on, and each twentieth time
+    /// updates one.
+    Range,
+    /// Puts all keys into Redis's sorted set, as an index for ranges.
+    Index,
     /// Tells the accesses of each leaf, second by second.
     Survey,
     /// Counts how often clients with caches of their own fetch a root; they
@@ -52,7 +58,7 @@ enum Workload {
 struct Arguments {
     /// What to do
     workload: Workload,
-    /// Whom to ask: yesquel:ADDRESS or redis:ADDRESS; in this process: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
+    /// Whom to ask: yesquel:ADDRESS, sql:ADDRESS or redis:ADDRESS; in this process: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long, default_value = "")]
     target: String,
     /// Threads
@@ -76,7 +82,7 @@ struct Arguments {
     /// Operations a second of all threads together; 0: as fast as answers come
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
-    /// Redis: reads that each thread sends in one go
+    /// Redis: operations that each thread sends in one go
     #[arg(long, default_value_t = 1)]
     pipeline: usize,
     /// Keys that a load stores in one transaction, or in one going to and fro

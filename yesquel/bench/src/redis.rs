@@ -6,6 +6,9 @@ use std::{
     net::TcpStream,
 };
 
+/// The sorted set that has all keys.
+const INDEX: &[u8] = b"index";
+
 pub(crate) struct Redis {
     reader: BufReader<TcpStream>,
     request: Vec<u8>,
@@ -109,5 +112,51 @@ impl Redis {
         }
         self.send()?;
         self.replies(keys.len())
+    }
+
+    /// Many reads, each with a write, in one go.
+    pub(crate) fn get_and_set_all(&mut self, keys: &[[u8; 8]], value: &[u8]) -> io::Result<()> {
+        for key in keys {
+            command(&mut self.request, &[b"GET", key]);
+            command(&mut self.request, &[b"SET", key, value]);
+        }
+        self.send()?;
+        self.replies(keys.len() * 2).map(drop)
+    }
+
+    /// Keys into the sorted set that ranges are of, in one go.
+    pub(crate) fn index_all(&mut self, numbers: std::ops::Range<u64>) -> io::Result<()> {
+        let count = (numbers.end - numbers.start) as usize;
+        for number in numbers {
+            command(
+                &mut self.request,
+                &[b"ZADD", INDEX, number.to_string().as_bytes(), &number.to_be_bytes()],
+            );
+        }
+        self.send()?;
+        self.replies(count).map(drop)
+    }
+
+    /// Ranges of the sorted set in one go, each of so many keys from one on.
+    pub(crate) fn ranges(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
+        let mut count = 0;
+        for (first, limit) in ranges {
+            let (first, limit) = (first.to_string(), limit.to_string());
+            let parts: [&[u8]; 7] =
+                [b"ZRANGEBYSCORE", INDEX, first.as_bytes(), b"+inf", b"LIMIT", b"0", limit.as_bytes()];
+            command(&mut self.request, &parts);
+            count += 1;
+        }
+        self.send()?;
+        for _ in 0..count {
+            let mut line = Vec::with_capacity(32);
+            self.reader.read_until(b'\n', &mut line)?;
+            let found = line.strip_prefix(b"*").and_then(|rest| std::str::from_utf8(rest).ok());
+            let found: usize = found
+                .and_then(|text| text.trim_end().parse().ok())
+                .ok_or_else(|| io::Error::other(String::from_utf8_lossy(&line).into_owned()))?;
+            self.replies(found)?;
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     Workload,
     load::{Plan, SHUFFLE},
     redis::Redis,
+    sql::Sql,
 };
 use std::{
     error::Error,
@@ -18,13 +19,23 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 /// share; or nothing, for Redis has one a thread.
 pub(crate) enum Shared {
     Yesquel(Database, Map),
+    /// SQL has a connection a thread, which share a socket by themselves; the
+    /// store is for the server's status.
+    Sql(String, Store),
     Redis(String),
 }
 
 pub(crate) enum Client<'a> {
     Yesquel(&'a Database, Map),
+    Sql(Box<Sql>),
     Redis(Box<Redis>),
 }
+
+/// What nobody measures.
+const NOT_BY_SQL: &str = "there is no such load by SQL";
+
+/// Longest range.
+const RANGE_MAX: u64 = 5;
 
 pub(crate) fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
@@ -39,14 +50,20 @@ impl Shared {
                 let map = database.map("bench")?;
                 Ok(Shared::Yesquel(database, map))
             }
+            Some(("sql", address)) => {
+                Sql::prepare(address)?;
+                let store = Store::connect(&address.parse()?, SocketOptions::default())?;
+                Ok(Shared::Sql(address.to_owned(), store))
+            }
             Some(("redis", address)) => Ok(Shared::Redis(address.to_owned())),
-            _ => Err(format!("'{target}' is neither yesquel:ADDRESS nor redis:ADDRESS").into()),
+            _ => Err(format!("'{target}' is none of yesquel:ADDRESS, sql:ADDRESS and redis:ADDRESS").into()),
         }
     }
 
     pub(crate) fn client(&self) -> Result<Client<'_>> {
         match self {
             Shared::Yesquel(database, map) => Ok(Client::Yesquel(database, *map)),
+            Shared::Sql(address, _) => Ok(Client::Sql(Box::new(Sql::connect(address)?))),
             Shared::Redis(address) => Ok(Client::Redis(Box::new(Redis::connect(address)?))),
         }
     }
@@ -82,6 +99,8 @@ impl Worker<'_> {
             Workload::InsertMonoRead => self.insert(LAST.fetch_add(1, Relaxed)),
             Workload::ScanUpdate => self.scan_update(),
             Workload::Scan => self.scan(),
+            Workload::Range => self.range(),
+            Workload::Index => self.index(),
             Workload::Survey
             | Workload::Roots
             | Workload::Ready
@@ -114,6 +133,10 @@ impl Worker<'_> {
                     numbers.clone().try_for_each(|number| transaction.put(map, &key(number), value))
                 })?;
             }
+            Client::Sql(sql) => {
+                let stored = |number: u64| u64::from_be_bytes(key(number));
+                sql.insert_all(numbers.clone().map(stored), &self.value)?;
+            }
             Client::Redis(redis) => {
                 self.keys.clear();
                 self.keys.extend(numbers.clone().map(key));
@@ -128,6 +151,9 @@ impl Worker<'_> {
         match &mut self.client {
             Client::Yesquel(database, map) => {
                 database.get(*map, &key(number))?.ok_or("a key is missing")?;
+            }
+            Client::Sql(sql) => {
+                sql.read(number)?.then_some(()).ok_or("a row is missing")?;
             }
             Client::Redis(redis) if self.plan.pipeline > 1 => {
                 self.keys.clear();
@@ -145,7 +171,16 @@ impl Worker<'_> {
 
     fn update(&mut self) -> Result<u64> {
         let number = self.key();
+        let plan = self.plan;
         match &mut self.client {
+            // It reads the row and writes it, in a transaction of its own.
+            Client::Sql(sql) => sql.update(number, &self.value)?,
+            Client::Redis(redis) if plan.pipeline > 1 => {
+                self.keys.clear();
+                self.keys.extend((0..plan.pipeline).map(|_| key(self.random.next(plan.keys))));
+                redis.get_and_set_all(&self.keys, &self.value)?;
+                return Ok(plan.pipeline as u64);
+            }
             Client::Yesquel(database, map) => again(&mut self.aborts, || {
                 let mut transaction = database.begin();
                 transaction.get(*map, &key(number))?;
@@ -165,6 +200,7 @@ impl Worker<'_> {
             Client::Yesquel(database, map) => {
                 again(&mut self.aborts, || database.put(*map, &key(number), &self.value).map(drop))?;
             }
+            Client::Sql(_) => return Err(NOT_BY_SQL.into()),
             Client::Redis(redis) => redis.set(&key(number), &self.value)?,
         }
         Ok(1)
@@ -179,12 +215,50 @@ impl Worker<'_> {
                 transaction.insert(*map, &key(number), &self.value)?;
                 transaction.commit().map(drop)
             })?,
+            Client::Sql(_) => return Err(NOT_BY_SQL.into()),
             Client::Redis(redis) => {
                 redis.get(&key(number))?;
                 redis.set(&key(number), &self.value)?;
             }
         }
         Ok(1)
+    }
+
+    /// A range, or each twentieth time an update.
+    fn range(&mut self) -> Result<u64> {
+        if self.random.next(20) == 0 {
+            return self.update();
+        }
+        let (number, limit) = (self.key(), 1 + self.random.next(RANGE_MAX));
+        let plan = self.plan;
+        match &mut self.client {
+            Client::Yesquel(database, map) => {
+                for entry in database.begin().range(*map, key(number)..).limit(limit) {
+                    entry?;
+                }
+            }
+            Client::Sql(sql) => {
+                sql.range(number, limit)?;
+            }
+            Client::Redis(redis) => {
+                let more = (1..plan.pipeline)
+                    .map(|_| (self.random.next(plan.keys), 1 + self.random.next(RANGE_MAX)));
+                redis.ranges(std::iter::once((number, limit)).chain(more))?;
+                return Ok(plan.pipeline as u64);
+            }
+        }
+        Ok(1)
+    }
+
+    /// Puts the next keys into Redis's index.
+    fn index(&mut self) -> Result<u64> {
+        let Client::Redis(redis) = &mut self.client else {
+            return Err("only Redis needs an index of its own".into());
+        };
+        let first = LAST.fetch_add(self.plan.batch, Relaxed);
+        let numbers = first..self.plan.keys.min(first.saturating_add(self.plan.batch));
+        redis.index_all(numbers.clone())?;
+        Ok(numbers.count() as u64)
     }
 
     /// Where a scan begins.
@@ -203,6 +277,7 @@ impl Worker<'_> {
                 transaction.put(*map, &key(number), &self.value)?;
                 transaction.commit().map(drop)
             })?,
+            Client::Sql(_) => return Err(NOT_BY_SQL.into()),
             Client::Redis(redis) => {
                 // Its keys have no order, so it is asked for those that there are.
                 self.keys.clear();

@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+#[path = "../../sqlite/tests/symbols/mod.rs"]
+mod symbols;
+
 use std::{
     collections::BTreeSet,
     env, fs,
@@ -98,6 +101,12 @@ fn it_shows_what_the_header_declares_and_nothing_else() {
     assert_eq!(absent, ABSENT);
     let others: Vec<&String> = shown.difference(&declared).collect();
     assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn there_is_one_sqlite_in_it() {
+    let Some(prefix) = folder("YESQUEL_TEST_LIBRARY") else { return };
+    symbols::assert_one_and_ours(&prefix.join("lib/libyesquel.so.0"));
 }
 
 /// The system's own library.

@@ -67,8 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&source, sliced)?;
 
     let mut build = cc::Build::new();
-    // Whatever the profile: nobody steps through it, and the tests run on it.
-    build.file(&source).include(&include).include("c").opt_level(2).warnings(false);
+    // At least this, whatever the profile: nobody steps through it, and the tests
+    // run on it.
+    let level = env::var("OPT_LEVEL").ok().and_then(|level| level.parse().ok()).unwrap_or(2).max(2);
+    build.file(&source).include(&include).include("c").opt_level(level).warnings(false);
     // For SQLite's own tests, which compile it with more of them.
     fs::write(out.join("yesquel-sqlite3.defines"), [FEATURES, SETTINGS].concat().join("\n"))?;
     for define in FEATURES.iter().chain(SETTINGS) {

@@ -2,6 +2,9 @@
 //!
 //! ```text
 //! yesquel:                         in memory, and gone with the connection
+//! yesquel:?cache=shared            in memory, the same for all connections of the
+//!                                  process that name the same database, and gone
+//!                                  with the last of them
 //! yesquel:FOLDER                   in a folder, by this process
 //! yesquel://HOST:PORT/NAME         at a server
 //! yesquel:///PATH/OF/SOCKET/NAME   at a server on this machine
@@ -36,8 +39,10 @@ pub struct AddressError {
 /// Where a database is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In memory.
+    /// In memory, of one connection.
     Memory,
+    /// In memory, of all connections of the process that give this name.
+    SharedMemory,
     /// In a folder.
     Folder(PathBuf),
     /// At a server.
@@ -61,6 +66,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Memory => f.write_str(SCHEME),
+            Place::SharedMemory => write!(f, "{SCHEME}?cache=shared&database={}", self.name),
             Place::Folder(folder) => write!(f, "{SCHEME}{}", folder.display()),
             Place::Server(yesquel::Address::Unix(path)) => {
                 write!(f, "{SCHEME}//{}/{}", path.display(), self.name)
@@ -81,7 +87,7 @@ impl Address {
             address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut name = None;
-        let place = match rest.strip_prefix("//") {
+        let mut place = match rest.strip_prefix("//") {
             None if rest.is_empty() => Place::Memory,
             None => Place::Folder(rest.into()),
             Some(at) => {
@@ -117,9 +123,9 @@ impl Address {
                         _ => return Err(bad("it is 'sync', 'none', or a number of milliseconds")),
                     };
                 }
-                "database" if name.is_none() || matches!(place, Place::Folder(_) | Place::Memory) => {
-                    name = Some(value.to_owned());
-                }
+                "database" if !matches!(place, Place::Server(_)) => name = Some(value.to_owned()),
+                // Of a folder or a server there is one in a process anyway.
+                "cache" if value == "shared" && place == Place::Memory => place = Place::SharedMemory,
                 // SQLite's own.
                 "vfs" | "mode" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 _ => return Err(bad("there is no such option; there are timeout, durability and database")),
@@ -182,6 +188,11 @@ mod tests {
         let parse = |text| Address::parse(text, []).map(|address| (address.place, address.name));
         let named = |name: &str| name.to_owned();
         assert_eq!(parse("yesquel:"), Ok((Place::Memory, named("main"))));
+        assert_eq!(parse("yesquel:?cache=private&database=b"), Ok((Place::Memory, named("b"))));
+        let shared = Address::parse("yesquel:", [("database", "b"), ("cache", "shared")]).unwrap();
+        assert_eq!((&shared.place, &*shared.name), (&Place::SharedMemory, "b"));
+        assert_eq!(Address::parse(&shared.to_string(), []), Ok(shared));
+        assert_eq!(parse("yesquel:shop?cache=shared"), Ok((Place::Folder("shop".into()), named("main"))));
         assert_eq!(parse("yesquel:/var/shop"), Ok((Place::Folder("/var/shop".into()), named("main"))));
         assert_eq!(parse("yesquel:shop?database=b"), Ok((Place::Folder("shop".into()), named("b"))));
         let tcp = yesquel::Address::Tcp { host: "db".to_owned(), port: 7000 };

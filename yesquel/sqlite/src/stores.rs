@@ -14,6 +14,7 @@ use yesquel::{Error, Options, SocketOptions, Store};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Which {
+    Memory(String),
     Folder(PathBuf),
     Server(yesquel::Address, Option<Duration>),
 }
@@ -79,6 +80,7 @@ impl Drop for Shared {
 pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
     let which = match &address.place {
         Place::Memory => return Ok(Shared(Some(Common::new(Store::in_memory()?)))),
+        Place::SharedMemory => Which::Memory(address.name.clone()),
         Place::Folder(folder) => {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             Which::Folder(full.canonicalize().unwrap_or(full))
@@ -91,6 +93,7 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
         return Ok(Shared(Some(store)));
     }
     let store = match &which {
+        Which::Memory(_) => Store::in_memory()?,
         Which::Folder(folder) => {
             Store::open_with(folder, Options { durability: address.durability, ..Options::default() })?
         }
@@ -108,7 +111,7 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
     // A folder that was just made has its full name only now.
     let which = match which {
         Which::Folder(folder) => Which::Folder(folder.canonicalize().unwrap_or(folder)),
-        server => server,
+        other => other,
     };
     open.insert(which, Arc::downgrade(&store));
     Ok(Shared(Some(store)))

@@ -6,13 +6,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
+mod symbols;
 use rusqlite::Connection;
-use std::{env, process::Command};
+use std::env;
 use yesquel_sqlite as _;
-
-/// Functions that SQLite keeps to itself: each copy of it has its own.
-const PRIVATE: [&str; 6] =
-    ["sqlite3VdbeExec", "sqlite3WhereBegin", "pragmaLocate", "getPageNormal", "pcache1Fetch", "unixOpen"];
 
 #[test]
 fn rusqlite_opens_databases_on_trees() {
@@ -38,15 +35,5 @@ fn rusqlite_opens_databases_on_trees() {
 
 #[test]
 fn there_is_one_sqlite() {
-    let output = Command::new("nm").arg(env::current_exe().unwrap()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    // The compiler numbers pieces that it takes out of a function.
-    let count = |name: &str| text.lines().filter(|line| line.split(' ').next_back() == Some(name)).count();
-    for name in PRIVATE {
-        assert_eq!(count(name), 1, "{name}");
-    }
-    // The other one has no such function.
-    assert_eq!(count("nativeBtreeOpen"), 1);
-    assert_eq!(count("sqlite3_sourceid"), 1);
+    symbols::assert_one_and_ours(&env::current_exe().unwrap());
 }

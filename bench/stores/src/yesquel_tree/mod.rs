@@ -1,5 +1,5 @@
-//! Yesquel's ordered maps, embedded or at a server: the one place where Serval
-//! opens Yesquel, by the crate `yesquel` as any application would.
+//! Yesquel's ordered maps, embedded or at a server, by the crate `yesquel` as any
+//! application opens it.
 //!
 //! | verb | what it is |
 //! |---|---|
@@ -23,19 +23,15 @@ mod settings;
 
 pub use client::YesquelTreeClient;
 
-use crate::StoreInfo;
+use crate::{StoreInfo, yesquel_sql::is_empty};
 use serval_model::{
     Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
 };
 use settings::{Place, Settings};
-use std::{
-    fs,
-    path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 use yesquel::{ConnectError, Database, Error};
 
@@ -174,15 +170,6 @@ impl YesquelTree {
             "load it first, with 'serval load {}' and the same {property}, yesquel-tree.database and table",
             INFO.name
         )
-    }
-}
-
-/// Whether there is no folder, or nothing in it.
-fn is_empty(path: &Path) -> bool {
-    match fs::read_dir(path) {
-        Ok(mut files) => files.next().is_none(),
-        // Why it cannot be read is told when it is opened.
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 

@@ -15,21 +15,28 @@
 //! Nothing else is allocated. There is no second cache, of texts: reading ten
 //! fields by name was measured to take no longer than `SELECT *`.
 
+//!
+//! The SQLite is that of `yesquel-sqlite`, whose b-trees on files are SQLite's
+//! own: a process has one.
+
+pub(crate) mod client;
+pub(crate) mod table;
+
+pub use client::SqliteClient;
+
 use crate::{StoreInfo, columns::Quotes, jdbc};
-use rusqlite::{
-    CachedStatement, Connection, DropBehavior, Error, ErrorCode, OpenFlags, Row, Transaction,
-    TransactionBehavior, config::DbConfig, types::ValueRef,
-};
+use client::{Under, code, words};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, config::DbConfig};
 use serval_model::{
-    Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store, StoreError,
+    Execution, Purpose, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table, units},
 };
 use std::{
-    io::Write as _,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use table::{Holder, Refusal};
 
 /// The primary key's column, as YCSB names it.
 const KEY: &str = "YCSB_KEY";
@@ -37,10 +44,10 @@ const KEY: &str = "YCSB_KEY";
 /// Statements that a client keeps prepared. A workload uses a handful of
 /// shapes and one more for each field that it may read or update alone; a
 /// workload of more than about 120 such fields prepares some again.
-const STATEMENTS_MAX: usize = 256;
+pub(crate) const STATEMENTS_MAX: usize = 256;
 
 /// Longest wait for a lock: SQLite counts milliseconds in 31 bits.
-const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+pub(crate) const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// Largest `sqlite.cache_size`: SQLite counts KiB in 31 bits.
 const CACHE_SIZE_MAX: u64 = (i32::MAX as u64) << 10;
@@ -94,6 +101,9 @@ static UPSERT: Property = Property::serval(
     "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
 )
 .default("false");
+
+/// What the table is in.
+const HOLDER: Holder = Holder { store: INFO.name, noun: "file", property: PATH.name, kind: "" };
 
 /// How SQLite has names quoted.
 const QUOTES: Quotes = Quotes('"');
@@ -246,6 +256,8 @@ impl Sqlite {
 
     /// Opens the file with the settings asked for.
     fn connection(&self, create: bool) -> Result<Connection, Error> {
+        // What is not called is not linked: libsqlite3-sys would stand in for it.
+        assert!(yesquel_sqlite::is_linked());
         let settings = &self.settings;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         if create {
@@ -266,59 +278,6 @@ impl Sqlite {
         }
         connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         Ok(connection)
-    }
-
-    /// Makes the table, or finds fault with the one that is there.
-    fn check_table(
-        &self,
-        connection: &Connection,
-        schema: &Schema,
-        purpose: Purpose,
-    ) -> Result<(), StoreError> {
-        let Schema { table, fields } = schema;
-        for (index, field) in fields.iter().enumerate() {
-            let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
-            if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
-                return Err(self.error(format!(
-                    "fields '{other}' and '{field}' would be one column: SQL takes names that \
-                     differ only in case for the same; change fieldnameprefix"
-                )));
-            }
-        }
-        if purpose == Purpose::Load {
-            let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
-            QUOTES.name(&mut sql, table);
-            sql.push_str(" (YCSB_KEY TEXT PRIMARY KEY");
-            for field in fields {
-                sql.push_str(", ");
-                QUOTES.column(&mut sql, field);
-                sql.push_str(" TEXT");
-            }
-            sql.push(')');
-            connection.execute_batch(&sql).map_err(|e| self.refused(&e))?;
-        }
-        let columns = columns(connection, table).map_err(|e| self.refused(&e))?;
-        if columns.is_empty() {
-            return Err(self.error(format!(
-                "the file has no table '{table}': load it first, with 'serval load sqlite' and \
-                 the same sqlite.path and table"
-            )));
-        }
-        let missing: Vec<String> = std::iter::once(KEY)
-            .chain(fields.iter().map(String::as_str))
-            .filter(|name| !columns.iter().any(|column| column.eq_ignore_ascii_case(name)))
-            .map(str::to_ascii_uppercase)
-            .collect();
-        if !missing.is_empty() {
-            return Err(self.error(format!(
-                "table '{table}' lacks the columns {}; it has {}: set fieldcount and \
-                 fieldnameprefix as they were when it was loaded, or load into another file \
-                 (sqlite.path) or table",
-                missing.join(", "),
-                columns.join(", ")
-            )));
-        }
-        Ok(())
     }
 
     /// Settings in force, asked of SQLite rather than repeated.
@@ -367,7 +326,10 @@ impl Store for Sqlite {
             )));
         }
         let connection = self.connection(purpose == Purpose::Load).map_err(|e| self.refused(&e))?;
-        self.check_table(&connection, schema, purpose)?;
+        table::check(&connection, schema, purpose, &HOLDER).map_err(|refusal| match refusal {
+            Refusal::Sqlite(error) => self.refused(&error),
+            Refusal::Table(words) => self.error(words),
+        })?;
         let facts = self.facts(&connection).map_err(|e| self.refused(&e))?;
         if let Some((_, mode)) = facts.first()
             && mode != self.settings.journal_mode
@@ -404,265 +366,10 @@ impl Store for Sqlite {
     async fn connect(&self, (): &(), _: usize) -> Result<SqliteClient, StoreError> {
         let connection = self.connection(false).map_err(|e| self.refused(&e))?;
         let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(SqliteClient {
-            connection: Some(connection),
-            sql: String::new(),
-            names: Names { fields: prepared.fields.clone(), ..Names::default() },
-            upsert: self.settings.upsert,
-            can_roll_back: self.settings.journal_mode != "off",
-        })
+        let under = Under::File { can_roll_back: self.settings.journal_mode != "off" };
+        Ok(SqliteClient::new(connection, prepared.fields.clone(), self.settings.upsert, under))
     }
 
     // Nothing to finish: closing the last connection already writes the
     // write-ahead log back into the file and removes it.
-}
-
-/// One client's handle.
-#[derive(Debug)]
-pub struct SqliteClient {
-    /// Gone once closed.
-    connection: Option<Connection>,
-    /// The text of the statement being run.
-    sql: String,
-    names: Names,
-    upsert: bool,
-    can_roll_back: bool,
-}
-
-impl SqliteClient {
-    /// Runs a verb and says in Serval's words how it ended.
-    fn run(
-        &mut self,
-        verb: impl FnOnce(&Connection, &mut String, &mut Names) -> Result<Outcome, Error>,
-    ) -> Outcome {
-        match &self.connection {
-            Some(connection) => {
-                verb(connection, &mut self.sql, &mut self.names).unwrap_or_else(|e| failure(&e))
-            }
-            None => Outcome::error("the client is closed"),
-        }
-    }
-}
-
-impl Client for SqliteClient {
-    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        self.run(|connection, sql, names| {
-            QUOTES.select(sql, table, fields);
-            sql.push_str(" WHERE YCSB_KEY = ?");
-            let mut statement = connection.prepare_cached(sql)?;
-            names.learn(table, fields, &statement);
-            let mut rows = statement.query([key])?;
-            match rows.next()? {
-                None => Ok(Outcome::NOT_FOUND),
-                Some(row) => {
-                    names.answer(row, fields, reply.begin_record())?;
-                    Ok(Outcome::OK)
-                }
-            }
-        })
-    }
-
-    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        self.run(|connection, sql, _| {
-            QUOTES.update(sql, table, fields);
-            let mut statement = connection.prepare_cached(sql)?;
-            let next = bind_values(&mut statement, 1, fields)?;
-            statement.raw_bind_parameter(next, key)?;
-            Ok(found(statement.raw_execute()?))
-        })
-    }
-
-    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        let upsert = self.upsert;
-        self.run(|connection, sql, _| insert(connection, sql, upsert, table, key, record))
-    }
-
-    async fn scan(
-        &mut self,
-        table: &str,
-        start_key: &str,
-        count: u64,
-        fields: &FieldSelection,
-        reply: &mut Reply,
-    ) -> Outcome {
-        self.run(|connection, sql, names| {
-            QUOTES.select(sql, table, fields);
-            sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
-            let mut statement = connection.prepare_cached(sql)?;
-            names.learn(table, fields, &statement);
-            let limit = i64::try_from(count).unwrap_or(i64::MAX);
-            let mut rows = statement.query((start_key, limit))?;
-            while let Some(row) = rows.next()? {
-                names.answer(row, fields, reply.begin_record())?;
-            }
-            Ok(Outcome::OK)
-        })
-    }
-
-    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        self.run(|connection, sql, _| {
-            QUOTES.delete(sql, table);
-            Ok(found(connection.prepare_cached(sql)?.execute([key])?))
-        })
-    }
-
-    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
-        let (upsert, can_roll_back) = (self.upsert, self.can_roll_back);
-        self.run(|connection, sql, _| {
-            // Takes the write lock at once, where waiting for it is possible;
-            // a transaction that begins by reading may fail to get it later.
-            let mut transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-            if !can_roll_back {
-                // SQLite leaves rollback without a journal undefined.
-                transaction.set_drop_behavior(DropBehavior::Commit);
-            }
-            for (key, record) in records {
-                insert(&transaction, sql, upsert, table, key, record)?;
-            }
-            transaction.commit()?;
-            Ok(Outcome::OK)
-        })
-    }
-
-    async fn close(&mut self) -> Outcome {
-        match self.connection.take().map(Connection::close) {
-            None | Some(Ok(())) => Outcome::OK,
-            Some(Err((_, e))) => failure(&e),
-        }
-    }
-}
-
-fn insert(
-    connection: &Connection,
-    sql: &mut String,
-    upsert: bool,
-    table: &str,
-    key: &str,
-    record: &Record,
-) -> Result<Outcome, Error> {
-    let verb = if upsert { "INSERT OR REPLACE INTO" } else { "INSERT INTO" };
-    QUOTES.insert(sql, verb, table, record.iter().map(|(name, _)| name), 1);
-    let mut statement = connection.prepare_cached(sql)?;
-    statement.raw_bind_parameter(1, key)?;
-    bind_values(&mut statement, 2, record)?;
-    statement.raw_execute()?;
-    Ok(Outcome::OK)
-}
-
-/// Binds the record's values from parameter `first` on and returns the number
-/// of the parameter after them.
-fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Record) -> Result<usize, Error> {
-    let mut parameter = first;
-    for (_, value) in record.iter() {
-        match std::str::from_utf8(value) {
-            Ok(text) => statement.raw_bind_parameter(parameter, text)?,
-            Err(_) => statement.raw_bind_parameter(parameter, value)?,
-        }
-        parameter += 1;
-    }
-    Ok(parameter)
-}
-
-/// The outcome of a statement that must have changed its row.
-fn found(changed: usize) -> Outcome {
-    if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
-}
-
-/// The columns of a table; none if it is not there.
-fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, Error> {
-    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
-    statement.query_map([table], |row| row.get(0))?.collect()
-}
-
-/// The names under which columns are given back: of the fields asked for, or
-/// for `SELECT *` of the schema's fields.
-#[derive(Debug, Default)]
-struct Names {
-    /// The schema's fields.
-    fields: Arc<[String]>,
-    /// The table whose columns are known.
-    table: String,
-    /// The field of each column of `SELECT *`; `None` for the key.
-    all: Vec<Option<String>>,
-}
-
-impl Names {
-    /// Makes sure that the columns of `SELECT *` are known, if that is what
-    /// the statement is.
-    fn learn(&mut self, table: &str, fields: &FieldSelection, statement: &CachedStatement<'_>) {
-        let known = self.table == table && self.all.len() == statement.column_count();
-        if known || !fields.is_all() {
-            return;
-        }
-        table.clone_into(&mut self.table);
-        self.all.clear();
-        for column in statement.column_names() {
-            let field = self.fields.iter().find(|field| field.eq_ignore_ascii_case(column));
-            let field = field.map_or_else(|| column.to_owned(), String::clone);
-            self.all.push((!column.eq_ignore_ascii_case(KEY)).then_some(field));
-        }
-    }
-
-    /// Copies a row into a record; a NULL is a field that the record does not
-    /// have.
-    fn answer(&self, row: &Row<'_>, fields: &FieldSelection, record: &mut Record) -> Result<(), Error> {
-        if fields.is_all() {
-            for (index, name) in self.all.iter().enumerate() {
-                if let Some(name) = name {
-                    push(record, name, row.get_ref(index)?);
-                }
-            }
-        } else {
-            for (index, name) in fields.iter().enumerate() {
-                push(record, name, row.get_ref(index)?);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn push(record: &mut Record, name: &str, value: ValueRef<'_>) {
-    match value {
-        ValueRef::Null => {}
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => record.push(name, bytes),
-        // Not written by Serval, but another tool's table may have them.
-        // Writing to a vector cannot fail.
-        ValueRef::Integer(number) => {
-            record.push_with(name, |bytes| drop(write!(bytes, "{number}")));
-        }
-        ValueRef::Real(number) => record.push_with(name, |bytes| drop(write!(bytes, "{number}"))),
-    }
-}
-
-/// SQLite's failure as an outcome.
-fn failure(error: &Error) -> Outcome {
-    let status = match code(error) {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => {
-            Status::ServiceUnavailable
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Status::Forbidden,
-        // SQLITE_ERROR: the statement itself is wrong, which from our SQL can
-        // only be a table or column that there is not.
-        Some(ErrorCode::Unknown | ErrorCode::TooBig) => Status::BadRequest,
-        _ => Status::Error,
-    };
-    Outcome::failed(status, words(error))
-}
-
-fn code(error: &Error) -> Option<ErrorCode> {
-    match error {
-        Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => Some(error.code),
-        _ => None,
-    }
-}
-
-/// SQLite's own message, without the text of the statement and advice on
-/// writing it: neither is the user's.
-fn words(error: &Error) -> String {
-    match error {
-        Error::SqlInputError { msg, .. } | Error::SqliteFailure(_, Some(msg)) => {
-            msg.split(" - should this be ").next().unwrap_or(msg).to_owned()
-        }
-        other => other.to_string(),
-    }
 }

@@ -1,0 +1,11 @@
+//! Serval has one SQLite in it, and it is that of `yesquel-sqlite`.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+#[path = "../../../yesquel/sqlite/tests/symbols/mod.rs"]
+mod symbols;
+
+#[test]
+fn there_is_one_sqlite() {
+    symbols::assert_one_and_ours(env!("CARGO_BIN_EXE_serval").as_ref());
+}

@@ -1,0 +1,344 @@
+//! A client of SQLite, on a file or on Yesquel's trees: the verbs as statements.
+
+use super::{KEY, QUOTES};
+use rusqlite::{
+    CachedStatement, Connection, DropBehavior, Error, ErrorCode, Row, Transaction, TransactionBehavior, ffi,
+    types::ValueRef,
+};
+use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
+use std::{io::Write as _, sync::Arc};
+
+/// How often a batch that another client was faster than is begun again; a
+/// statement alone is run again by the engine.
+const BATCH_ATTEMPTS_MAX: u32 = 10;
+
+/// What is under a client's SQLite.
+#[derive(Debug, Clone)]
+pub(crate) enum Under {
+    /// A file, where one connection writes at a time.
+    File {
+        /// Whether a transaction can be taken back.
+        can_roll_back: bool,
+    },
+    /// Trees, where connections write at the same time.
+    Trees {
+        /// Whether their disk is this process's own: if it fails, no later
+        /// operation can succeed.
+        is_embedded: bool,
+        /// The store with its address, for people.
+        name: Arc<str>,
+    },
+}
+
+/// One client's handle.
+#[derive(Debug)]
+pub struct SqliteClient {
+    /// Gone once closed.
+    connection: Option<Connection>,
+    /// The text of the statement being run.
+    sql: String,
+    names: Names,
+    upsert: bool,
+    under: Under,
+    /// Why no later operation can succeed.
+    lost: Option<String>,
+}
+
+impl SqliteClient {
+    /// A client of records that have these fields.
+    pub(crate) fn new(connection: Connection, fields: Arc<[String]>, upsert: bool, under: Under) -> Self {
+        SqliteClient {
+            connection: Some(connection),
+            sql: String::new(),
+            names: Names { fields, ..Names::default() },
+            upsert,
+            under,
+            lost: None,
+        }
+    }
+
+    /// Runs a verb and says in Serval's words how it ended.
+    fn run(
+        &mut self,
+        verb: impl FnOnce(&Connection, &mut String, &mut Names) -> Result<Outcome, Error>,
+    ) -> Outcome {
+        let Some(connection) = &self.connection else { return Outcome::error("the client is closed") };
+        verb(connection, &mut self.sql, &mut self.names).unwrap_or_else(|error| self.failed(&error))
+    }
+
+    /// SQLite's failure as an outcome.
+    #[cold]
+    fn failed(&mut self, error: &Error) -> Outcome {
+        let outcome = failure(error);
+        match (&self.under, code(error)) {
+            (Under::Trees { is_embedded, .. }, Some(ErrorCode::SystemIoFailure)) => {
+                if *is_embedded {
+                    self.lost = Some(words(error));
+                }
+                Outcome { status: Status::ServiceUnavailable, ..outcome }
+            }
+            // There is no more memory for them.
+            (Under::Trees { .. }, Some(ErrorCode::DiskFull)) => {
+                Outcome { status: Status::ServiceUnavailable, ..outcome }
+            }
+            _ => outcome,
+        }
+    }
+}
+
+impl Client for SqliteClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        self.run(|connection, sql, names| {
+            QUOTES.select(sql, table, fields);
+            sql.push_str(" WHERE YCSB_KEY = ?");
+            let mut statement = connection.prepare_cached(sql)?;
+            names.learn(table, fields, &statement);
+            let mut rows = statement.query([key])?;
+            match rows.next()? {
+                None => Ok(Outcome::NOT_FOUND),
+                Some(row) => {
+                    names.answer(row, fields, reply.begin_record())?;
+                    Ok(Outcome::OK)
+                }
+            }
+        })
+    }
+
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+        self.run(|connection, sql, _| {
+            QUOTES.update(sql, table, fields);
+            let mut statement = connection.prepare_cached(sql)?;
+            let next = bind_values(&mut statement, 1, fields)?;
+            statement.raw_bind_parameter(next, key)?;
+            Ok(found(statement.raw_execute()?))
+        })
+    }
+
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+        let upsert = self.upsert;
+        self.run(|connection, sql, _| insert(connection, sql, upsert, table, key, record))
+    }
+
+    async fn scan(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        self.run(|connection, sql, names| {
+            QUOTES.select(sql, table, fields);
+            sql.push_str(" WHERE YCSB_KEY >= ? ORDER BY YCSB_KEY LIMIT ?");
+            let mut statement = connection.prepare_cached(sql)?;
+            names.learn(table, fields, &statement);
+            let limit = i64::try_from(count).unwrap_or(i64::MAX);
+            let mut rows = statement.query((start_key, limit))?;
+            while let Some(row) = rows.next()? {
+                names.answer(row, fields, reply.begin_record())?;
+            }
+            Ok(Outcome::OK)
+        })
+    }
+
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+        self.run(|connection, sql, _| {
+            QUOTES.delete(sql, table);
+            Ok(found(connection.prepare_cached(sql)?.execute([key])?))
+        })
+    }
+
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+        let (upsert, under) = (self.upsert, self.under.clone());
+        self.run(|connection, sql, _| {
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                match insert_all(connection, sql, upsert, &under, table, records) {
+                    Err(error) if attempts < BATCH_ATTEMPTS_MAX && lost_a_race(&error) => {}
+                    done => return done,
+                }
+            }
+        })
+    }
+
+    fn lost(&self) -> Option<StoreError> {
+        match (&self.under, &self.lost) {
+            (Under::Trees { name, .. }, Some(problem)) => Some(StoreError::new(
+                &**name,
+                format!("{problem}; the folder takes no more writes until it is opened again"),
+            )),
+            _ => None,
+        }
+    }
+
+    async fn close(&mut self) -> Outcome {
+        match self.connection.take().map(Connection::close) {
+            None | Some(Ok(())) => Outcome::OK,
+            Some(Err((_, e))) => failure(&e),
+        }
+    }
+}
+
+/// One transaction.
+fn insert_all(
+    connection: &Connection,
+    sql: &mut String,
+    upsert: bool,
+    under: &Under,
+    table: &str,
+    records: &[(String, Record)],
+) -> Result<Outcome, Error> {
+    let behavior = match under {
+        // Takes the write lock at once, where waiting for it is possible; a
+        // transaction that begins by reading may fail to get it later.
+        Under::File { .. } => TransactionBehavior::Immediate,
+        // Keeps nobody else out: inserts of different keys do not meet.
+        Under::Trees { .. } => TransactionBehavior::Deferred,
+    };
+    let mut transaction = Transaction::new_unchecked(connection, behavior)?;
+    if matches!(under, Under::File { can_roll_back: false }) {
+        // SQLite leaves rollback without a journal undefined.
+        transaction.set_drop_behavior(DropBehavior::Commit);
+    }
+    for (key, record) in records {
+        insert(&transaction, sql, upsert, table, key, record)?;
+    }
+    transaction.commit()?;
+    Ok(Outcome::OK)
+}
+
+/// Whether another one was faster. On a file that is not possible, for a batch
+/// begins with the lock.
+fn lost_a_race(error: &Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == ffi::SQLITE_BUSY_SNAPSHOT)
+}
+
+fn insert(
+    connection: &Connection,
+    sql: &mut String,
+    upsert: bool,
+    table: &str,
+    key: &str,
+    record: &Record,
+) -> Result<Outcome, Error> {
+    let verb = if upsert { "INSERT OR REPLACE INTO" } else { "INSERT INTO" };
+    QUOTES.insert(sql, verb, table, record.iter().map(|(name, _)| name), 1);
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.raw_bind_parameter(1, key)?;
+    bind_values(&mut statement, 2, record)?;
+    statement.raw_execute()?;
+    Ok(Outcome::OK)
+}
+
+/// Binds the record's values from parameter `first` on and returns the number
+/// of the parameter after them.
+fn bind_values(statement: &mut CachedStatement<'_>, first: usize, record: &Record) -> Result<usize, Error> {
+    let mut parameter = first;
+    for (_, value) in record.iter() {
+        match std::str::from_utf8(value) {
+            Ok(text) => statement.raw_bind_parameter(parameter, text)?,
+            Err(_) => statement.raw_bind_parameter(parameter, value)?,
+        }
+        parameter += 1;
+    }
+    Ok(parameter)
+}
+
+/// The outcome of a statement that must have changed its row.
+fn found(changed: usize) -> Outcome {
+    if changed == 0 { Outcome::NOT_FOUND } else { Outcome::OK }
+}
+
+/// The names under which columns are given back: of the fields asked for, or
+/// for `SELECT *` of the schema's fields.
+#[derive(Debug, Default)]
+struct Names {
+    /// The schema's fields.
+    fields: Arc<[String]>,
+    /// The table whose columns are known.
+    table: String,
+    /// The field of each column of `SELECT *`; `None` for the key.
+    all: Vec<Option<String>>,
+}
+
+impl Names {
+    /// Makes sure that the columns of `SELECT *` are known, if that is what
+    /// the statement is.
+    fn learn(&mut self, table: &str, fields: &FieldSelection, statement: &CachedStatement<'_>) {
+        let known = self.table == table && self.all.len() == statement.column_count();
+        if known || !fields.is_all() {
+            return;
+        }
+        table.clone_into(&mut self.table);
+        self.all.clear();
+        for column in statement.column_names() {
+            let field = self.fields.iter().find(|field| field.eq_ignore_ascii_case(column));
+            let field = field.map_or_else(|| column.to_owned(), String::clone);
+            self.all.push((!column.eq_ignore_ascii_case(KEY)).then_some(field));
+        }
+    }
+
+    /// Copies a row into a record; a NULL is a field that the record does not
+    /// have.
+    fn answer(&self, row: &Row<'_>, fields: &FieldSelection, record: &mut Record) -> Result<(), Error> {
+        if fields.is_all() {
+            for (index, name) in self.all.iter().enumerate() {
+                if let Some(name) = name {
+                    push(record, name, row.get_ref(index)?);
+                }
+            }
+        } else {
+            for (index, name) in fields.iter().enumerate() {
+                push(record, name, row.get_ref(index)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push(record: &mut Record, name: &str, value: ValueRef<'_>) {
+    match value {
+        ValueRef::Null => {}
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => record.push(name, bytes),
+        // Not written by Serval, but another tool's table may have them.
+        // Writing to a vector cannot fail.
+        ValueRef::Integer(number) => {
+            record.push_with(name, |bytes| drop(write!(bytes, "{number}")));
+        }
+        ValueRef::Real(number) => record.push_with(name, |bytes| drop(write!(bytes, "{number}"))),
+    }
+}
+
+/// SQLite's failure as an outcome.
+fn failure(error: &Error) -> Outcome {
+    let status = match code(error) {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen) => {
+            Status::ServiceUnavailable
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Status::Forbidden,
+        // SQLITE_ERROR: the statement itself is wrong, which from our SQL can
+        // only be a table or column that there is not.
+        Some(ErrorCode::Unknown | ErrorCode::TooBig) => Status::BadRequest,
+        _ => Status::Error,
+    };
+    Outcome::failed(status, words(error))
+}
+
+pub(crate) fn code(error: &Error) -> Option<ErrorCode> {
+    match error {
+        Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => Some(error.code),
+        _ => None,
+    }
+}
+
+/// SQLite's own message, without the text of the statement and advice on
+/// writing it: neither is the user's.
+pub(crate) fn words(error: &Error) -> String {
+    match error {
+        Error::SqlInputError { msg, .. } | Error::SqliteFailure(_, Some(msg)) => {
+            msg.split(" - should this be ").next().unwrap_or(msg).to_owned()
+        }
+        other => other.to_string(),
+    }
+}

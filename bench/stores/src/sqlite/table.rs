@@ -1,0 +1,90 @@
+//! The table of YCSB's JDBC client: made, or found fault with.
+
+use super::{KEY, QUOTES};
+use rusqlite::{Connection, Error};
+use serval_model::{Purpose, Schema};
+
+/// Why the table will not do.
+pub(crate) enum Refusal {
+    /// SQLite's own words.
+    Sqlite(Error),
+    /// What is wrong with it, and what to do.
+    Table(String),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Sqlite(error)
+    }
+}
+
+/// How a store calls what holds the table.
+pub(crate) struct Holder {
+    /// The store's name.
+    pub(crate) store: &'static str,
+    /// What it is.
+    pub(crate) noun: &'static str,
+    /// The property that says where it is.
+    pub(crate) property: &'static str,
+    /// What ends the definition of the table.
+    pub(crate) kind: &'static str,
+}
+
+/// Makes the table, or finds fault with the one that is there.
+pub(crate) fn check(
+    connection: &Connection,
+    Schema { table, fields }: &Schema,
+    purpose: Purpose,
+    holder: &Holder,
+) -> Result<(), Refusal> {
+    for (index, field) in fields.iter().enumerate() {
+        let mut taken = fields[..index].iter().map(String::as_str).chain([KEY]);
+        if let Some(other) = taken.find(|other| other.eq_ignore_ascii_case(field)) {
+            return Err(Refusal::Table(format!(
+                "fields '{other}' and '{field}' would be one column: SQL takes names that differ only in case for \
+                 the same; change fieldnameprefix"
+            )));
+        }
+    }
+    if purpose == Purpose::Load {
+        let mut sql = String::from("CREATE TABLE IF NOT EXISTS ");
+        QUOTES.name(&mut sql, table);
+        sql.push_str(" (YCSB_KEY TEXT PRIMARY KEY");
+        for field in fields {
+            sql.push_str(", ");
+            QUOTES.column(&mut sql, field);
+            sql.push_str(" TEXT");
+        }
+        sql.push(')');
+        sql.push_str(holder.kind);
+        connection.execute_batch(&sql)?;
+    }
+    let Holder { store, noun, property, .. } = holder;
+    let columns = columns(connection, table)?;
+    if columns.is_empty() {
+        return Err(Refusal::Table(format!(
+            "the {noun} has no table '{table}': load it first, with 'serval load {store}' and the same {property} \
+             and table"
+        )));
+    }
+    let missing: Vec<String> = std::iter::once(KEY)
+        .chain(fields.iter().map(String::as_str))
+        .filter(|name| !columns.iter().any(|column| column.eq_ignore_ascii_case(name)))
+        .map(str::to_ascii_uppercase)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Table(format!(
+        "table '{table}' lacks the columns {}; it has {}: set fieldcount and fieldnameprefix as they were when it was \
+         loaded, or load into another {noun} ({property}) or table",
+        missing.join(", "),
+        columns.join(", ")
+    )))
+}
+
+/// The columns of a table; none if it is not there.
+fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, Error> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)")?;
+    statement.query_map([table], |row| row.get(0))?.collect()
+}

@@ -1,0 +1,116 @@
+//! The properties of the yesquel store, and where they lead.
+
+use crate::sqlite::BUSY_TIMEOUT_MAX;
+use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
+use std::time::Duration;
+use yesquel_sqlite::{Address, AddressError, Place};
+
+pub(super) const ADDRESS: Property = Property::serval(
+    "yesquel.address",
+    Kind::Text,
+    "The database, as any program opens it: yesquel://host:port/name, yesquel:///path/of/socket/name, yesquel:folder, \
+     or yesquel: for one in memory; with options behind a question mark (durability, timeout). A host, host:port or \
+     socket alone is the database 'ycsb' there. load makes it.",
+)
+.default("yesquel:serval-data?durability=100");
+pub(super) const BUSY_TIMEOUT: Property = Property::serval(
+    "yesquel.busy_timeout",
+    Kind::MILLISECONDS,
+    "How long a statement that others are faster than is run again before it fails with SERVICE_UNAVAILABLE.",
+)
+.default("5s")
+.unit("ms");
+pub(super) const UPSERT: Property = Property::serval(
+    "yesquel.upsert",
+    Kind::Flag,
+    "Whether insert replaces a record that is there (INSERT OR REPLACE) or fails, as YCSB's does.",
+)
+.default("false");
+
+pub(super) const WITHOUT_ROWID: Property = Property::serval(
+    "yesquel.without_rowid",
+    Kind::Flag,
+    "Whether load makes a table WITHOUT ROWID: a record then stands under its key in one tree. With row ids it stands \
+     under a number, as in the store sqlite, and the number under the key in a second tree.",
+)
+.default("false");
+
+pub(super) const ALL: &[&Property] = &[&ADDRESS, &BUSY_TIMEOUT, &UPSERT, &WITHOUT_ROWID];
+
+/// What the properties say.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) address: Address,
+    /// The address as it is opened.
+    pub(super) opened: String,
+    pub(super) busy_timeout: Duration,
+    pub(super) upsert: bool,
+    pub(super) without_rowid: bool,
+}
+
+impl Settings {
+    pub(super) fn read(properties: &Properties) -> Result<Settings, Faults> {
+        let mut reader = Reader::new(properties);
+        let known = address(&reader.text(&ADDRESS)).map_err(|error| reader.fault(&ADDRESS, error)).ok();
+        if let Some((_, Address { place: Place::Server(yesquel::Address::Tcp { port: 0, .. }), .. })) = &known
+        {
+            reader.fault(&ADDRESS, "has port 0, on which nobody listens");
+        }
+        let busy_timeout = reader.duration(&BUSY_TIMEOUT);
+        if busy_timeout > BUSY_TIMEOUT_MAX {
+            reader.fault(&BUSY_TIMEOUT, "must be 24 days or less");
+        }
+        let (upsert, without_rowid) = (reader.flag(&UPSERT), reader.flag(&WITHOUT_ROWID));
+        reader.finish()?;
+        // What is not known is a fault above.
+        let (opened, address) = known.ok_or_else(Faults::default)?;
+        Ok(Settings { address, opened, busy_timeout, upsert, without_rowid })
+    }
+}
+
+/// The address as it is opened, and what it means.
+fn address(text: &str) -> Result<(String, Address), AddressError> {
+    let text = text.trim();
+    let mut opened = match text.strip_prefix("file:").unwrap_or(text) {
+        whole if whole.starts_with("yesquel:") => whole.to_owned(),
+        server => match server.split_once('?') {
+            Some((server, options)) => format!("yesquel://{server}/ycsb?{options}"),
+            None => format!("yesquel://{server}/ycsb"),
+        },
+    };
+    let mut address = Address::parse(&opened, [])?;
+    // Each client would have a database of its own.
+    if address.place == Place::Memory {
+        opened.push(if opened.contains('?') { '&' } else { '?' });
+        opened.push_str("cache=shared");
+        address = Address::parse(&opened, [])?;
+    }
+    Ok((opened, address))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_what_any_program_opens_or_a_server_alone() {
+        for (text, opened) in [
+            ("yesquel:data?durability=none", "yesquel:data?durability=none"),
+            (" file:yesquel://db:7000/shop", "yesquel://db:7000/shop"),
+            ("db", "yesquel://db/ycsb"),
+            ("127.0.0.1:7000?timeout=9", "yesquel://127.0.0.1:7000/ycsb?timeout=9"),
+            ("/run/y.sock", "yesquel:///run/y.sock/ycsb"),
+            ("yesquel:", "yesquel:?cache=shared"),
+            ("yesquel:?database=a", "yesquel:?database=a&cache=shared"),
+            ("yesquel:?cache=shared", "yesquel:?cache=shared"),
+        ] {
+            let (found, meant) = address(text).unwrap();
+            assert_eq!(found, opened);
+            assert_eq!(Address::parse(opened, []), Ok(meant));
+        }
+        for wrong in ["", "yesquel://db", "db:port", "yesquel:data?speed=9"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+}
