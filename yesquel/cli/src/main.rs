@@ -1,14 +1,20 @@
 //! Yesquel's commands.
 
+mod connection;
 mod databases;
 mod draw;
+mod dump;
 mod failure;
+mod interrupt;
+mod literal;
 mod metrics;
 mod process;
+mod progress;
 mod reach;
 mod serve;
 mod show;
 mod status;
+mod transfer;
 mod tree;
 mod trim;
 
@@ -39,6 +45,12 @@ enum Command {
     Status(status::Arguments),
     /// Read, write and draw the trees of a server
     Tree(tree::Arguments),
+    /// Make a database of a SQLite file
+    Import(transfer::Import),
+    /// Make a SQLite file of a database
+    Export(transfer::Export),
+    /// Print a database as SQL
+    Dump(dump::Dump),
     /// Print a script that completes these commands in a shell
     Completions {
         /// The shell
@@ -52,6 +64,9 @@ fn main() -> ExitCode {
         Command::Databases(command) => databases::run(&command),
         Command::Status(arguments) => status::run(&arguments),
         Command::Tree(arguments) => tree::run(&arguments),
+        Command::Import(arguments) => transfer::import(&arguments),
+        Command::Export(arguments) => transfer::export(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
         Command::Completions { shell } => {
             // Written to memory first: it takes a reader that has enough for a bug.
             let mut script = Vec::new();

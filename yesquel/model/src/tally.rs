@@ -29,8 +29,13 @@ fn own_part() -> usize {
 impl Tally {
     /// One more.
     pub fn add(&self) {
+        self.add_many(1);
+    }
+
+    /// So many more.
+    pub fn add_many(&self, count: u64) {
         if let Some(Alone(part)) = self.0.get(own_part()) {
-            part.fetch_add(1, Relaxed);
+            part.fetch_add(count, Relaxed);
         }
     }
 

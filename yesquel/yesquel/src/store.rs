@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
-use yesquel_client::Client;
+use yesquel_client::{Client, Counts as SentCounts};
 use yesquel_engine::Asker;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
@@ -98,6 +98,11 @@ impl Store {
     /// not so any more.
     pub fn searches(&self) -> SearchCounts {
         self.inner.trees.counters().counts()
+    }
+
+    /// What was sent to servers so far, and has come back.
+    pub fn sent(&self) -> SentCounts {
+        self.inner.trees.client().counters().counts()
     }
 
     /// What the server tells of itself.
