@@ -12,6 +12,7 @@ mod process;
 mod progress;
 mod reach;
 mod serve;
+mod shell;
 mod show;
 mod status;
 mod transfer;
@@ -45,6 +46,8 @@ enum Command {
     Status(status::Arguments),
     /// Read, write and draw the trees of a server
     Tree(tree::Arguments),
+    /// Talk SQL with a database
+    Shell(shell::Arguments),
     /// Make a database of a SQLite file
     Import(transfer::Import),
     /// Make a SQLite file of a database
@@ -64,6 +67,11 @@ fn main() -> ExitCode {
         Command::Databases(command) => databases::run(&command),
         Command::Status(arguments) => status::run(&arguments),
         Command::Tree(arguments) => tree::run(&arguments),
+        Command::Shell(arguments) => match shell::run(&arguments) {
+            Ok(0) => Ok(()),
+            Ok(status) => return ExitCode::from(status),
+            Err(failure) => Err(failure),
+        },
         Command::Import(arguments) => transfer::import(&arguments),
         Command::Export(arguments) => transfer::export(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),

@@ -82,4 +82,9 @@ impl Trees {
     pub fn database(&self) -> &Database {
         &self.database
     }
+
+    /// Whether both are at one store, whose costs they have together.
+    pub fn is_beside(&self, other: &Trees) -> bool {
+        self.database.store().is(other.database.store())
+    }
 }

@@ -94,6 +94,11 @@ impl Store {
         self.inner.host.as_ref()
     }
 
+    /// Whether it is the same one: a clone, or what it is a clone of.
+    pub fn is(&self, other: &Store) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// What searches of trees have cost: how often what was known of them was
     /// not so any more.
     pub fn searches(&self) -> SearchCounts {
