@@ -53,9 +53,9 @@ pub(crate) struct Choice {
 
 pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
     let interrupt = Interrupt::listen();
-    let connection = open(&arguments.address, Access::Read)?;
+    let mut connection = open(&arguments.address, Access::Read)?;
     connection.busy_timeout(Duration::from_secs(10))?;
-    interrupt.attend(&connection);
+    interrupt.attend(&mut connection)?;
     let choice = Choice {
         tables: arguments.tables.clone(),
         no_schema: arguments.data_only,
@@ -162,7 +162,8 @@ impl<W: Write> Dumper<'_, W> {
 
     /// A statement of the schema. One that ends in a comment is ended behind it.
     fn statement(&mut self, sql: &str) -> Result<(), Failure> {
-        let end = ["", "*/", "\n"].into_iter().find(|end| yesquel_sqlite::is_complete(&format!("{sql}{end};")));
+        let end =
+            ["", "*/", "\n"].into_iter().find(|end| yesquel_sqlite::is_complete(&format!("{sql}{end};")));
         let is_quoted = sql.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\'']));
         match is_quoted {
             Some(rest) => write!(self.out, "CREATE TABLE IF NOT EXISTS {rest}")?,

@@ -76,8 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let interrupt = Interrupt::listen();
     let access = if arguments.readonly { Access::Read } else { Access::Make };
     let address = arguments.address.as_deref().unwrap_or(state::TRANSIENT);
-    let is_interactive =
-        arguments.sql.is_empty() && !arguments.batch && std::io::stdin().is_terminal();
+    let is_interactive = arguments.sql.is_empty() && !arguments.batch && std::io::stdin().is_terminal();
     let mut shell = Shell::open(address, access, interrupt, is_interactive)?;
     let settings = &mut shell.settings;
     if let Some(mode) = arguments.mode {

@@ -83,8 +83,24 @@ static int yqEmpty(Btree *p){
   int isEmpty = 0;
   int rc;
   if( p->pYq==0 ){
-    /* Of the pages of a file the first is made anew, and the others go. */
-    rc = sqlite3BtreeNewDb(p);
+    /* Of the pages of a file the first is made anew, and the others go. They are
+    ** kept for a rollback first: those that are written again once the file is
+    ** short would be taken for new ones, and not be read before. */
+    Pager *pPager = sqlite3BtreePager(p);
+    Pgno iPg;
+    int nPage = 0;
+    rc = SQLITE_OK;
+    sqlite3PagerPagecount(pPager, &nPage);
+    for(iPg=2; iPg<=(Pgno)nPage && rc==SQLITE_OK; iPg++){
+      DbPage *pPg;
+      if( iPg==PENDING_BYTE_PAGE(p->pBt) ) continue;
+      rc = sqlite3PagerGet(pPager, iPg, &pPg, 0);
+      if( rc==SQLITE_OK ){
+        rc = sqlite3PagerWrite(pPg);
+        sqlite3PagerUnref(pPg);
+      }
+    }
+    if( rc==SQLITE_OK ) rc = sqlite3BtreeNewDb(p);
     if( rc==SQLITE_OK ) sqlite3PagerTruncateImage(sqlite3BtreePager(p), 1);
     return rc;
   }

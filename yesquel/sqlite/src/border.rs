@@ -17,9 +17,9 @@ use crate::{
 use libsqlite3_sys::{
     SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
     SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_complete, sqlite3_db_mutex,
-    sqlite3_keyword_check, sqlite3_keyword_count, sqlite3_keyword_name,
-    sqlite3_libversion_number, sqlite3_mprintf, sqlite3_mutex_enter, sqlite3_mutex_leave, sqlite3_snprintf,
-    sqlite3_uri_key, sqlite3_uri_parameter,
+    sqlite3_keyword_check, sqlite3_keyword_count, sqlite3_keyword_name, sqlite3_libversion_number,
+    sqlite3_mprintf, sqlite3_mutex_enter, sqlite3_mutex_leave, sqlite3_snprintf, sqlite3_uri_key,
+    sqlite3_uri_parameter,
 };
 use std::{
     cmp::Ordering,

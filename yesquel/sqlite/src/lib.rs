@@ -62,3 +62,14 @@ pub fn is_keyword(word: &str) -> bool {
 pub fn keywords() -> Vec<String> {
     border::keywords()
 }
+
+/// The key of a row in a table's tree for people: the row's number.
+pub fn shown_row_key(key: &[u8]) -> String {
+    key::row_of(key).map_or_else(|| key::shown(key), |row| row.to_string())
+}
+
+/// A key in the tree of an index, or of a table without row ids, for people:
+/// its fields.
+pub fn shown_index_key(key: &[u8]) -> String {
+    key::shown(key)
+}

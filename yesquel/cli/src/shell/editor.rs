@@ -16,14 +16,7 @@ use rustyline::{
     history::FileHistory,
     validate::Validator,
 };
-use std::{
-    cell::RefCell,
-    fs,
-    io::Write,
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-    rc::Rc,
-};
+use std::{cell::RefCell, fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, rc::Rc};
 
 /// Statements that are remembered.
 const HISTORY_MAX: usize = 2_000;
@@ -62,9 +55,8 @@ impl Hinter for Names {
 
 /// Where the word begins that is typed, and what stands before it.
 fn word_at(line: &str) -> usize {
-    line.rfind(|sign: char| !(sign.is_alphanumeric() || sign == '_')).map_or(0, |at| {
-        at + line[at..].chars().next().map_or(1, char::len_utf8)
-    })
+    line.rfind(|sign: char| !(sign.is_alphanumeric() || sign == '_'))
+        .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8))
 }
 
 impl Names {
@@ -95,7 +87,12 @@ impl Names {
 impl Completer for Names {
     type Candidate = Pair;
 
-    fn complete(&self, line: &str, pos: usize, context: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+    fn complete(
+        &self,
+        line: &str,
+        pos: usize,
+        context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..pos];
         if before.starts_with('.') {
             let Some((command, _)) = before.split_once(char::is_whitespace) else {
@@ -177,8 +174,7 @@ pub(super) fn talk(shell: &mut Shell) -> Result<(), Failure> {
     greet(shell)?;
     let mut pending = Pending::default();
     while !shell.is_over() {
-        let prompt =
-            if pending.is_empty() { &shell.settings.prompt } else { &shell.settings.continuation };
+        let prompt = if pending.is_empty() { &shell.settings.prompt } else { &shell.settings.continuation };
         let line = match editor.readline(prompt.as_str()) {
             Ok(line) => line,
             // What was begun is forgotten, as in other shells.

@@ -70,7 +70,8 @@ impl Pending {
         }
         // Where there is none nothing ends, and to look costs.
         let may_end = is_end || line.contains(';');
-        (may_end && yesquel_sqlite::is_complete(&self.text)).then(|| Item::Sql(std::mem::take(&mut self.text)))
+        (may_end && yesquel_sqlite::is_complete(&self.text))
+            .then(|| Item::Sql(std::mem::take(&mut self.text)))
     }
 
     /// What is left at the end.
@@ -82,8 +83,13 @@ impl Pending {
 impl Shell {
     /// Runs what lines are of.
     pub(super) fn run_item(&mut self, item: &Item, place: usize) -> Result<(), Failure> {
-        self.interrupt.forget();
+        // A script ends, wherever it is; at the prompt what was pressed before was
+        // for something else.
+        if self.is_interactive {
+            self.interrupt.forget();
+        }
         let done = match item {
+            _ if self.interrupt.is_pressed() => Err(Fault::Interrupted),
             Item::Dot(line) => self.dot(line),
             Item::Sql(sql) => self.run(sql, place),
         };
@@ -123,7 +129,9 @@ impl Shell {
 
     /// Whether the shell goes on.
     pub(super) fn read_text(&mut self, text: &str) -> Result<bool, Failure> {
+        let had_lines = std::mem::replace(&mut self.has_lines, self.depth > 0);
         self.read(&mut text.as_bytes())?;
+        self.has_lines = had_lines;
         Ok(!self.is_over())
     }
 
@@ -135,8 +143,9 @@ impl Shell {
         }
         self.depth += 1;
         let was_interactive = std::mem::replace(&mut self.is_interactive, false);
+        let had_lines = std::mem::replace(&mut self.has_lines, true);
         let read = self.read(&mut BufReader::with_capacity(1 << 16, file));
-        self.is_interactive = was_interactive;
+        (self.is_interactive, self.has_lines) = (was_interactive, had_lines);
         self.depth -= 1;
         read
     }
@@ -159,17 +168,15 @@ mod tests {
     #[test]
     fn lines_are_put_together_until_a_statement_is_whole() {
         let sql = |text: &str| Item::Sql(text.to_owned());
-        let (all, rest) = items(&[".mode csv", "", "# said", "SELECT 1", "  + 2;", "SELECT ';", "';", "SELECT"]);
+        let (all, rest) =
+            items(&[".mode csv", "", "# said", "SELECT 1", "  + 2;", "SELECT ';", "';", "SELECT"]);
         assert_eq!(
             all,
-            [
-                (Item::Dot(".mode csv".to_owned()), 1),
-                (sql("SELECT 1\n  + 2;"), 4),
-                (sql("SELECT ';\n';"), 6)
-            ]
+            [(Item::Dot(".mode csv".to_owned()), 1), (sql("SELECT 1\n  + 2;"), 4), (sql("SELECT ';\n';"), 6)]
         );
         assert_eq!(rest, Some(sql("SELECT")));
-        let trigger = ["CREATE TRIGGER a AFTER INSERT ON b BEGIN", "SELECT 1;", "END;", "SELECT 1 -- ;", "go"];
+        let trigger =
+            ["CREATE TRIGGER a AFTER INSERT ON b BEGIN", "SELECT 1;", "END;", "SELECT 1 -- ;", "go"];
         let (all, rest) = items(&trigger);
         assert_eq!(all[0], (sql(&trigger[..3].join("\n")), 1));
         // A comment takes what stands behind it.

@@ -81,7 +81,8 @@ fn context(sql: &str, offset: i32) -> Option<String> {
     };
     let offset = floor(offset);
     let start = floor(offset.saturating_sub(BEFORE));
-    let shown: String = sql[start..].chars().take(ALL).map(|sign| if sign.is_whitespace() { ' ' } else { sign }).collect();
+    let shown: String =
+        sql[start..].chars().take(ALL).map(|sign| if sign.is_whitespace() { ' ' } else { sign }).collect();
     let column = sql[start..offset].chars().count();
     let mark = if column < 25 {
         format!("{:column$}^--- error here", "")

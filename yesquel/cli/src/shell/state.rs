@@ -66,6 +66,8 @@ pub(super) struct Shell {
     pub(super) out: Output,
     pub(super) interrupt: Interrupt,
     pub(super) is_interactive: bool,
+    /// What is run has lines that an error may name.
+    pub(super) has_lines: bool,
     /// Files that are read within files.
     pub(super) depth: u32,
     errors: u64,
@@ -92,6 +94,7 @@ impl Shell {
             out: Output::default(),
             interrupt,
             is_interactive,
+            has_lines: !is_interactive,
             depth: 0,
             errors: 0,
             failed_with: None,
@@ -137,6 +140,10 @@ impl Shell {
             Fault::Unreachable(words) => (Some(words), 4),
             Fault::Interrupted => (Some("interrupted".to_owned()), interrupt::STATUS),
         };
+        if self.is_interactive && status == interrupt::STATUS {
+            // The terminal shows ^C where it was pressed.
+            let _ = writeln!(anstream::stderr());
+        }
         if let Some(words) = words {
             self.say("Error", &words, place);
         }
@@ -155,7 +162,7 @@ impl Shell {
     pub(super) fn say(&mut self, kind: &str, words: &str, place: Option<usize>) {
         let _ = self.out.flush();
         let bad = anstyle::AnsiColor::Red.on_default().bold();
-        let place = place.filter(|_| !self.is_interactive);
+        let place = place.filter(|_| self.has_lines);
         let place = place.map(|line| format!(" near line {line}")).unwrap_or_default();
         // The status tells as well, where standard error takes nothing.
         let _ = writeln!(anstream::stderr(), "{bad}{kind}{place}:{bad:#} {words}");
@@ -180,10 +187,15 @@ impl Shell {
 
 /// A connection that waits for others, and that Ctrl-C stops.
 fn ready(name: &str, access: Access, interrupt: &Interrupt) -> Result<Connection, Failure> {
-    let connection = open(name, access)?;
+    let mut connection = open(name, access)?;
     connection.busy_timeout(BUSY)?;
     // A plain file is looked at now, and not when the first statement is typed.
-    connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
-    interrupt.attend(&connection);
+    connection.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(|error| {
+        match Failure::sql(&error) {
+            Failure::Sql(words) => Failure::Sql(format!("{name}: {words}")),
+            other => other,
+        }
+    })?;
+    interrupt.attend(&mut connection)?;
     Ok(connection)
 }

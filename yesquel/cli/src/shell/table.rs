@@ -125,12 +125,12 @@ impl<'a> Tabular<'a> {
                 String::from_utf8_lossy(&bytes_of(value, &self.settings.null)).into_owned()
             };
             // A bar would end the cell.
-            let text =
-                if self.settings.mode == Mode::Markdown { text.replace('|', "\\|") } else { text };
+            let text = if self.settings.mode == Mode::Markdown { text.replace('|', "\\|") } else { text };
             cells.push(pieces(&text, self.wrap(at), self.settings.wraps_words));
             self.bytes += text.len();
         }
-        self.has_lines |= cells.iter().any(|cell| cell.len() > 1);
+        // Rows look alike, to the end.
+        self.has_lines |= !self.has_begun && cells.iter().any(|cell| cell.len() > 1);
         self.kept.push(cells);
         if self.kept.len() >= ROWS_KEPT || self.bytes >= BYTES_KEPT {
             self.print(out)?;

@@ -43,7 +43,8 @@ fn escaped(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> char {
             let rest: Vec<u32> = (0..2)
                 .map_while(|_| signs.next_if(|sign| sign.is_digit(8)).and_then(|sign| sign.to_digit(8)))
                 .collect();
-            char::from_u32(rest.into_iter().fold(first, |number, digit| number * 8 + digit)).unwrap_or('\u{fffd}')
+            char::from_u32(rest.into_iter().fold(first, |number, digit| number * 8 + digit))
+                .unwrap_or('\u{fffd}')
         }
         Some(other) => other,
         None => '\\',
@@ -53,7 +54,8 @@ fn escaped(signs: &mut std::iter::Peekable<std::str::Chars<'_>>) -> char {
 fn number(signs: &mut std::iter::Peekable<std::str::Chars<'_>>, base: u32, digits: usize) -> char {
     let mut number = 0;
     for _ in 0..digits {
-        let Some(digit) = signs.next_if(|sign| sign.is_digit(base)).and_then(|sign| sign.to_digit(base)) else {
+        let Some(digit) = signs.next_if(|sign| sign.is_digit(base)).and_then(|sign| sign.to_digit(base))
+        else {
             break;
         };
         number = number * base + digit;

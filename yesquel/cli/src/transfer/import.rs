@@ -102,13 +102,11 @@ fn source(arguments: &Import, interrupt: &Interrupt) -> Result<(Connection, Cont
     look(&arguments.file)?;
     let progress = Progress::new("import", arguments.quiet || arguments.json);
     // A path that looks like one of SQLite's names is none.
-    let path = std::path::absolute(&arguments.file).map_err(|error| Failure::File {
-        path: arguments.file.clone(),
-        error,
-    })?;
-    let connection = open(&path.to_string_lossy(), Access::Read)?;
+    let path = std::path::absolute(&arguments.file)
+        .map_err(|error| Failure::File { path: arguments.file.clone(), error })?;
+    let mut connection = open(&path.to_string_lossy(), Access::Read)?;
     connection.busy_timeout(arguments.wait)?;
-    interrupt.attend(&connection);
+    interrupt.attend(&mut connection)?;
     progress.say("checking the file");
     let read = || {
         // What is checked is what is copied.
@@ -157,4 +155,3 @@ fn lost(error: Failure, address: &str) -> Failure {
         other => other,
     }
 }
-

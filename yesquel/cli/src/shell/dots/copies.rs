@@ -38,7 +38,9 @@ fn copy(
         match backup.step(STEP_PAGES)? {
             StepResult::Done => return Ok(()),
             StepResult::More => waits_since = None,
-            _ if waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            _ if waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE)
+            }
             _ => return wrong("database is locked"),
         }
     }

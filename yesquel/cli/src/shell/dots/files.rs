@@ -175,7 +175,12 @@ fn next(reader: &mut Reader<Box<dyn Read>>, record: &mut ByteRecord, file: &str)
     reader.read_byte_record(record).or_else(|error| wrong(format!("{file}: {error}")))
 }
 
-fn rows(connection: &Connection, import: &Import<'_>, reader: &mut Reader<Box<dyn Read>>, shell: &Shell) -> Done {
+fn rows(
+    connection: &Connection,
+    import: &Import<'_>,
+    reader: &mut Reader<Box<dyn Read>>,
+    shell: &Shell,
+) -> Done {
     let mut record = ByteRecord::new();
     for _ in 0..import.skip {
         next(reader, &mut record, import.file)?;
@@ -208,9 +213,12 @@ fn write(
     let table = format!("{schema}{}", quoted(import.table));
     let count = "SELECT count(*) FROM pragma_table_xinfo(?1, ?2) WHERE hidden = 0";
     let database = import.schema.unwrap_or("main");
-    let columns = |database: &str| connection.query_row(count, [import.table, database], |row| row.get::<_, i64>(0));
+    let columns =
+        |database: &str| connection.query_row(count, [import.table, database], |row| row.get::<_, i64>(0));
     let mut known = columns(database)?;
-    if known == 0 && import.schema.is_none() {
+    let temporary = "SELECT count(*) FROM pragma_database_list WHERE name = 'temp'";
+    // To ask for one that is not there would make it.
+    if known == 0 && import.schema.is_none() && connection.query_row(temporary, [], |row| row.get(0))? {
         known = columns("temp")?;
     }
     if known == 0 {
@@ -218,7 +226,7 @@ fn write(
             return wrong(format!("{}: the file is empty: there are no names of columns", import.file));
         }
         let names = names_of(record);
-        let names: Vec<String> = names.iter().map(|name| format!("{} ANY", quoted(name))).collect();
+        let names: Vec<String> = names.iter().map(|name| format!("{} TEXT", quoted(name))).collect();
         connection.execute_batch(&format!("CREATE TABLE {table}(\n{})", names.join(", ")))?;
         known = i64::try_from(names.len()).unwrap_or(i64::MAX);
     }
@@ -265,18 +273,17 @@ impl rusqlite::ToSql for Text<'_> {
     }
 }
 
-/// Names of columns from the first row; no two are the same.
+/// Names of columns from the first row; no two are the same, and none is empty.
 fn names_of(record: &ByteRecord) -> Vec<String> {
+    let given: Vec<String> = record.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let same =
+        |name: &str, names: &[String]| names.iter().filter(|other| other.eq_ignore_ascii_case(name)).count();
     let mut names: Vec<String> = Vec::new();
-    for (at, name) in record.iter().enumerate() {
-        let name = String::from_utf8_lossy(name).into_owned();
-        let own = if name.is_empty() { format!("column{}", at + 1) } else { name };
-        let is_there = |name: &str, names: &[String]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
-        let mut free = own.clone();
-        let mut number = 1;
-        while is_there(&free, &names) {
-            free = format!("{own}_{number}");
-            number += 1;
+    for (at, name) in given.iter().enumerate() {
+        let name = if name.is_empty() { "?" } else { name };
+        let mut free = if same(name, &given) > 1 { format!("{name}_{}", at + 1) } else { name.to_owned() };
+        while same(&free, &names) > 0 {
+            free.push('_');
         }
         names.push(free);
     }

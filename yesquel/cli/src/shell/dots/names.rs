@@ -14,7 +14,9 @@ const LINE: usize = 80;
 /// The databases of a connection, and where they are.
 fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
     let mut known = connection.prepare("SELECT name, file FROM pragma_database_list")?;
-    known.query_map([], |row| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default())))?.collect()
+    known
+        .query_map([], |row| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default())))?
+        .collect()
 }
 
 pub(super) fn databases(shell: &mut Shell, _: &[&str]) -> Done {
@@ -112,15 +114,17 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
             let mut rows = known.query([pattern])?;
             while let Some(row) = rows.next()? {
                 let (kind, name, sql): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let is_virtual = sql.get(..20).is_some_and(|start| start.eq_ignore_ascii_case("CREATE VIRTUAL TABLE"));
+                let is_virtual =
+                    sql.get(..20).is_some_and(|start| start.eq_ignore_ascii_case("CREATE VIRTUAL TABLE"));
                 let whole = match sql.strip_prefix("CREATE ") {
                     Some(rest) if database != "main" => in_database(&database, rest),
                     _ => sql,
                 };
-                let shown = match whole.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
-                    Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
-                    None => whole,
-                };
+                let shown =
+                    match whole.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
+                        Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
+                        None => whole,
+                    };
                 out.push_str(&shown);
                 if kind == "view" || is_virtual {
                     out.push_str(&columns(&connection, &database, &name).unwrap_or_default());
@@ -135,8 +139,11 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
 
 /// A CREATE statement of an attached database says so.
 fn in_database(database: &str, rest: &str) -> String {
-    const KINDS: [&str; 7] = ["TABLE ", "INDEX ", "UNIQUE INDEX ", "VIEW ", "TRIGGER ", "VIRTUAL TABLE ", "TEMP VIEW "];
-    let kind = KINDS.iter().find(|kind| rest.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    const KINDS: [&str; 7] =
+        ["TABLE ", "INDEX ", "UNIQUE INDEX ", "VIEW ", "TRIGGER ", "VIRTUAL TABLE ", "TEMP VIEW "];
+    let kind = KINDS
+        .iter()
+        .find(|kind| rest.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
     match kind {
         Some(kind) => format!("CREATE {kind}{database}.{}", &rest[kind.len()..]),
         None => format!("CREATE {rest}"),

@@ -64,7 +64,11 @@ pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> Done {
                 wrap = count;
             }
             "wordwrap" | "ww" if word.starts_with('-') => {
-                let is_on = if word.ends_with("ww") { Some(true) } else { words.next().and_then(|word| switch(word)) };
+                let is_on = if word.ends_with("ww") {
+                    Some(true)
+                } else {
+                    words.next().and_then(|word| switch(word))
+                };
                 if is_on.is_none() {
                     return usage("mode");
                 }
@@ -72,7 +76,9 @@ pub(super) fn mode(shell: &mut Shell, words: &[&str]) -> Done {
             }
             "quote" if word.starts_with('-') => quotes = Some(true),
             "noquote" if word.starts_with('-') => quotes = Some(false),
-            _ if word.starts_with('-') => return wrong(format!("there is no option {word}; .help mode lists them")),
+            _ if word.starts_with('-') => {
+                return wrong(format!("there is no option {word}; .help mode lists them"));
+            }
             _ if mode.is_none() => {
                 mode = Mode::of_name(word);
                 if mode.is_none() {
@@ -115,8 +121,10 @@ pub(super) fn separator(shell: &mut Shell, words: &[&str]) -> Done {
 
 pub(super) fn width(shell: &mut Shell, words: &[&str]) -> Done {
     // Wider than any terminal.
-    let widths: Option<Vec<i32>> =
-        words.iter().map(|word| word.parse().ok().filter(|width: &i32| width.unsigned_abs() <= 10_000)).collect();
+    let widths: Option<Vec<i32>> = words
+        .iter()
+        .map(|word| word.parse().ok().filter(|width: &i32| width.unsigned_abs() <= 10_000))
+        .collect();
     let Some(widths) = widths else { return usage("width") };
     shell.settings.widths = widths;
     Ok(())
@@ -166,7 +174,8 @@ pub(super) fn limit(shell: &mut Shell, words: &[&str]) -> Done {
         },
         _ => return usage("limit"),
     };
-    let found: Vec<_> = LIMITS.into_iter().filter(|(name, _)| wanted.is_none_or(|wanted| name.starts_with(wanted))).collect();
+    let found: Vec<_> =
+        LIMITS.into_iter().filter(|(name, _)| wanted.is_none_or(|wanted| name.starts_with(wanted))).collect();
     let mut lines = String::new();
     {
         let connection = shell.connection();
@@ -214,7 +223,8 @@ pub(super) fn show(shell: &mut Shell, _: &[&str]) -> Done {
     Ok(())
 }
 
-const PARAMETERS: &str = "CREATE TABLE IF NOT EXISTS temp.sqlite_parameters(key TEXT PRIMARY KEY, value) WITHOUT ROWID";
+const PARAMETERS: &str =
+    "CREATE TABLE IF NOT EXISTS temp.sqlite_parameters(key TEXT PRIMARY KEY, value) WITHOUT ROWID";
 
 pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
     let mut lines = String::new();
@@ -240,7 +250,8 @@ pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
             }
             ["list"] => {
                 make_parameters(&connection)?;
-                let mut known = connection.prepare("SELECT key, quote(value) FROM temp.sqlite_parameters ORDER BY key")?;
+                let mut known = connection
+                    .prepare("SELECT key, quote(value) FROM temp.sqlite_parameters ORDER BY key")?;
                 let mut rows = known.query([])?;
                 while let Some(row) = rows.next()? {
                     lines.push_str(&format!("{} {}\n", row.get::<_, String>(0)?, row.get::<_, String>(1)?));
@@ -255,8 +266,10 @@ pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
 /// SQLite keeps names that begin so for itself, but lets shells have this one.
 fn make_parameters(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
     use rusqlite::config::DbConfig::{SQLITE_DBCONFIG_DEFENSIVE, SQLITE_DBCONFIG_WRITABLE_SCHEMA};
-    let (defensive, writable) =
-        (connection.db_config(SQLITE_DBCONFIG_DEFENSIVE)?, connection.db_config(SQLITE_DBCONFIG_WRITABLE_SCHEMA)?);
+    let (defensive, writable) = (
+        connection.db_config(SQLITE_DBCONFIG_DEFENSIVE)?,
+        connection.db_config(SQLITE_DBCONFIG_WRITABLE_SCHEMA)?,
+    );
     connection.set_db_config(SQLITE_DBCONFIG_DEFENSIVE, false)?;
     connection.set_db_config(SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     let made = connection.execute_batch(PARAMETERS);

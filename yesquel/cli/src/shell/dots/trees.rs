@@ -7,7 +7,7 @@ use super::{
     },
     switch, usage, wrong,
 };
-use crate::{connection::trees, draw, show};
+use crate::{connection::trees, draw};
 use rusqlite::OptionalExtension;
 use std::{io::Write, rc::Rc};
 use yesquel_sqlite::Costs;
@@ -36,18 +36,12 @@ const FIND: &str = "SELECT type, name, tbl_name, rootpage FROM sqlite_schema WHE
     AND type IN ('table', 'index', 'view') \
     UNION ALL SELECT 'table', 'sqlite_schema', 'sqlite_schema', 1 WHERE lower(?1) IN ('sqlite_schema', 'sqlite_master')";
 
-/// The number of a row whose key this is.
-fn row_id(key: &[u8]) -> String {
-    match <[u8; 8]>::try_from(key) {
-        Ok(bytes) => (u64::from_be_bytes(bytes) ^ (1 << 63)).cast_signed().to_string(),
-        Err(_) => cut(key),
-    }
-}
+/// Signs of a key that are shown.
+const SIGNS: usize = 48;
 
 /// A key of an index, as far as one reads it.
-fn cut(key: &[u8]) -> String {
-    const SIGNS: usize = 40;
-    let shown = show::text(key);
+fn index_key(key: &[u8]) -> String {
+    let shown = yesquel_sqlite::shown_index_key(key);
     match shown.char_indices().nth(SIGNS) {
         Some((at, _)) => format!("{}…", &shown[..at]),
         None => shown,
@@ -78,16 +72,25 @@ pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> Done {
         _ => return usage("tree"),
     };
     let found = connection.query_row(FIND, [name], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, u32>(3)?))
+        Ok((
+            row.get::<_, String>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, String>(2)?,
+            row.get::<_, u32>(3)?,
+        ))
     });
     let Some((kind, name, table, root)) = found.optional()? else {
         return wrong(format!("no such table or index: {name}"));
     };
     if root == 0 {
-        return wrong(format!("{name} has no tree: it is a {}", if kind == "view" { "view" } else { "virtual table" }));
+        return wrong(format!(
+            "{name} has no tree: it is a {}",
+            if kind == "view" { "view" } else { "virtual table" }
+        ));
     }
     let without = "SELECT wr FROM pragma_table_list(?1) WHERE schema = 'main'";
-    let has_rows = kind == "table" && !connection.query_row(without, [&table], |row| row.get(0)).optional()?.unwrap_or(false);
+    let has_rows = kind == "table"
+        && !connection.query_row(without, [&table], |row| row.get(0)).optional()?.unwrap_or(false);
     let nodes = trees.nodes(root).map_err(|error| match error {
         yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) => Fault::Unreachable(error.to_string()),
         // It is made by the transaction that is under way, and at no server yet.
@@ -96,6 +99,10 @@ pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> Done {
     })?;
     let of = if kind == "index" { format!(", index of {table}") } else { String::new() };
     writeln!(shell.out, "{name}{of}: tree {root}")?;
-    draw::text_with(&nodes, if has_rows { row_id } else { cut }, &mut shell.out)?;
+    draw::text_with(
+        &nodes,
+        if has_rows { yesquel_sqlite::shown_row_key } else { index_key },
+        &mut shell.out,
+    )?;
     Ok(())
 }
