@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Damaged(String),
     /// By Ctrl-C.
-    #[error("interrupted: {0}")]
+    #[error("interrupted{0}")]
     Interrupted(&'static str),
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -72,7 +72,7 @@ impl Failure {
     pub(crate) fn sql(error: &rusqlite::Error) -> Failure {
         let words = words(error);
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            return Failure::Interrupted("nothing was changed");
+            return Failure::Interrupted("");
         }
         match yesquel_sqlite::last_trouble() {
             Some(Trouble::Unreachable) => Failure::Unreachable(words),

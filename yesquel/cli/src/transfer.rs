@@ -62,7 +62,7 @@ fn content(connection: &Connection, interrupt: &Interrupt) -> Result<Content, Fa
 }
 
 fn stopped() -> Failure {
-    Failure::Interrupted("nothing was changed")
+    Failure::Interrupted(": nothing was changed")
 }
 
 /// Whether there is anything in a database.

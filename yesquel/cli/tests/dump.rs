@@ -4,9 +4,15 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[allow(dead_code, reason = "it ends by being dropped")]
+mod support;
 
 use program::Place;
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::Stdio,
+};
 
 /// Without what other versions write otherwise: fractions, and what has no form
 /// in SQL.
@@ -88,4 +94,31 @@ fn what_cannot_be_dumped_is_told() {
     assert_eq!(place.fails(&["dump", "text.db"]).0, 1);
     assert_eq!(place.fails(&["dump", "--data-only", "--schema-only", "text.db"]).0, 2);
     assert_eq!(place.files(), ["text.db"]);
+}
+
+/// Whoever reads the text slowly has others write meanwhile.
+#[test]
+fn it_is_of_one_moment() {
+    let place = Place::new();
+    let (data, socket) = (place.path("data"), place.path("socket"));
+    let mut serve = place.program(&["serve", "--data"]);
+    let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
+    server.wait_until_ready();
+    let address = format!("yesquel://{}/shop", socket.display());
+    // More than pipes and buffers hold.
+    let rows = "CREATE TABLE a(x); CREATE TABLE b(x); INSERT INTO b VALUES('old');
+        WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000)
+        INSERT INTO a SELECT hex(zeroblob(50)) FROM c;";
+    place.prints(&["shell", &address, rows]);
+    let mut child = place.program(&["dump", &address]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut text = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    text.read_line(&mut line).unwrap();
+    assert_eq!(line, "PRAGMA foreign_keys=OFF;\n");
+    place.prints(&["shell", &address, "INSERT INTO b VALUES('new'); DELETE FROM a; CREATE TABLE c(x)"]);
+    let mut rest = String::new();
+    text.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(rest.matches("INSERT INTO a ").count(), 20_000);
+    assert!(rest.ends_with("CREATE TABLE b(x);\nINSERT INTO b VALUES('old');\nCOMMIT;\n"));
 }

@@ -5,6 +5,8 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[allow(dead_code, reason = "it ends by being dropped")]
+mod support;
 
 use program::{PROGRAM, Place};
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
@@ -58,23 +60,33 @@ fn what_cannot_be_exported_leaves_nothing() {
     assert_eq!(place.files(), ["data"]);
 }
 
-/// The limit of the size of files stands for a disk that is full.
+/// The limit of the size of files stands for a disk that is full; the server's is
+/// another one.
 #[test]
 fn a_disk_that_fills_leaves_what_was_there() {
     let place = Place::new();
-    place.prints(&["shell", "yesquel:data", CONTENT]);
+    let (data, socket) = (place.path("data"), place.path("socket"));
+    let mut serve = place.program(&["serve", "--data"]);
+    let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
+    server.wait_until_ready();
+    let address = format!("yesquel://{}/shop", socket.display());
+    place.prints(&["shell", &address, CONTENT]);
     fs::write(place.path("out.db"), "precious").unwrap();
     for (command, file) in
-        [("export --force yesquel:data out.db", "out.db"), ("dump yesquel:data --output out.db", "out.db")]
+        [("export --force ADDRESS out.db", "out.db"), ("dump ADDRESS --output out.db", "out.db")]
     {
-        let line = format!("ulimit -f 4000; exec {PROGRAM} {command}");
+        let command = command.replace("ADDRESS", &address);
+        let line = format!("ulimit -f 1000; exec {PROGRAM} {command}");
         let output = Command::new("sh").arg("-c").arg(line).current_dir(place.folder()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{command}: {said}");
-        assert!(said.contains(file), "{command}: {said}");
+        assert!(said.starts_with(&format!("error: {file}: ")), "{command}: {said}");
         assert_eq!(fs::read(place.path("out.db")).unwrap(), b"precious");
-        assert_eq!(place.files(), ["data", "out.db"]);
+        assert_eq!(place.files(), ["data", "out.db", "socket"]);
     }
+    // Nothing else is wrong with it.
+    place.prints(&["export", "--force", &address, "out.db"]);
+    assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "30000\n");
 }
 
 #[test]

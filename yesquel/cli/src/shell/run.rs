@@ -70,7 +70,7 @@ fn processor_seconds() -> f64 {
 
 /// What is around where a statement was not understood, with a mark below.
 fn context(sql: &str, offset: i32) -> Option<String> {
-    const BEFORE: usize = 40;
+    const BEFORE: usize = 50;
     const ALL: usize = 78;
     let offset = usize::try_from(offset).ok().filter(|offset| *offset <= sql.len())?;
     let floor = |mut at: usize| {
@@ -158,7 +158,7 @@ impl Shell {
         }
         let before = self.settings.stats.then(|| accounts(connection));
         let (began, processor) = (Instant::now(), processor_seconds());
-        let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let (is_plan, is_listing) = (statement.is_explain() == 2, statement.is_explain() == 1);
         let shown = if is_plan {
             plan_of(statement, &mut self.out)
