@@ -115,7 +115,11 @@ fn it_is_of_one_moment() {
     let mut line = String::new();
     text.read_line(&mut line).unwrap();
     assert_eq!(line, "PRAGMA foreign_keys=OFF;\n");
-    place.prints(&["shell", &address, "INSERT INTO b VALUES('new'); DELETE FROM a; CREATE TABLE c(x)"]);
+    place.prints(&[
+        "shell",
+        &address,
+        "INSERT INTO b VALUES('new'); DELETE FROM a; CREATE VIEW c AS SELECT 1",
+    ]);
     let mut rest = String::new();
     text.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success());

@@ -12,7 +12,12 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     process::Stdio,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
 };
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What both know.
 const COMMON: &str = r#"
@@ -284,10 +289,20 @@ fn ctrl_c_ends_a_script_where_it_is() {
     let mut line = String::new();
     printed.read_line(&mut line).unwrap();
     assert_eq!(line, "begun\n");
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    // One that does not hear it is not waited for.
+    let pid = Pid::from_child(&child);
+    let (end, ended) = channel::<()>();
+    let watch = thread::spawn(move || {
+        if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+    });
+    kill_process(pid, Signal::INT).unwrap();
     line.clear();
     printed.read_line(&mut line).unwrap();
     assert_eq!(line, "", "it goes on");
+    drop(end);
+    watch.join().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
