@@ -12,14 +12,20 @@ use yesquel::status::{NodeStatus, TreeNodes};
 /// Nodes of a picture; beyond, nobody could read it.
 const PICTURE_NODES_MAX: usize = 2_000;
 
-fn key(hex: &str) -> String {
-    show::text(&show::from_hex(hex).unwrap_or_default())
+/// A key in quotes.
+fn key(bytes: &[u8]) -> String {
+    format!("'{}'", show::text(bytes))
 }
 
 /// The keys that are a node's.
 fn fence(node: &NodeStatus) -> String {
-    let low = if node.low.is_empty() { "...".to_owned() } else { format!("'{}'", key(&node.low)) };
-    let high = node.high.as_ref().map_or_else(|| "...".to_owned(), |high| format!("'{}'", key(high)));
+    fence_with(node, key)
+}
+
+fn fence_with(node: &NodeStatus, shown: fn(&[u8]) -> String) -> String {
+    let key = |hex: &String| shown(&show::from_hex(hex).unwrap_or_default());
+    let low = if node.low.is_empty() { "...".to_owned() } else { key(&node.low) };
+    let high = node.high.as_ref().map_or_else(|| "...".to_owned(), key);
     format!("{low} to {high}")
 }
 
@@ -55,6 +61,15 @@ impl<'a> Tree<'a> {
 
 /// A node and all below it, indented.
 pub(crate) fn text(nodes: &TreeNodes, out: &mut impl Write) -> Result<(), Failure> {
+    text_with(nodes, key, out)
+}
+
+/// The same, with keys in another form.
+pub(crate) fn text_with(
+    nodes: &TreeNodes,
+    shown: fn(&[u8]) -> String,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let tree = tree(nodes)?;
     // A node, what stands before its line, and what stands before those of its children.
     let mut open = vec![(tree.root, String::new(), String::new())];
@@ -62,7 +77,7 @@ pub(crate) fn text(nodes: &TreeNodes, out: &mut impl Write) -> Result<(), Failur
         let load =
             if node.load > 0 { format!(", {} accesses/s", show::count(node.load)) } else { String::new() };
         let name = node.node.split_once('.').map_or("", |(_, name)| name);
-        writeln!(out, "{own}{} [{name}] {}{load}", fence(node), holds(node))?;
+        writeln!(out, "{own}{} [{name}] {}{load}", fence_with(node, shown), holds(node))?;
         let children = tree.children(node);
         let count = children.len();
         for (at, child) in children.into_iter().enumerate().rev() {

@@ -1,8 +1,10 @@
 //! Why a command failed, and with which status it ends.
 
+use rusqlite::ErrorCode;
 use std::{io, path::PathBuf};
 use thiserror::Error;
 use yesquel::{ConnectError, Denial};
+use yesquel_sqlite::Trouble;
 
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
@@ -17,6 +19,17 @@ pub(crate) enum Failure {
     Absent(String),
     #[error("{0}")]
     Usage(String),
+    /// SQLite's words.
+    #[error("{0}")]
+    Sql(String),
+    #[error("{0}")]
+    Unreachable(String),
+    /// What was asked for is not a database, or not a whole one.
+    #[error("{0}")]
+    Damaged(String),
+    /// By Ctrl-C.
+    #[error("interrupted{0}")]
+    Interrupted(&'static str),
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
 }
@@ -39,15 +52,50 @@ fn advice(error: &yesquel::Error) -> &'static str {
     }
 }
 
+/// What SQLite says of an error, without the words of the crate between.
+pub(crate) fn words(error: &rusqlite::Error) -> String {
+    match error {
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Failure {
+        Failure::sql(&error)
+    }
+}
+
 impl Failure {
+    /// An error of SQLite's, which may be one of the store's.
+    pub(crate) fn sql(error: &rusqlite::Error) -> Failure {
+        let words = words(error);
+        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            return Failure::Interrupted("");
+        }
+        match yesquel_sqlite::last_trouble() {
+            Some(Trouble::Unreachable) => Failure::Unreachable(words),
+            Some(Trouble::NoDatabase) => Failure::Absent(words),
+            Some(Trouble::Address) => Failure::Usage(words),
+            _ => Failure::Sql(words),
+        }
+    }
+
     /// 1: it was not done; 2: it was asked for wrongly; 3: there is no such
-    /// database, map or key; 4: the server cannot be reached.
+    /// database, map or key; 4: the server cannot be reached; 130: Ctrl-C.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Address(_) | Failure::Usage(_) | Failure::Yesquel(yesquel::Error::Name { .. }) => 2,
             Failure::Absent(_) | Failure::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
-            Failure::Yesquel(yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_)) => 4,
-            Failure::Yesquel(_) | Failure::File { .. } | Failure::Output(_) => 1,
+            Failure::Yesquel(yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_))
+            | Failure::Unreachable(_) => 4,
+            Failure::Interrupted(_) => 130,
+            Failure::Yesquel(_)
+            | Failure::File { .. }
+            | Failure::Output(_)
+            | Failure::Sql(_)
+            | Failure::Damaged(_) => 1,
         }
     }
 }

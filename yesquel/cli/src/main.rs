@@ -1,14 +1,21 @@
 //! Yesquel's commands.
 
+mod connection;
 mod databases;
 mod draw;
+mod dump;
 mod failure;
+mod interrupt;
+mod literal;
 mod metrics;
 mod process;
+mod progress;
 mod reach;
 mod serve;
+mod shell;
 mod show;
 mod status;
+mod transfer;
 mod tree;
 mod trim;
 
@@ -39,6 +46,14 @@ enum Command {
     Status(status::Arguments),
     /// Read, write and draw the trees of a server
     Tree(tree::Arguments),
+    /// Talk SQL with a database
+    Shell(shell::Arguments),
+    /// Make a database of a SQLite file
+    Import(transfer::Import),
+    /// Make a SQLite file of a database
+    Export(transfer::Export),
+    /// Print a database as SQL
+    Dump(dump::Dump),
     /// Print a script that completes these commands in a shell
     Completions {
         /// The shell
@@ -52,6 +67,14 @@ fn main() -> ExitCode {
         Command::Databases(command) => databases::run(&command),
         Command::Status(arguments) => status::run(&arguments),
         Command::Tree(arguments) => tree::run(&arguments),
+        Command::Shell(arguments) => match shell::run(&arguments) {
+            Ok(0) => Ok(()),
+            Ok(status) => return ExitCode::from(status),
+            Err(failure) => Err(failure),
+        },
+        Command::Import(arguments) => transfer::import(&arguments),
+        Command::Export(arguments) => transfer::export(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
         Command::Completions { shell } => {
             // Written to memory first: it takes a reader that has enough for a bug.
             let mut script = Vec::new();

@@ -27,7 +27,7 @@ use support::Process;
 use yesquel::{Address, SocketOptions, Store};
 use yesquel_engine::Record;
 use yesquel_wire::{
-    Answer, CellValue, Decision, Ended, Reply, WriteOperation,
+    Answer, CellValue, Cells, Decision, Ended, Reply, WriteOperation,
     frame::Inbox,
     greeting::{Hello, Welcome},
 };
@@ -306,16 +306,27 @@ fn look(trace: &str) -> Found {
 }
 
 fn values(answer: Answer<'_>) -> Vec<Vec<u8>> {
+    let of = |cells: &Cells<'_>| -> Vec<Vec<u8>> {
+        let values = cells.iter().filter_map(|(_, value)| match value {
+            CellValue::Bytes(bytes) => Some(bytes.to_vec()),
+            CellValue::Length(_) | CellValue::Large(_) => None,
+        });
+        values.collect()
+    };
     match answer {
         Answer::Value(value) => vec![value.to_vec()],
-        Answer::Cells(cells) => cells
-            .iter()
-            .filter_map(|(_, value)| match value {
-                CellValue::Bytes(bytes) => Some(bytes.to_vec()),
-                CellValue::Length(_) | CellValue::Large(_) => None,
-            })
-            .collect(),
-        Answer::Absent | Answer::Moved(_) | Answer::Large(_) => Vec::new(),
+        Answer::Cells(cells) => of(&cells),
+        Answer::Followed(followed) => {
+            let mut all = of(&followed.cells);
+            all.extend(followed.iter().flat_map(values));
+            all
+        }
+        Answer::Differs(value, cells) => {
+            let mut all = cells.iter().flat_map(of).collect::<Vec<_>>();
+            all.push(value.to_vec());
+            all
+        }
+        Answer::Absent | Answer::Same | Answer::Moved(_) | Answer::Large(_) => Vec::new(),
     }
 }
 

@@ -113,8 +113,13 @@ impl<T: Transport> Client<T> {
     }
 
     fn send(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
-        self.counters.sent();
-        self.transport.call(server, request)
+        self.counters.sent(request.len());
+        let reply = self.transport.call(server, request);
+        async {
+            let reply = reply.await?;
+            self.counters.received(reply.len());
+            Ok(reply)
+        }
     }
 
     /// Asks nodes of one server, all at one snapshot: the one given, or the

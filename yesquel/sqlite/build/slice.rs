@@ -227,8 +227,18 @@ const EDITS: &[Edit] = &[
     // Backups are copies of pages, and these have none: tree by tree.
     Edit {
         file: "backup.c",
+        old: "  int isAttached;          /* True once backup has been registered with pager */\n",
+        new: "  YqCopy *pYq;             /* What a copy of trees has come to */\n  int isAttached;          /* True once backup has been registered with pager */\n",
+    },
+    Edit {
+        file: "backup.c",
         old: "    /* If the destination database has not yet been locked (i.e. if this\n",
-        new: "    if( rc==SQLITE_OK && (pDest->pYq || p->pSrc->pYq) ){\n      p->pDest = pDest;\n      p->nRemaining = 0;\n      p->nPagecount = 1;\n      rc = yqBackup(p->pSrcDb, p->pSrc, p->pDestDb, pDest);\n      goto yq_copied;\n    }\n\n    /* If the destination database has not yet been locked (i.e. if this\n",
+        new: "    if( rc==SQLITE_OK && (pDest->pYq || p->pSrc->pYq) ){\n      p->pDest = pDest;\n      rc = yqBackup(&p->pYq, p->pSrcDb, p->pSrc, p->pDestDb, pDest, nPage,\n                    &bCloseTrans, &p->nRemaining, &p->nPagecount);\n      goto yq_copied;\n    }\n\n    /* If the destination database has not yet been locked (i.e. if this\n",
+    },
+    Edit {
+        file: "backup.c",
+        old: "  /* If a transaction is still open on the Btree, roll it back. */\n  if( p->pDest ){\n",
+        new: "  if( p->pYq ) yqEndCopy(p->pYq);\n\n  /* If a transaction is still open on the Btree, roll it back. */\n  if( p->pDest ){\n",
     },
     Edit {
         file: "backup.c",

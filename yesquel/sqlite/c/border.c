@@ -129,6 +129,7 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqSide*);
+extern int yq_size(YqSide*, i64 *pnByte);
 extern const char *yq_message(int rc);
 #pragma GCC visibility pop
 
@@ -142,6 +143,14 @@ static const char *yqErrStr(int rc){
 }
 
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
+
+/* The trees of a database of a connection, whose mutex is held; null if it is on
+** none. */
+YqSide *yq_side_of(sqlite3 *db, const char *zName){
+  int i = sqlite3FindDbName(db, zName);
+  Btree *p = i>=0 ? db->aDb[i].pBt : 0;
+  return p && p->pYq ? yqSide(p) : 0;
+}
 
 /*
 ** ---- For trees that the application's own collations order

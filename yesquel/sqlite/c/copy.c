@@ -1,7 +1,8 @@
 /*
 ** A whole database copied from one b-tree to another of any kind, for the
 ** backup interface.  What is native to both sides is not here: there pages are
-** copied.
+** copied.  It goes tree by tree, in steps of so many bytes as pages have; the
+** transactions at both sides stay open from the first to the last.
 **
 ** This stands behind the dispatchers: sqlite3BtreeX() is for both kinds.
 */
@@ -49,40 +50,6 @@ static Index *yqIndexAt(Schema *pSchema, Pgno iRoot){
   return 0;
 }
 
-/* Copies all of one tree. */
-static int yqCopyTree(Btree *pFrom, Pgno iFrom, Btree *pTo, Pgno iTo, KeyInfo *pKeyInfo){
-  BtCursor *pIn = 0;
-  BtCursor *pOut = 0;
-  u8 *a = 0;
-  u32 nAlloc = 0;
-  int isEmpty = 0;
-  int rc = yqOpen(pFrom, iFrom, 0, pKeyInfo, &pIn);
-  if( rc==SQLITE_OK ) rc = yqOpen(pTo, iTo, BTREE_WRCSR, pKeyInfo, &pOut);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeFirst(pIn, &isEmpty);
-  if( rc==SQLITE_OK && isEmpty ) rc = SQLITE_DONE;
-  while( rc==SQLITE_OK ){
-    BtreePayload x;
-    u32 n;
-    rc = yqRecord(pIn, &a, &nAlloc, &n);
-    if( rc ) break;
-    memset(&x, 0, sizeof(x));
-    if( pKeyInfo ){
-      x.pKey = a;
-      x.nKey = n;
-    }else{
-      x.nKey = sqlite3BtreeIntegerKey(pIn);
-      x.pData = a;
-      x.nData = (int)n;
-    }
-    rc = sqlite3BtreeInsert(pOut, &x, BTREE_APPEND, 0);
-    if( rc==SQLITE_OK ) rc = sqlite3BtreeNext(pIn, 0);
-  }
-  yqShut(pIn);
-  yqShut(pOut);
-  sqlite3_free(a);
-  return rc==SQLITE_DONE ? SQLITE_OK : rc;
-}
-
 /* A row of the schema table: its root, and the same row with another one. */
 static int yqRootOf(const u8 *a, u32 n, i64 *piRoot, u32 *piType, u32 *piValue, u32 *pnValue){
   u32 nHeader, iType, i, serial = 0;
@@ -116,8 +83,24 @@ static int yqEmpty(Btree *p){
   int isEmpty = 0;
   int rc;
   if( p->pYq==0 ){
-    /* Of the pages of a file the first is made anew, and the others go. */
-    rc = sqlite3BtreeNewDb(p);
+    /* Of the pages of a file the first is made anew, and the others go. They are
+    ** kept for a rollback first: those that are written again once the file is
+    ** short would be taken for new ones, and not be read before. */
+    Pager *pPager = sqlite3BtreePager(p);
+    Pgno iPg;
+    int nPage = 0;
+    rc = SQLITE_OK;
+    sqlite3PagerPagecount(pPager, &nPage);
+    for(iPg=2; iPg<=(Pgno)nPage && rc==SQLITE_OK; iPg++){
+      DbPage *pPg;
+      if( iPg==PENDING_BYTE_PAGE(p->pBt) ) continue;
+      rc = sqlite3PagerGet(pPager, iPg, &pPg, 0);
+      if( rc==SQLITE_OK ){
+        rc = sqlite3PagerWrite(pPg);
+        sqlite3PagerUnref(pPg);
+      }
+    }
+    if( rc==SQLITE_OK ) rc = sqlite3BtreeNewDb(p);
     if( rc==SQLITE_OK ) sqlite3PagerTruncateImage(sqlite3BtreePager(p), 1);
     return rc;
   }
@@ -139,99 +122,311 @@ static int yqEmpty(Btree *p){
   return rc;
 }
 
-/* Copies what is below one row of the schema table, and writes the row. */
-static int yqCopyRow(sqlite3 *pFromDb, Schema *pSchema, Btree *pFrom, Btree *pTo, BtCursor *pOut,
-                     i64 iRow, u8 *a, u32 n){
+/* A table of rows has its rows below a root. */
+static int yqIsTable(Schema *pSchema, Pgno iRoot){
+  HashElem *k;
+  for(k=sqliteHashFirst(&pSchema->tblHash); k; k=sqliteHashNext(k)){
+    Table *pTab = sqliteHashData(k);
+    if( pTab->tnum==iRoot ) return HasRowid(pTab);
+  }
+  return 0;
+}
+
+/* What a copy has come to, between two steps. */
+typedef struct YqCopy YqCopy;
+struct YqCopy {
+  sqlite3 *pFromDb;
+  Btree *pFrom;
+  Btree *pTo;
+  int iDb;                          /* The source among those of its connection */
+  u8 isReading;                     /* It counts as a statement that reads the source */
+  u8 endsFrom;                      /* The source's transaction began for it */
+  u8 isCopied;                      /* What is left is the commit */
+  int iCookie;                      /* That of the destination, before */
+  u32 iVersion;                     /* By which a change of the source is seen */
+  i64 nChange;
+  BtCursor *pIn;                    /* The schema tables */
+  BtCursor *pOut;
+  u8 *aRow;                         /* The row of the schema table at hand */
+  u32 nRow, nRowAlloc;
+  BtCursor *pTreeIn;                /* The tree at hand, if there is one */
+  BtCursor *pTreeOut;
+  KeyInfo *pKeyInfo;
+  Pgno iNew;
+  u8 *a;                            /* A record of it */
+  u32 nAlloc;
+  i64 nByte;                        /* Copied so far */
+  i64 szPage;                       /* Bytes that count as a page */
+  i64 nPage;                        /* Pages of the source, as far as is known */
+};
+
+/* The cursors of the tree at hand. */
+static void yqShutTree(YqCopy *p){
+  yqShut(p->pTreeIn);
+  yqShut(p->pTreeOut);
+  p->pTreeIn = p->pTreeOut = 0;
+  sqlite3KeyInfoUnref(p->pKeyInfo);
+  p->pKeyInfo = 0;
+}
+
+static void yqShutAll(YqCopy *p){
+  yqShutTree(p);
+  yqShut(p->pIn);
+  yqShut(p->pOut);
+  p->pIn = p->pOut = 0;
+}
+
+/* The source is read no more. */
+static void yqLeave(YqCopy *p){
+  yqShutAll(p);
+  if( p->isReading ){
+    p->isReading = 0;
+    p->pFromDb->nVdbeRead--;
+    p->pFromDb->nVdbeActive--;
+  }
+  if( p->endsFrom ){
+    p->endsFrom = 0;
+    sqlite3BtreeCommit(p->pFrom);
+  }
+}
+
+/* Ends a copy. If it is not committed, the destination is as it was. */
+static void yqEndCopy(YqCopy *p){
+  yqLeave(p);
+  sqlite3_free(p->aRow);
+  sqlite3_free(p->a);
+  sqlite3_free(p);
+}
+
+/* How many pages there are to be copied; of trees, whose nodes are asked how
+** much they hold, what would fill so many. Nobody asks for them who has all copied
+** at once. */
+static void yqMeasure(YqCopy *p, int nPage){
+  p->szPage = 4096;
+  p->nPage = 1;
+  if( nPage<0 ) return;
+  if( p->pFrom->pYq ){
+    i64 nByte = 0;
+    yq_size(yqSide(p->pFrom), &nByte);
+    p->nPage = nByte/p->szPage + 1;
+  }else{
+    p->szPage = sqlite3BtreeGetPageSize(p->pFrom);
+    p->nPage = sqlite3BtreeLastPage(p->pFrom);
+    if( p->nPage==0 ) p->nPage = 1;
+  }
+}
+
+/* Begins: the source's transaction, which stays until all is copied, the
+** destination's, and the walk through the schema table. */
+static int yqBeginCopy(YqCopy *p, int nPage, int bCloseTrans){
+  char *zErr = 0;
+  int isEmpty = 0;
+  int rc = sqlite3Init(p->pFromDb, &zErr);
+  sqlite3DbFree(p->pFromDb, zErr);
+  p->endsFrom = bCloseTrans!=0;
+  for(p->iDb=0; p->iDb<p->pFromDb->nDb && p->pFromDb->aDb[p->iDb].pBt!=p->pFrom; p->iDb++){}
+  if( rc==SQLITE_OK && p->iDb==p->pFromDb->nDb ) rc = SQLITE_ERROR;
+  /* Reading the schema may have ended the transaction. */
+  if( rc==SQLITE_OK && sqlite3BtreeTxnState(p->pFrom)==SQLITE_TXN_NONE ){
+    p->endsFrom = 1;
+    rc = sqlite3BtreeBeginTrans(p->pFrom, 0, 0);
+  }
+  if( rc==SQLITE_OK ){
+    /* Statements of its connection that end leave the transaction to it. */
+    p->isReading = 1;
+    p->pFromDb->nVdbeRead++;
+    p->pFromDb->nVdbeActive++;
+    sqlite3BtreeGetMeta(p->pFrom, BTREE_DATA_VERSION, &p->iVersion);
+    p->nChange = p->pFromDb->nTotalChange;
+    yqMeasure(p, nPage);
+    rc = sqlite3BtreeBeginTrans(p->pTo, 2, &p->iCookie);
+  }
+  if( rc==SQLITE_OK ) rc = yqEmpty(p->pTo);
+  if( rc==SQLITE_OK ) rc = yqOpen(p->pFrom, SCHEMA_ROOT, 0, 0, &p->pIn);
+  if( rc==SQLITE_OK ) rc = yqOpen(p->pTo, SCHEMA_ROOT, BTREE_WRCSR, 0, &p->pOut);
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeFirst(p->pIn, &isEmpty);
+  if( rc==SQLITE_OK && isEmpty ) rc = SQLITE_DONE;
+  return rc;
+}
+
+/* The source is not as it was when the copy began: its own connection has
+** written meanwhile. */
+static int yqHasChanged(YqCopy *p){
+  u32 iVersion = 0;
+  if( p->isCopied ) return 0;
+  if( sqlite3BtreeTxnState(p->pFrom)==SQLITE_TXN_NONE ) return 1;
+  sqlite3BtreeGetMeta(p->pFrom, BTREE_DATA_VERSION, &iVersion);
+  return iVersion!=p->iVersion || p->nChange!=p->pFromDb->nTotalChange;
+}
+
+/* Writes the row of the schema table at hand, with another root if it has one. */
+static int yqCopySchemaRow(YqCopy *p, int hasRoot){
   i64 iRoot;
-  Pgno iNew = 0;
   u32 iType, iValue, nValue;
   BtreePayload x;
   u8 *aRow;
-  int rc = yqRootOf(a, n, &iRoot, &iType, &iValue, &nValue);
-  if( rc ) return rc;
+  int rc;
   memset(&x, 0, sizeof(x));
-  x.nKey = iRow;
-  if( iRoot<=SCHEMA_ROOT ){
-    x.pData = a;
-    x.nData = (int)n;
-    return sqlite3BtreeInsert(pOut, &x, BTREE_APPEND, 0);
+  x.nKey = sqlite3BtreeIntegerKey(p->pIn);
+  if( !hasRoot ){
+    x.pData = p->aRow;
+    x.nData = (int)p->nRow;
+    return sqlite3BtreeInsert(p->pOut, &x, BTREE_APPEND, 0);
   }
-  {
-    Index *pIdx = yqIndexAt(pSchema, (Pgno)iRoot);
-    KeyInfo *pKeyInfo = 0;
-    if( pIdx ){
-      Parse sParse;
-      sqlite3ParseObjectInit(&sParse, pFromDb);
-      pKeyInfo = sqlite3KeyInfoOfIndex(&sParse, pIdx);
-      rc = sParse.rc;
-      sqlite3ParseObjectReset(&sParse);
-      if( pKeyInfo==0 && rc==SQLITE_OK ) rc = SQLITE_ERROR;
-    }
-    if( rc==SQLITE_OK ) rc = sqlite3BtreeCreateTable(pTo, &iNew, pIdx ? BTREE_BLOBKEY : BTREE_INTKEY);
-    if( rc==SQLITE_OK ) rc = yqCopyTree(pFrom, (Pgno)iRoot, pTo, iNew, pKeyInfo);
-    sqlite3KeyInfoUnref(pKeyInfo);
-  }
+  rc = yqRootOf(p->aRow, p->nRow, &iRoot, &iType, &iValue, &nValue);
   if( rc ) return rc;
   /* The root as an integer of four bytes, whatever it was. */
-  aRow = sqlite3Malloc((u64)n+4+9);
+  aRow = sqlite3Malloc((u64)p->nRow+4+9);
   if( aRow==0 ) return SQLITE_NOMEM_BKPT;
-  memcpy(aRow, a, iValue);
+  memcpy(aRow, p->aRow, iValue);
   aRow[iType] = 4;
-  sqlite3Put4byte(&aRow[iValue], iNew);
-  memcpy(&aRow[iValue+4], &a[iValue+nValue], n-iValue-nValue);
+  sqlite3Put4byte(&aRow[iValue], p->iNew);
+  memcpy(&aRow[iValue+4], &p->aRow[iValue+nValue], p->nRow-iValue-nValue);
   x.pData = aRow;
-  x.nData = (int)(n-nValue+4);
-  rc = sqlite3BtreeInsert(pOut, &x, BTREE_APPEND, 0);
+  x.nData = (int)(p->nRow-nValue+4);
+  rc = sqlite3BtreeInsert(p->pOut, &x, BTREE_APPEND, 0);
   sqlite3_free(aRow);
   return rc;
 }
 
-/* Copies all of a database, in one transaction. Returns SQLITE_DONE. */
-static int yqBackup(sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb, Btree *pTo){
+/* Takes up the row of the schema table that the walk has come to, and opens the
+** tree that it names. */
+static int yqTakeRow(YqCopy *p){
+  Schema *pSchema = p->pFromDb->aDb[p->iDb].pSchema;
+  i64 iRoot;
+  u32 iType, iValue, nValue;
+  Index *pIdx;
+  int isEmpty = 0;
+  int rc = yqRecord(p->pIn, &p->aRow, &p->nRowAlloc, &p->nRow);
+  if( rc==SQLITE_OK ) rc = yqRootOf(p->aRow, p->nRow, &iRoot, &iType, &iValue, &nValue);
+  if( rc ) return rc;
+  p->nByte += p->nRow;
+  if( iRoot<=SCHEMA_ROOT ) return yqCopySchemaRow(p, 0);
+  pIdx = yqIndexAt(pSchema, (Pgno)iRoot);
+  if( pIdx ){
+    Parse sParse;
+    sqlite3ParseObjectInit(&sParse, p->pFromDb);
+    p->pKeyInfo = sqlite3KeyInfoOfIndex(&sParse, pIdx);
+    rc = sParse.rc;
+    sqlite3ParseObjectReset(&sParse);
+    if( p->pKeyInfo==0 && rc==SQLITE_OK ) rc = SQLITE_ERROR;
+  }else if( !yqIsTable(pSchema, (Pgno)iRoot) ){
+    rc = SQLITE_CORRUPT_BKPT;
+  }
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeCreateTable(p->pTo, &p->iNew, pIdx ? BTREE_BLOBKEY : BTREE_INTKEY);
+  if( rc==SQLITE_OK ) rc = yqOpen(p->pFrom, (Pgno)iRoot, 0, p->pKeyInfo, &p->pTreeIn);
+  if( rc==SQLITE_OK && p->pTreeIn->pYq && pSchema->pSeqTab && pSchema->pSeqTab->tnum==(Pgno)iRoot ){
+    yq_show_sequence(p->pTreeIn->pYq->pScan);
+  }
+  if( rc==SQLITE_OK ) rc = yqOpen(p->pTo, p->iNew, BTREE_WRCSR, p->pKeyInfo, &p->pTreeOut);
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeFirst(p->pTreeIn, &isEmpty);
+  if( rc==SQLITE_OK && isEmpty ){
+    yqShutTree(p);
+    rc = yqCopySchemaRow(p, 1);
+  }
+  return rc;
+}
+
+/* Copies one entry of the tree at hand. */
+static int yqCopyEntry(YqCopy *p){
+  BtreePayload x;
+  u32 n;
+  int rc = yqRecord(p->pTreeIn, &p->a, &p->nAlloc, &n);
+  if( rc ) return rc;
+  memset(&x, 0, sizeof(x));
+  if( p->pKeyInfo ){
+    x.pKey = p->a;
+    x.nKey = n;
+  }else{
+    x.nKey = sqlite3BtreeIntegerKey(p->pTreeIn);
+    x.pData = p->a;
+    x.nData = (int)n;
+  }
+  rc = sqlite3BtreeInsert(p->pTreeOut, &x, BTREE_APPEND, 0);
+  p->nByte += n + 8;
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeNext(p->pTreeIn, 0);
+  if( rc==SQLITE_DONE ){
+    yqShutTree(p);
+    rc = yqCopySchemaRow(p, 1);
+  }
+  return rc;
+}
+
+/* What belongs to the database and is in no tree. */
+static int yqCopyMeta(YqCopy *p){
   static const u8 aMeta[] = {
     BTREE_FILE_FORMAT, BTREE_DEFAULT_CACHE_SIZE, BTREE_TEXT_ENCODING, BTREE_USER_VERSION, BTREE_APPLICATION_ID,
   };
-  BtCursor *pIn = 0;
-  BtCursor *pOut = 0;
-  char *zErr = 0;
-  u8 *a = 0;
-  u32 nAlloc = 0;
-  int i, iCookie = 0, isEmpty = 0;
-  int rc = sqlite3Init(pFromDb, &zErr);
-  sqlite3DbFree(pFromDb, zErr);
-  for(i=0; i<pFromDb->nDb && pFromDb->aDb[i].pBt!=pFrom; i++){}
-  if( rc==SQLITE_OK && i==pFromDb->nDb ) rc = SQLITE_ERROR;
-  /* Reading the schema may have ended the transaction; whoever called ends it
-  ** in any case. */
-  if( rc==SQLITE_OK && sqlite3BtreeTxnState(pFrom)==SQLITE_TXN_NONE ) rc = sqlite3BtreeBeginTrans(pFrom, 0, 0);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeBeginTrans(pTo, 2, &iCookie);
-  if( rc==SQLITE_OK ) rc = yqEmpty(pTo);
-  if( rc==SQLITE_OK ) rc = yqOpen(pFrom, SCHEMA_ROOT, 0, 0, &pIn);
-  if( rc==SQLITE_OK ) rc = yqOpen(pTo, SCHEMA_ROOT, BTREE_WRCSR, 0, &pOut);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeFirst(pIn, &isEmpty);
-  while( rc==SQLITE_OK && !isEmpty ){
-    u32 n;
-    rc = yqRecord(pIn, &a, &nAlloc, &n);
-    if( rc==SQLITE_OK ){
-      i64 iRow = sqlite3BtreeIntegerKey(pIn);
-      rc = yqCopyRow(pFromDb, pFromDb->aDb[i].pSchema, pFrom, pTo, pOut, iRow, a, n);
-    }
-    if( rc==SQLITE_OK ) rc = sqlite3BtreeNext(pIn, 0);
-  }
-  if( rc==SQLITE_DONE ) rc = SQLITE_OK;
-  yqShut(pIn);
-  yqShut(pOut);
-  sqlite3_free(a);
+  int i, rc = SQLITE_OK;
   for(i=0; i<ArraySize(aMeta) && rc==SQLITE_OK; i++){
     u32 value;
-    sqlite3BtreeGetMeta(pFrom, aMeta[i], &value);
-    rc = sqlite3BtreeUpdateMeta(pTo, aMeta[i], value);
+    sqlite3BtreeGetMeta(p->pFrom, aMeta[i], &value);
+    rc = sqlite3BtreeUpdateMeta(p->pTo, aMeta[i], value);
   }
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(pTo, BTREE_SCHEMA_VERSION, (u32)iCookie+1);
-  if( rc==SQLITE_OK ) rc = sqlite3BtreeCommit(pTo);
-  if( rc==SQLITE_OK && pToDb ){
-    sqlite3ResetAllSchemasOfConnection(pToDb);
+  if( rc==SQLITE_OK ) rc = sqlite3BtreeUpdateMeta(p->pTo, BTREE_SCHEMA_VERSION, (u32)p->iCookie+1);
+  return rc;
+}
+
+/* Goes on with a copy by so many pages, or to its end: the source is seen as of
+** one moment, and the destination changes in one transaction, at the end.
+** Returns SQLITE_DONE, then, and SQLITE_OK before. */
+static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb, Btree *pTo, int nPage,
+                    int *pbCloseTrans, Pgno *pnRemaining, Pgno *pnPage){
+  YqCopy *p = *pp;
+  i64 nEnd;
+  int rc = SQLITE_OK;
+  if( p && yqHasChanged(p) ){
+    /* As with pages: it begins anew. */
+    yqEndCopy(p);
+    *pp = p = 0;
+    sqlite3BtreeRollback(pTo, SQLITE_OK, 0);
   }
-  if( rc!=SQLITE_OK ) sqlite3BtreeRollback(pTo, SQLITE_OK, 0);
-  return rc==SQLITE_OK ? SQLITE_DONE : rc;
+  if( p==0 ){
+    p = *pp = sqlite3MallocZero(sizeof(*p));
+    if( p==0 ) return SQLITE_NOMEM_BKPT;
+    p->pFromDb = pFromDb;
+    p->pFrom = pFrom;
+    p->pTo = pTo;
+    rc = yqBeginCopy(p, nPage, *pbCloseTrans);
+  }else if( !p->isCopied ){
+    /* It may have been forgotten since. */
+    char *zErr = 0;
+    rc = sqlite3Init(pFromDb, &zErr);
+    sqlite3DbFree(pFromDb, zErr);
+  }
+  /* It is ended with the copy. */
+  *pbCloseTrans = 0;
+  nEnd = nPage<0 ? LARGEST_INT64 : p->nByte + nPage*p->szPage;
+  while( rc==SQLITE_OK && !p->isCopied && p->nByte<nEnd ){
+    rc = p->pTreeIn ? yqCopyEntry(p) : yqTakeRow(p);
+    if( rc==SQLITE_OK && p->pTreeIn==0 ) rc = sqlite3BtreeNext(p->pIn, 0);
+  }
+  if( rc==SQLITE_DONE ){
+    yqShutAll(p);
+    rc = yqCopyMeta(p);
+    if( rc==SQLITE_OK ){
+      yqLeave(p);
+      p->isCopied = 1;
+    }
+  }
+  if( rc==SQLITE_OK && p->isCopied ){
+    rc = sqlite3BtreeCommit(pTo);
+    if( rc==SQLITE_OK ){
+      if( pToDb ) sqlite3ResetAllSchemasOfConnection(pToDb);
+      rc = SQLITE_DONE;
+    }
+  }
+  *pnPage = (Pgno)MIN(p->nPage, 0x7fffffff);
+  *pnRemaining = 0;
+  if( rc==SQLITE_OK ){
+    i64 nDone = p->nByte/p->szPage;
+    *pnRemaining = nDone<p->nPage ? (Pgno)MIN(p->nPage-nDone, 0x7fffffff) : 1;
+    return rc;
+  }
+  /* Others hold the destination: what was copied is committed by a later step. */
+  if( rc==SQLITE_BUSY && p->isCopied ) return rc;
+  yqEndCopy(p);
+  *pp = 0;
+  if( rc!=SQLITE_DONE ) sqlite3BtreeRollback(pTo, SQLITE_OK, 0);
+  return rc;
 }

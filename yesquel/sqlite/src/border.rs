@@ -12,11 +12,14 @@ use crate::{
     session::Code,
     side::Side,
     told,
+    trees::Trees,
 };
 use libsqlite3_sys::{
     SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
-    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3_libversion_number, sqlite3_mprintf,
-    sqlite3_uri_key, sqlite3_uri_parameter,
+    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_complete, sqlite3_db_mutex,
+    sqlite3_keyword_check, sqlite3_keyword_count, sqlite3_keyword_name, sqlite3_libversion_number,
+    sqlite3_mprintf, sqlite3_mutex_enter, sqlite3_mutex_leave, sqlite3_snprintf, sqlite3_uri_key,
+    sqlite3_uri_parameter,
 };
 use std::{
     cmp::Ordering,
@@ -66,6 +69,7 @@ pub(crate) struct Comparer(*mut c_void);
 pub(crate) struct Sought(*mut c_void);
 
 unsafe extern "C" {
+    fn yq_side_of(connection: *mut sqlite3, name: *const c_char) -> *const c_void;
     fn yq_compare_sought(record: *const u8, length: u32, sought: *mut c_void, fields: c_int) -> c_int;
     fn yq_compare_records(
         key_info: *mut c_void,
@@ -111,6 +115,61 @@ impl Sought {
         let result = unsafe { yq_compare_sought(own.as_ptr(), record.len() as u32, self.0, fields as c_int) };
         result.cmp(&0)
     }
+}
+
+/// What a connection has at trees as its database of a name.
+///
+/// # Safety
+/// The connection is open.
+pub(crate) unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<Trees> {
+    // SAFETY: the connection is open, and nobody else uses what belongs to it
+    // while its mutex is held; what is taken out of it is a copy.
+    unsafe {
+        let mutex = sqlite3_db_mutex(connection);
+        sqlite3_mutex_enter(mutex);
+        let trees = yq_side_of(connection, name.as_ptr()).cast::<Side>().as_ref().map(Side::trees);
+        sqlite3_mutex_leave(mutex);
+        trees
+    }
+}
+
+/// Whether a text has a statement's end, outside of strings and triggers.
+pub(crate) fn is_complete(sql: &CStr) -> bool {
+    // SAFETY: it is a string of C.
+    unsafe { sqlite3_complete(sql.as_ptr()) != 0 }
+}
+
+/// Whether a word is one of SQL's own.
+pub(crate) fn is_keyword(word: &str) -> bool {
+    let Ok(length) = c_int::try_from(word.len()) else { return false };
+    // SAFETY: there are so many bytes.
+    unsafe { sqlite3_keyword_check(word.as_ptr().cast(), length) != 0 }
+}
+
+/// All of them.
+pub(crate) fn keywords() -> Vec<String> {
+    let mut all = Vec::new();
+    // SAFETY: each is a constant of SQLite's with so many bytes.
+    unsafe {
+        for number in 0..sqlite3_keyword_count() {
+            let (mut word, mut length) = (std::ptr::null(), 0);
+            if sqlite3_keyword_name(number, &mut word, &mut length) == OK {
+                let bytes = bytes(word.cast(), length.unsigned_abs());
+                all.push(String::from_utf8_lossy(bytes).into_owned());
+            }
+        }
+    }
+    all
+}
+
+/// A number as SQLite makes text of it.
+pub(crate) fn text_of_real(number: f64) -> String {
+    let mut text = [0u8; 64];
+    // SAFETY: there is so much room, and it is ended by zero.
+    unsafe {
+        sqlite3_snprintf(text.len() as c_int, text.as_mut_ptr().cast(), c"%!.17g".as_ptr(), number);
+    }
+    CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 pub(crate) fn is_linked() -> bool {
@@ -187,12 +246,14 @@ unsafe extern "C" fn yq_open(
         };
         let address = address.map_err(|error| {
             told::say(Code::CANTOPEN, error);
+            told::because_of_address();
             Code::CANTOPEN
         })?;
         let modes = (flags & SQLITE_OPEN_READONLY != 0, flags & SQLITE_OPEN_CREATE != 0);
         let side = Side::open(&address, modes, &others).map_err(|error| {
             let code = Code::from(&error);
             told::say(code, format!("{address}: {error}"));
+            told::because(&error);
             code
         })?;
         // SAFETY: C gives room for it.
@@ -315,6 +376,14 @@ unsafe extern "C" fn yq_set_meta(side: &mut Side, index: c_int, value: u32) -> c
 unsafe extern "C" fn yq_check(side: &mut Side, root: u32, count: &mut i64) -> c_int {
     answer(|| {
         *count = side.check(root)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_size(side: &mut Side, size: &mut i64) -> c_int {
+    answer(|| {
+        *size = i64::try_from(side.size()).unwrap_or(i64::MAX);
         Ok(OK)
     })
 }

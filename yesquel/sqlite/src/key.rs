@@ -134,6 +134,69 @@ pub(crate) fn push(out: &mut Vec<u8>, field: Field<'_>, column: Column, encoding
     }
 }
 
+/// A key of an index for people: its fields, as far as they are whole. What keys
+/// are cut short for, to stand between others, has no end.
+pub(crate) fn shown(key: &[u8]) -> String {
+    let (mut fields, mut rest) = (Vec::new(), key);
+    while let Some((tag, behind)) = rest.split_first() {
+        let mask = if [NULL, NUMBER, TEXT, BLOB].contains(tag) { 0 } else { 0xff };
+        let (field, behind) = match tag ^ mask {
+            NULL => ("NULL".to_owned(), behind),
+            NUMBER => match behind.split_first_chunk::<10>() {
+                Some((bytes, behind)) => (shown_number(bytes.map(|byte| byte ^ mask)), behind),
+                None => ("…".to_owned(), &[][..]),
+            },
+            TEXT | BLOB => {
+                let (bytes, is_whole, behind) = unescaped(behind, mask);
+                let text = String::from_utf8_lossy(&bytes);
+                let end = if is_whole { "" } else { "…" };
+                let is_seen = tag ^ mask == TEXT && !text.contains(char::is_control);
+                let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+                (if is_seen { format!("'{text}{end}'") } else { format!("x'{}{end}'", hex()) }, behind)
+            }
+            _ => ("…".to_owned(), &[][..]),
+        };
+        fields.push(field);
+        rest = behind;
+    }
+    format!("({})", fields.join(", "))
+}
+
+fn shown_number(bytes: [u8; 10]) -> String {
+    let (double, more) = bytes.split_at(8);
+    let ordered = double.try_into().map_or(0, u64::from_be_bytes);
+    let bits = if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered };
+    let more = i128::from(more.try_into().map_or(0, u16::from_be_bytes)) - BIAS;
+    let double = f64::from_bits(bits);
+    // Below 2^63 whole numbers are shown as such; what they were is not known.
+    if double.fract() == 0.0 && double.abs() <= 9.3e18 {
+        (double as i128 + more).to_string()
+    } else {
+        double.to_string()
+    }
+}
+
+/// Bytes up to their end, whether it is there, and what stands behind.
+fn unescaped(mut rest: &[u8], mask: u8) -> (Vec<u8>, bool, &[u8]) {
+    let mut bytes = Vec::new();
+    loop {
+        match *rest {
+            [zero, end, ref behind @ ..] if zero ^ mask == 0 && end ^ mask == 1 => {
+                return (bytes, true, behind);
+            }
+            [zero, _, ref behind @ ..] if zero ^ mask == 0 => {
+                bytes.push(0);
+                rest = behind;
+            }
+            [byte, ref behind @ ..] => {
+                bytes.push(byte ^ mask);
+                rest = behind;
+            }
+            [] => return (bytes, false, rest),
+        }
+    }
+}
+
 /// The key of a row: numbers in their order, negative ones first.
 pub(crate) fn of_row(row: i64) -> [u8; 8] {
     (row as u64 ^ 1 << 63).to_be_bytes()
@@ -169,6 +232,26 @@ mod tests {
         let mut out = Vec::new();
         push(&mut out, field, column, Encoding::Utf8);
         out
+    }
+
+    #[test]
+    fn keys_are_shown_as_far_as_they_go() {
+        let column = |is_descending| Column { collation: Collation::Binary, is_descending };
+        let mut key = Vec::new();
+        push(&mut key, Field::Text(b"ann"), column(false), Encoding::Utf8);
+        push(&mut key, Field::Integer(i64::MAX), column(true), Encoding::Utf8);
+        push(&mut key, Field::Real(-0.5), column(false), Encoding::Utf8);
+        push(&mut key, Field::Null, column(true), Encoding::Utf8);
+        push(&mut key, Field::Blob(&[0, 1], 0), column(true), Encoding::Utf8);
+        push(&mut key, Field::Integer(-7), column(false), Encoding::Utf8);
+        assert_eq!(shown(&key), "('ann', 9223372036854775807, -0.5, NULL, x'0001', -7)");
+        assert_eq!(shown(&key[..3]), "('an…')");
+        assert_eq!(shown(&key[..9]), "('ann', …)");
+        // Whatever it is, there is an answer.
+        for length in 0..=key.len() {
+            shown(&key[..length]);
+        }
+        assert_eq!(shown(&[7, 7]), "(…)");
     }
 
     #[test]

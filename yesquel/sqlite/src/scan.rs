@@ -559,7 +559,9 @@ impl Drop for Scan {
     fn drop(&mut self) {
         let taken = self.taken.0.max(self.taken.1);
         if taken > 0 {
-            self.session.borrow_mut().has_taken(self.map, (taken + 1).min(FEW));
+            // Who takes fewer now may take as many again: slowly down, at once up.
+            let few = (taken + 1).max(self.few - self.few / 8).min(FEW);
+            self.session.borrow_mut().has_taken(self.map, few);
         }
         self.give_back();
     }

@@ -162,6 +162,7 @@ impl Session {
     pub(crate) fn told(&mut self, error: &Error) -> Code {
         let code = Code::from(error);
         told::say(code, error);
+        told::because(error);
         if code == Code::BUSY_SNAPSHOT {
             self.lost = Some(code);
             self.wants_lease = self.changed.first().copied();

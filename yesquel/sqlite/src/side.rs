@@ -5,6 +5,7 @@ use crate::{
     schema::{Schema, Values},
     session::{Code, Session},
     stores::{Shared, store_of},
+    trees::Trees,
 };
 use std::{cell::RefCell, rc::Rc};
 use yesquel::{Database, Error, Map};
@@ -70,6 +71,16 @@ impl Side {
             session.unwrap_or_else(|| Rc::new(RefCell::new(Session::new(shared.clone(), database.clone()))));
         let known = session.borrow_mut().schema(schema, cookies);
         Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known, session })
+    }
+
+    /// What may be asked of its trees beside SQL.
+    pub(crate) fn trees(&self) -> Trees {
+        Trees::new(self.database.clone(), self.schema)
+    }
+
+    /// Bytes of all that is in its trees, as far as servers tell.
+    pub(crate) fn size(&self) -> u64 {
+        self.trees().size().unwrap_or_default()
     }
 
     pub(crate) fn cookies(&self) -> Map {

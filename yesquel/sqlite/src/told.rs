@@ -5,7 +5,7 @@
 
 use crate::session::Code;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ffi::{CStr, CString},
     fmt::Display,
     ptr,
@@ -13,6 +13,39 @@ use std::{
 
 thread_local! {
     static LAST: RefCell<Option<(Code, CString)>> = const { RefCell::new(None) };
+    static TROUBLE: Cell<Option<Trouble>> = const { Cell::new(None) };
+}
+
+/// What SQLite has no codes for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// A server cannot be reached, or has not answered in time.
+    Unreachable,
+    /// There is no such database.
+    NoDatabase,
+    /// The address makes no sense, or the name in it.
+    Address,
+}
+
+/// Keeps what kind of error it was, for those who want to know more than a code.
+pub(crate) fn because(error: &yesquel::Error) {
+    TROUBLE.set(match error {
+        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) => Some(Trouble::Unreachable),
+        yesquel::Error::NoDatabase(_) => Some(Trouble::NoDatabase),
+        yesquel::Error::Name { .. } => Some(Trouble::Address),
+        _ => None,
+    });
+}
+
+/// An address was not understood.
+pub(crate) fn because_of_address() {
+    TROUBLE.set(Some(Trouble::Address));
+}
+
+/// What went wrong last in this thread, if it is one of these; asked once.
+pub(crate) fn trouble() -> Option<Trouble> {
+    TROUBLE.take()
 }
 
 /// Keeps the words of an error.

@@ -32,6 +32,7 @@ pub use lease::Lease;
 pub use server::{CLIENTS_MAX, Reach, SOCKET_MODE, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
+pub use yesquel_client::Counts as SentCounts;
 pub use yesquel_engine::{Asker, Now, Settings, Techniques};
 pub use yesquel_log::LogError;
 pub use yesquel_model::{

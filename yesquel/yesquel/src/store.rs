@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
-use yesquel_client::Client;
+use yesquel_client::{Client, Counts as SentCounts};
 use yesquel_engine::Asker;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
@@ -94,10 +94,20 @@ impl Store {
         self.inner.host.as_ref()
     }
 
+    /// Whether it is the same one: a clone, or what it is a clone of.
+    pub fn is(&self, other: &Store) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// What searches of trees have cost: how often what was known of them was
     /// not so any more.
     pub fn searches(&self) -> SearchCounts {
         self.inner.trees.counters().counts()
+    }
+
+    /// What was sent to servers so far, and has come back.
+    pub fn sent(&self) -> SentCounts {
+        self.inner.trees.client().counters().counts()
     }
 
     /// What the server tells of itself.

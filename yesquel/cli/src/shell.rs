@@ -1,0 +1,108 @@
+//! `yesquel shell`: SQL by hand and from scripts, as in SQLite's own shell.
+
+mod dots;
+mod editor;
+mod format;
+mod input;
+mod output;
+mod run;
+mod settings;
+mod state;
+mod table;
+mod words;
+
+use crate::{connection::Access, failure::Failure, interrupt::Interrupt};
+use clap::Args;
+use settings::Mode;
+use state::Shell;
+use std::{io::IsTerminal, path::PathBuf};
+
+const ABOUT: &str = "Statements end with a semicolon; lines that begin with a dot are commands of the shell, which .help \
+    lists. Without an address the database is on trees in memory and gone at the end. Exit status: 0; 1 if anything \
+    failed; 4 if a server cannot be reached; 130 by Ctrl-C; or what .exit says.";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Arguments {
+    /// The database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, a file that holds such an
+    /// address, a plain SQLite file, or :memory:; it is made if it is not there
+    #[arg(value_name = "ADDRESS")]
+    address: Option<String>,
+    /// Statements and dot commands that are run; none are read then
+    #[arg(value_name = "SQL", allow_hyphen_values = false)]
+    sql: Vec<String>,
+    /// Run this first
+    #[arg(long, value_name = "SQL")]
+    cmd: Vec<String>,
+    /// Read this file first
+    #[arg(long, value_name = "FILE")]
+    init: Option<PathBuf>,
+    /// How results are shown: box (on a terminal), list (elsewhere), column, table, markdown, csv, json, line, html,
+    /// insert, quote, tabs, ascii
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<Mode>,
+    /// Names of columns before the rows
+    #[arg(long, conflicts_with = "no_headers")]
+    headers: bool,
+    /// Rows only
+    #[arg(long)]
+    no_headers: bool,
+    /// What stands for NULL
+    #[arg(long, value_name = "TEXT")]
+    null: Option<String>,
+    /// End with the first error
+    #[arg(long)]
+    bail: bool,
+    /// Print what is read before it is run
+    #[arg(long)]
+    echo: bool,
+    /// Write nothing; a database that is not there is not made
+    #[arg(long)]
+    readonly: bool,
+    /// Read as from a script, also on a terminal
+    #[arg(long)]
+    batch: bool,
+}
+
+fn mode(name: &str) -> Result<Mode, String> {
+    Mode::of_name(name).ok_or_else(|| {
+        let names: Vec<&str> = Mode::ALL.iter().map(|(_, name, _)| *name).collect();
+        format!("it is one of {}", names.join(", "))
+    })
+}
+
+/// Runs a shell; returns the status that it ends with.
+pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let interrupt = Interrupt::listen();
+    let access = if arguments.readonly { Access::Read } else { Access::Make };
+    let address = arguments.address.as_deref().unwrap_or(state::TRANSIENT);
+    let is_interactive = arguments.sql.is_empty() && !arguments.batch && std::io::stdin().is_terminal();
+    let mut shell = Shell::open(address, access, interrupt, is_interactive)?;
+    let settings = &mut shell.settings;
+    if let Some(mode) = arguments.mode {
+        settings.set_mode(mode);
+    } else if !is_interactive {
+        settings.set_mode(Mode::List);
+    }
+    if arguments.headers || arguments.no_headers {
+        settings.headers = Some(arguments.headers);
+    }
+    if let Some(null) = &arguments.null {
+        settings.null.clone_from(null);
+    }
+    (settings.bail, settings.echo) = (arguments.bail, arguments.echo);
+    if let Some(path) = &arguments.init {
+        shell.read_file(path)?;
+    }
+    for text in arguments.cmd.iter().chain(&arguments.sql) {
+        // What is given as an argument ends with its first error.
+        let goes_on = shell.read_text(text)?;
+        if !goes_on || (!arguments.sql.is_empty() && shell.has_failed()) {
+            return shell.end();
+        }
+    }
+    if arguments.sql.is_empty() && !shell.is_over() {
+        if is_interactive { editor::talk(&mut shell)? } else { shell.read_stdin()? }
+    }
+    shell.end()
+}

@@ -1,0 +1,86 @@
+//! Commands that copy whole databases.
+
+use super::{
+    super::state::{Done, Fault, Shell},
+    usage, wrong,
+};
+use crate::{
+    connection::{Access, open},
+    dump::{self, Choice},
+    failure::Failure,
+    interrupt::Interrupt,
+};
+use rusqlite::{
+    Connection,
+    backup::{Backup, StepResult},
+};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+/// Pages between two looks at Ctrl-C.
+const STEP_PAGES: i32 = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn copy(
+    (from, source): (&Connection, &str),
+    (to, destination): (&mut Connection, &str),
+    interrupt: &Interrupt,
+) -> Done {
+    let backup = Backup::new_with_names(from, source, to, destination)?;
+    let mut waits_since = None;
+    loop {
+        if interrupt.is_pressed() {
+            return Err(Fault::Interrupted);
+        }
+        match backup.step(STEP_PAGES)? {
+            StepResult::Done => return Ok(()),
+            StepResult::More => waits_since = None,
+            _ if waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE)
+            }
+            _ => return wrong("database is locked"),
+        }
+    }
+}
+
+pub(super) fn backup(shell: &mut Shell, words: &[&str]) -> Done {
+    let (database, file) = match words {
+        [file] => ("main", file),
+        [database, file] => (*database, file),
+        _ => return usage("backup"),
+    };
+    let mut to = open(file, Access::Make)?;
+    copy((&shell.connection(), database), (&mut to, "main"), &shell.interrupt)
+}
+
+pub(super) fn restore(shell: &mut Shell, words: &[&str]) -> Done {
+    let (database, file) = match words {
+        [file] => ("main", file),
+        [database, file] => (*database, file),
+        _ => return usage("restore"),
+    };
+    let from = open(file, Access::Read)?;
+    let shared = Rc::clone(shell.shared());
+    let mut to = shared.borrow_mut();
+    copy((&from, "main"), (&mut to, database), &shell.interrupt)
+}
+
+pub(super) fn dump(shell: &mut Shell, words: &[&str]) -> Done {
+    let mut choice = Choice::default();
+    for word in words {
+        match word.strip_prefix('-').map(|word| word.trim_start_matches('-')) {
+            Some("data-only") => choice.no_schema = true,
+            Some("schema-only") => choice.no_data = true,
+            Some("newlines") => choice.newlines = true,
+            Some("preserve-rowids") => choice.preserve_rowids = true,
+            Some(_) => return wrong(format!("there is no option {word}; .help dump lists them")),
+            None => choice.tables.push((*word).to_owned()),
+        }
+    }
+    let shared = Rc::clone(shell.shared());
+    let connection = shared.borrow();
+    dump::write(&connection, &choice, &mut shell.out).map_err(|failure: Failure| failure.into())
+}

@@ -1,0 +1,151 @@
+//! Commands that say what there is.
+
+use super::{
+    super::state::{Done, Fault, Shell},
+    usage,
+};
+use crate::connection::quoted;
+use rusqlite::Connection;
+use std::io::Write;
+
+/// Columns of a terminal that names are put into.
+const LINE: usize = 80;
+
+/// The databases of a connection, and where they are.
+fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut known = connection.prepare("SELECT name, file FROM pragma_database_list")?;
+    known
+        .query_map([], |row| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?.unwrap_or_default())))?
+        .collect()
+}
+
+pub(super) fn databases(shell: &mut Shell, _: &[&str]) -> Done {
+    let mut lines = String::new();
+    {
+        let connection = shell.connection();
+        for (name, place) in all(&connection)? {
+            let access = if connection.is_readonly(name.as_str())? { "r/o" } else { "r/w" };
+            let place = if place.is_empty() { "\"\"" } else { &place };
+            let state = match connection.transaction_state(Some(name.as_str()))? {
+                rusqlite::TransactionState::Read => " read-txn",
+                rusqlite::TransactionState::Write => " write-txn",
+                _ => "",
+            };
+            lines.push_str(&format!("{name}: {place} {access}{state}\n"));
+        }
+    }
+    Ok(shell.out.write_all(lines.as_bytes())?)
+}
+
+/// Names from all databases, where a condition holds for what `?1` is.
+fn named(connection: &Connection, condition: &str, pattern: &str) -> Result<Vec<String>, Fault> {
+    let mut parts = Vec::new();
+    for (name, _) in all(connection)? {
+        let shown = if name == "main" { String::new() } else { format!("'{}.'||", name.replace('\'', "''")) };
+        parts.push(format!("SELECT {shown}name FROM {}.sqlite_schema WHERE {condition}", quoted(&name)));
+    }
+    let mut found = connection.prepare(&format!("{} ORDER BY 1", parts.join(" UNION ALL ")))?;
+    let names = found.query_map([pattern], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    Ok(names)
+}
+
+/// Prints names in columns, from above to below.
+fn print(shell: &mut Shell, names: &[String]) -> Done {
+    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let columns = (LINE / (widest + 2)).max(1);
+    let rows = names.len().div_ceil(columns);
+    for row in 0..rows {
+        let line: Vec<String> =
+            names.iter().skip(row).step_by(rows).map(|name| format!("{name:<widest$}")).collect();
+        writeln!(shell.out, "{}", line.join("  "))?;
+    }
+    Ok(())
+}
+
+pub(super) fn tables(shell: &mut Shell, words: &[&str]) -> Done {
+    let pattern = match words {
+        [] => "%",
+        [pattern] => pattern,
+        _ => return usage("tables"),
+    };
+    let condition = "type IN ('table', 'view') AND name NOT LIKE 'sqlite__%' ESCAPE '_' AND name LIKE ?1";
+    let names = named(&shell.connection(), condition, pattern)?;
+    print(shell, &names)
+}
+
+pub(super) fn indexes(shell: &mut Shell, words: &[&str]) -> Done {
+    let pattern = match words {
+        [] => "%",
+        [pattern] => pattern,
+        _ => return usage("indexes"),
+    };
+    let names = named(&shell.connection(), "type = 'index' AND tbl_name LIKE ?1", pattern)?;
+    print(shell, &names)
+}
+
+/// Of what says no columns, a comment that does.
+fn columns(connection: &Connection, database: &str, name: &str) -> rusqlite::Result<String> {
+    let mut known = connection.prepare("SELECT name FROM pragma_table_info(?1, ?2)")?;
+    let names = known.query_map([name, database], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    let shown = |name: &str| if crate::dump::needs_quotes(name) { quoted(name) } else { name.to_owned() };
+    let names: Vec<String> = names.iter().map(|name| shown(name)).collect();
+    let whole = if database == "main" { shown(name) } else { format!("{}.{}", shown(database), shown(name)) };
+    Ok(format!("\n/* {whole}({}) */", names.join(",")))
+}
+
+pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
+    let words: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let pattern = match &words[..] {
+        [] => "%",
+        [pattern] => pattern,
+        _ => return usage("schema"),
+    };
+    let operator = if pattern.contains(['*', '?', '[']) { "GLOB" } else { "LIKE" };
+    let mut out = String::new();
+    {
+        let connection = shell.connection();
+        for (database, _) in all(&connection)? {
+            let named = format!("'{}.' ||", database.replace('\'', "''"));
+            let mut known = connection.prepare(&format!(
+                "SELECT type, name, sql FROM {}.sqlite_schema WHERE sql IS NOT NULL AND \
+                 (lower(tbl_name) {operator} lower(?1) OR lower({named} tbl_name) {operator} lower(?1)) ORDER BY rowid",
+                quoted(&database)
+            ))?;
+            let mut rows = known.query([pattern])?;
+            while let Some(row) = rows.next()? {
+                let (kind, name, sql): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let is_virtual =
+                    sql.get(..20).is_some_and(|start| start.eq_ignore_ascii_case("CREATE VIRTUAL TABLE"));
+                let whole = match sql.strip_prefix("CREATE ") {
+                    Some(rest) if database != "main" => in_database(&database, rest),
+                    _ => sql,
+                };
+                let shown =
+                    match whole.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
+                        Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
+                        None => whole,
+                    };
+                out.push_str(&shown);
+                if kind == "view" || is_virtual {
+                    out.push_str(&columns(&connection, &database, &name).unwrap_or_default());
+                }
+                let is_whole = yesquel_sqlite::is_complete(&format!("{shown};"));
+                out.push_str(if is_whole { ";\n" } else { "\n;\n" });
+            }
+        }
+    }
+    Ok(shell.out.write_all(out.as_bytes())?)
+}
+
+/// A CREATE statement of an attached database says so.
+fn in_database(database: &str, rest: &str) -> String {
+    const KINDS: [&str; 7] =
+        ["TABLE ", "INDEX ", "UNIQUE INDEX ", "VIEW ", "TRIGGER ", "VIRTUAL TABLE ", "TEMP VIEW "];
+    let kind = KINDS
+        .iter()
+        .find(|kind| rest.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind)));
+    match kind {
+        Some(kind) => format!("CREATE {kind}{database}.{}", &rest[kind.len()..]),
+        None => format!("CREATE {rest}"),
+    }
+}

@@ -1,0 +1,186 @@
+//! Lines become statements and dot commands.
+
+use super::state::{Fault, Shell};
+use crate::failure::Failure;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+/// Files that are read by files that are read: beyond it is a circle.
+const DEPTH_MAX: u32 = 25;
+
+/// What was typed and is not run yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    text: String,
+    /// The line in which it began.
+    began: usize,
+    line: usize,
+}
+
+/// What is to be run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    Dot(String),
+    Sql(String),
+}
+
+/// A line that stands for a semicolon, as other databases' shells have it.
+fn is_end(line: &str) -> bool {
+    let line = line.trim();
+    line == "/" || line.eq_ignore_ascii_case("go")
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+    }
+
+    /// The line in which what was given out last began.
+    pub(super) fn began(&self) -> usize {
+        self.began
+    }
+
+    /// Takes a line; gives out what is whole.
+    pub(super) fn take(&mut self, line: &str) -> Option<Item> {
+        self.line += 1;
+        if self.text.is_empty() {
+            self.began = self.line;
+            if line.trim().is_empty() || line.starts_with('#') {
+                return None;
+            }
+            if line.starts_with('.') {
+                return Some(Item::Dot(line.trim_end().to_owned()));
+            }
+        }
+        let is_end = is_end(line) && yesquel_sqlite::is_complete(&format!("{};", self.text));
+        if is_end {
+            self.text.push(';');
+        } else {
+            if !self.text.is_empty() {
+                self.text.push('\n');
+            }
+            self.text.push_str(line);
+        }
+        // Where there is none nothing ends, and to look costs.
+        let may_end = is_end || line.contains(';');
+        (may_end && yesquel_sqlite::is_complete(&self.text))
+            .then(|| Item::Sql(std::mem::take(&mut self.text)))
+    }
+
+    /// What is left at the end.
+    pub(super) fn rest(&mut self) -> Option<Item> {
+        (!self.text.trim().is_empty()).then(|| Item::Sql(std::mem::take(&mut self.text)))
+    }
+}
+
+impl Shell {
+    /// Runs what lines are of.
+    pub(super) fn run_item(&mut self, item: &Item, place: usize) -> Result<(), Failure> {
+        // A script ends, wherever it is; at the prompt what was pressed before was
+        // for something else.
+        if self.is_interactive {
+            self.interrupt.forget();
+        }
+        let done = match item {
+            _ if self.interrupt.is_pressed() => Err(Fault::Interrupted),
+            Item::Dot(line) => self.dot(line),
+            Item::Sql(sql) => self.run(sql, place),
+        };
+        self.note(done, Some(place))
+    }
+
+    /// Runs all that is read, until the shell ends.
+    fn read(&mut self, input: &mut dyn BufRead) -> Result<(), Failure> {
+        let (mut pending, mut bytes) = (Pending::default(), Vec::new());
+        while !self.is_over() {
+            bytes.clear();
+            if input.read_until(b'\n', &mut bytes)? == 0 {
+                if let Some(item) = pending.rest() {
+                    self.run_item(&item, pending.began())?;
+                }
+                break;
+            }
+            let line = String::from_utf8_lossy(&bytes);
+            let line = line.strip_suffix('\n').unwrap_or(&line);
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            self.echo(line)?;
+            if let Some(item) = pending.take(line) {
+                self.run_item(&item, pending.began())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn echo(&mut self, line: &str) -> io::Result<()> {
+        use std::io::Write as _;
+        if self.settings.echo { writeln!(self.out, "{line}") } else { Ok(()) }
+    }
+
+    pub(super) fn read_stdin(&mut self) -> Result<(), Failure> {
+        self.read(&mut BufReader::with_capacity(1 << 16, io::stdin()))
+    }
+
+    /// Whether the shell goes on.
+    pub(super) fn read_text(&mut self, text: &str) -> Result<bool, Failure> {
+        let had_lines = std::mem::replace(&mut self.has_lines, self.depth > 0);
+        self.read(&mut text.as_bytes())?;
+        self.has_lines = had_lines;
+        Ok(!self.is_over())
+    }
+
+    pub(super) fn read_file(&mut self, path: &Path) -> Result<(), Failure> {
+        let file = File::open(path).map_err(|error| Failure::File { path: path.into(), error })?;
+        if self.depth >= DEPTH_MAX {
+            let words = format!("{}: files read files {DEPTH_MAX} deep", path.display());
+            return self.note(Err(Fault::Said(words)), None);
+        }
+        self.depth += 1;
+        let was_interactive = std::mem::replace(&mut self.is_interactive, false);
+        let had_lines = std::mem::replace(&mut self.has_lines, true);
+        let read = self.read(&mut BufReader::with_capacity(1 << 16, file));
+        (self.is_interactive, self.has_lines) = (was_interactive, had_lines);
+        self.depth -= 1;
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(lines: &[&str]) -> (Vec<(Item, usize)>, Option<Item>) {
+        let mut pending = Pending::default();
+        let items = lines.iter().filter_map(|line| {
+            let item = pending.take(line)?;
+            Some((item, pending.began()))
+        });
+        let items = items.collect();
+        (items, pending.rest())
+    }
+
+    #[test]
+    fn lines_are_put_together_until_a_statement_is_whole() {
+        let sql = |text: &str| Item::Sql(text.to_owned());
+        let (all, rest) =
+            items(&[".mode csv", "", "# said", "SELECT 1", "  + 2;", "SELECT ';", "';", "SELECT"]);
+        assert_eq!(
+            all,
+            [(Item::Dot(".mode csv".to_owned()), 1), (sql("SELECT 1\n  + 2;"), 4), (sql("SELECT ';\n';"), 6)]
+        );
+        assert_eq!(rest, Some(sql("SELECT")));
+        let trigger =
+            ["CREATE TRIGGER a AFTER INSERT ON b BEGIN", "SELECT 1;", "END;", "SELECT 1 -- ;", "go"];
+        let (all, rest) = items(&trigger);
+        assert_eq!(all[0], (sql(&trigger[..3].join("\n")), 1));
+        // A comment takes what stands behind it.
+        assert_eq!((all.len(), rest), (1, Some(sql("SELECT 1 -- ;\ngo"))));
+        assert_eq!(items(&["SELECT 1", "GO"]).0, [(sql("SELECT 1;"), 1)]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Where results go: to standard output, into a file, or to a program.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, IsTerminal, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+enum To {
+    Standard(BufWriter<io::Stdout>),
+    File(BufWriter<File>),
+    Program(Child, BufWriter<ChildStdin>),
+}
+
+pub(super) struct Output {
+    to: To,
+    /// After the next statement it is standard output again.
+    is_once: bool,
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output { to: To::Standard(BufWriter::with_capacity(1 << 16, io::stdout())), is_once: false }
+    }
+}
+
+/// Runs a command line of the system.
+pub(super) fn system(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line);
+    command
+}
+
+impl Output {
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self.to, To::Standard(_)) && io::stdout().is_terminal()
+    }
+
+    /// Goes to a file; `|program`: to a program; nothing: to standard output.
+    pub(super) fn set(&mut self, to: Option<&str>, is_once: bool) -> io::Result<()> {
+        self.reset()?;
+        let Some(to) = to else { return Ok(()) };
+        self.to = match to.strip_prefix('|') {
+            Some(line) => {
+                let mut child = system(line).stdin(Stdio::piped()).spawn()?;
+                let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
+                To::Program(child, BufWriter::new(input))
+            }
+            None => To::File(BufWriter::new(File::create(Path::new(to))?)),
+        };
+        self.is_once = is_once;
+        Ok(())
+    }
+
+    /// A statement has ended.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.is_once { self.reset() } else { Ok(()) }
+    }
+
+    /// Is standard output again.
+    pub(super) fn reset(&mut self) -> io::Result<()> {
+        let before = std::mem::take(self);
+        match before.to {
+            To::Standard(mut out) => out.flush(),
+            To::File(mut out) => out.flush(),
+            To::Program(mut child, mut out) => {
+                let flushed = out.flush();
+                drop(out);
+                child.wait()?;
+                // It may have had enough.
+                flushed.or_else(|error| match error.kind() {
+                    io::ErrorKind::BrokenPipe => Ok(()),
+                    _ => Err(error),
+                })
+            }
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.to {
+            To::Standard(out) => out.write(bytes),
+            To::File(out) => out.write(bytes),
+            To::Program(_, out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.to {
+            To::Standard(out) => out.flush(),
+            To::File(out) => out.flush(),
+            To::Program(_, out) => out.flush(),
+        }
+    }
+}

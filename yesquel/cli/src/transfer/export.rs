@@ -1,0 +1,122 @@
+//! `yesquel export`: a database becomes a plain file of SQLite.
+
+use super::{Summary, content, copy};
+use crate::{
+    connection::{Access, open},
+    failure::Failure,
+    interrupt::Interrupt,
+    progress::Progress,
+};
+use clap::Args;
+use std::{
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tempfile::NamedTempFile;
+
+const ABOUT: &str = "The database is read as of one moment, and keeps nobody from writing. The file is written beside \
+    its place under another name and put there when it is whole and on disk: after Ctrl-C or an error there is what \
+    was there before.";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Export {
+    /// The database: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
+    /// address
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// The file that is made
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace the file, if it is there
+    #[arg(long)]
+    force: bool,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What SQLite has beside a file that is in use, or was when something crashed.
+const BESIDE: [&str; 3] = ["-wal", "-journal", "-shm"];
+/// As new files are, but for what the user's mask takes away.
+const MODE: u32 = 0o666;
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// Whether a file may be put there.
+fn may_write(arguments: &Export) -> Result<(), Failure> {
+    let path = &arguments.file;
+    let name = path.display();
+    if name.to_string().starts_with("yesquel:") {
+        return Err(Failure::Usage(format!("'{name}' is an address: what is made is a file, ADDRESS FILE")));
+    }
+    match fs::symlink_metadata(path) {
+        Ok(known) if known.is_dir() => Err(Failure::Usage(format!("{name} is a folder"))),
+        Ok(_) if !arguments.force => {
+            Err(Failure::Usage(format!("{name} is there already; --force replaces it")))
+        }
+        _ => {
+            // It would be taken for that of the new file.
+            let found = BESIDE.map(|ending| beside(path, ending)).into_iter().find(|path| path.exists());
+            found.map_or(Ok(()), |found| {
+                Err(Failure::Usage(format!(
+                    "{} is there, of a database that is in use or was not closed: it would be taken for the new one's",
+                    found.display()
+                )))
+            })
+        }
+    }
+}
+
+/// The folder that a file is in.
+fn folder(path: &Path) -> PathBuf {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Puts a whole file in its place.
+fn put(file: NamedTempFile, path: &Path, force: bool) -> io::Result<()> {
+    file.as_file().sync_all()?;
+    if force { file.persist(path) } else { file.persist_noclobber(path) }.map_err(|error| error.error)?;
+    // The name, too, is on disk then.
+    File::open(folder(path))?.sync_all()
+}
+
+pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
+    let (began, interrupt) = (Instant::now(), Interrupt::listen());
+    may_write(arguments)?;
+    let of_file = |error: io::Error| Failure::File { path: arguments.file.clone(), error };
+    let from = open(&arguments.address, Access::Read)?;
+    let file = tempfile::Builder::new()
+        .prefix(".yesquel-export-")
+        .permissions(Permissions::from_mode(MODE))
+        .tempfile_in(folder(&arguments.file))
+        .map_err(of_file)?;
+    let path = std::path::absolute(file.path()).map_err(of_file)?;
+    let mut to = open(&path.to_string_lossy(), Access::Write)?;
+    // Nobody sees it before it is whole.
+    to.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE")?;
+    let progress = Progress::new("export", arguments.quiet || arguments.json);
+    let written = copy(&from, &mut to, &progress, &interrupt, Duration::ZERO)
+        .and_then(|()| content(&to, &interrupt))
+        .and_then(|content| to.close().map_err(|(_, error)| error.into()).map(|()| content));
+    progress.end();
+    let content = written.map_err(|error| match error {
+        Failure::Sql(words) => Failure::Sql(format!("{}: {words}", arguments.file.display())),
+        other => other,
+    })?;
+    let bytes = file.as_file().metadata().map_err(of_file)?.len();
+    put(file, &arguments.file, arguments.force).map_err(of_file)?;
+    let to = arguments.file.display().to_string();
+    Summary { verb: "exported", from: &arguments.address, to: &to, content, bytes, time: began.elapsed() }
+        .tell(arguments.json, arguments.quiet)
+}

@@ -1,0 +1,157 @@
+//! `yesquel import`: a plain file of SQLite becomes a database.
+
+use super::{Content, Summary, content, copy, is_empty, stopped};
+use crate::{
+    connection::{Access, open},
+    failure::Failure,
+    interrupt::Interrupt,
+    progress::Progress,
+};
+use clap::Args;
+use rusqlite::Connection;
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// What SQLite's files begin with.
+const HEADER: &[u8] = b"SQLite format 3\0";
+/// Faults of a file that are told.
+const FAULTS_MAX: usize = 5;
+
+const ABOUT: &str = "The file is read as of one moment and checked first. The database gets all of it in one \
+    transaction: who reads it meanwhile sees what was there before, and after Ctrl-C or an error that is still there.";
+
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub(crate) struct Import {
+    /// The SQLite database
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where it goes to: yesquel:FOLDER, yesquel://HOST:PORT/NAME, yesquel:///SOCKET/NAME, or a file that holds such an
+    /// address; it is made if it is not there
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Replace all that is in the database
+    #[arg(long)]
+    force: bool,
+    /// Take the file as it is; indexes that do not agree with their tables stay so
+    #[arg(long)]
+    no_check: bool,
+    /// Seconds to wait for others who write in either
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::reach::seconds,
+        allow_negative_numbers = true)]
+    wait: Duration,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print errors only
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Says what a file is that is no database.
+fn look(path: &Path) -> Result<(), Failure> {
+    let mut header = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut header));
+    read.map_err(|error| Failure::File { path: path.into(), error })?;
+    let name = path.display();
+    if header == HEADER {
+        return Ok(());
+    }
+    Err(Failure::Damaged(if header.is_empty() {
+        format!("{name}: the file is empty, and no SQLite database")
+    } else if header.starts_with(b"yesquel:") {
+        format!("{name} holds the address of a database, and is none itself: export that one first")
+    } else {
+        format!("{name} is no SQLite database: it does not begin with 'SQLite format 3'")
+    }))
+}
+
+/// Says what is wrong with a file.
+fn check(connection: &Connection, name: &str) -> Result<(), Failure> {
+    let mut check = connection.prepare(&format!("PRAGMA integrity_check({FAULTS_MAX})"))?;
+    let mut faults = Vec::new();
+    let mut rows = check.query([])?;
+    while let Some(row) = rows.next()? {
+        faults.push(row.get::<_, String>(0)?);
+    }
+    if faults == ["ok"] {
+        return Ok(());
+    }
+    Err(Failure::Damaged(format!("{name} is damaged: {}", faults.join("; "))))
+}
+
+/// An error of the file's that SQLite has found.
+fn of_file(name: &str, error: Failure) -> Failure {
+    match error {
+        Failure::Sql(words) => Failure::Damaged(format!("{name}: {words}")),
+        other => other,
+    }
+}
+
+fn source(arguments: &Import, interrupt: &Interrupt) -> Result<(Connection, Content), Failure> {
+    let name = arguments.file.display().to_string();
+    if name.starts_with("yesquel:") {
+        return Err(Failure::Usage(format!(
+            "'{name}' is an address: what is imported is a file of SQLite, FILE ADDRESS"
+        )));
+    }
+    look(&arguments.file)?;
+    let progress = Progress::new("import", arguments.quiet || arguments.json);
+    // A path that looks like one of SQLite's names is none.
+    let path = std::path::absolute(&arguments.file)
+        .map_err(|error| Failure::File { path: arguments.file.clone(), error })?;
+    let mut connection = open(&path.to_string_lossy(), Access::Read)?;
+    connection.busy_timeout(arguments.wait)?;
+    interrupt.attend(&mut connection)?;
+    progress.say("checking the file");
+    let read = || {
+        // What is checked is what is copied.
+        connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")?;
+        if !arguments.no_check {
+            check(&connection, &name)?;
+        }
+        content(&connection, interrupt)
+    };
+    let content = read();
+    progress.end();
+    if interrupt.is_pressed() {
+        return Err(stopped());
+    }
+    Ok((connection, content.map_err(|error| of_file(&name, error))?))
+}
+
+pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
+    let (began, interrupt) = (Instant::now(), Interrupt::listen());
+    let (from, content) = source(arguments, &interrupt)?;
+    let mut to = open(&arguments.address, Access::Make)?;
+    to.busy_timeout(arguments.wait)?;
+    if !arguments.force && !is_empty(&to)? {
+        return Err(Failure::Usage(format!(
+            "there is something in {} already; --force replaces all of it",
+            arguments.address
+        )));
+    }
+    let progress = Progress::new("import", arguments.quiet || arguments.json);
+    let copied = copy(&from, &mut to, &progress, &interrupt, arguments.wait);
+    progress.end();
+    copied.map_err(|error| lost(error, &arguments.address))?;
+    let bytes = std::fs::metadata(&arguments.file).map(|known| known.len()).unwrap_or_default();
+    let from = arguments.file.display().to_string();
+    Summary { verb: "imported", from: &from, to: &arguments.address, content, bytes, time: began.elapsed() }
+        .tell(arguments.json, arguments.quiet)
+}
+
+/// Others were first: what they have written is there, and nothing of ours.
+fn lost(error: Failure, address: &str) -> Failure {
+    match error {
+        Failure::Sql(words) if words.contains("database is locked") => Failure::Sql(format!(
+            "{address}: others have written there meanwhile, and nothing was imported ({words})"
+        )),
+        Failure::Sql(words) => Failure::Sql(format!("{address}: {words}")),
+        other => other,
+    }
+}

@@ -1,0 +1,101 @@
+//! `yesquel export`: a database becomes a file, which is there whole or not at
+//! all.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+#[path = "support/program.rs"]
+mod program;
+#[allow(dead_code, reason = "it ends by being dropped")]
+mod support;
+
+use program::{PROGRAM, Place};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+
+const CONTENT: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
+    WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 30000)
+    INSERT INTO t SELECT x, hex(randomblob(50)) FROM c; CREATE INDEX tb ON t(b)";
+
+#[test]
+fn a_file_that_is_there_is_replaced_only_by_force() {
+    let place = Place::new();
+    place.prints(&["shell", "yesquel:data", CONTENT]);
+    fs::write(place.path("out.db"), "precious").unwrap();
+    let (status, said) = place.fails(&["export", "yesquel:data", "out.db"]);
+    assert_eq!((status, said.as_str()), (2, "error: out.db is there already; --force replaces it\n"));
+    assert_eq!(fs::read(place.path("out.db")).unwrap(), b"precious");
+    place.prints(&["export", "--force", "yesquel:data", "out.db"]);
+    assert_eq!(
+        place.prints(&["shell", "out.db", "SELECT count(*) FROM t", "PRAGMA integrity_check"]),
+        "30000\nok\n"
+    );
+    // As any new file.
+    fs::write(place.path("new"), "").unwrap();
+    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode();
+    assert_eq!(mode("out.db"), mode("new"));
+    // A journal of another database would be taken for its own.
+    fs::write(place.path("out.db-journal"), "x").unwrap();
+    let (status, said) = place.fails(&["export", "--force", "yesquel:data", "out.db"]);
+    assert_eq!((status, said.contains("out.db-journal is there")), (2, true), "{said}");
+    assert_eq!(place.files(), ["data", "new", "out.db", "out.db-journal"]);
+}
+
+#[test]
+fn what_cannot_be_exported_leaves_nothing() {
+    let place = Place::new();
+    for (arguments, status, expected) in [
+        (["yesquel:none", "out.db"], 3, "yesquel:none: there is no such folder"),
+        (["none.db", "out.db"], 3, "none.db: there is no such file"),
+        (["yesquel:none?speed=9", "out.db"], 2, "there is no such option"),
+        (["yesquel://127.0.0.1:1/shop", "out.db"], 4, "127.0.0.1:1"),
+        (["yesquel:none", "yesquel:other"], 2, "'yesquel:other' is an address"),
+        (["yesquel:none", "."], 2, ". is a folder"),
+    ] {
+        let (found, said) = place.fails(&["export", arguments[0], arguments[1]]);
+        assert_eq!(found, status, "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    place.prints(&["shell", "yesquel:data", CONTENT]);
+    assert_eq!(place.fails(&["export", "yesquel:data", "no/folder/out.db"]).0, 1);
+    assert_eq!(place.fails(&["export", "yesquel:data?database=other", "out.db"]).0, 3);
+    assert_eq!(place.files(), ["data"]);
+}
+
+/// The limit of the size of files stands for a disk that is full; the server's is
+/// another one.
+#[test]
+fn a_disk_that_fills_leaves_what_was_there() {
+    let place = Place::new();
+    let (data, socket) = (place.path("data"), place.path("socket"));
+    let mut serve = place.program(&["serve", "--data"]);
+    let server = support::Process::spawn(serve.arg(&data).arg("--listen").arg(&socket));
+    server.wait_until_ready();
+    let address = format!("yesquel://{}/shop", socket.display());
+    place.prints(&["shell", &address, CONTENT]);
+    fs::write(place.path("out.db"), "precious").unwrap();
+    for (command, file) in
+        [("export --force ADDRESS out.db", "out.db"), ("dump ADDRESS --output out.db", "out.db")]
+    {
+        let command = command.replace("ADDRESS", &address);
+        let line = format!("ulimit -f 1000; exec {PROGRAM} {command}");
+        let output = Command::new("sh").arg("-c").arg(line).current_dir(place.folder()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(said.starts_with(&format!("error: {file}: ")), "{command}: {said}");
+        assert_eq!(fs::read(place.path("out.db")).unwrap(), b"precious");
+        assert_eq!(place.files(), ["data", "out.db", "socket"]);
+    }
+    // Nothing else is wrong with it.
+    place.prints(&["export", "--force", &address, "out.db"]);
+    assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "30000\n");
+}
+
+#[test]
+fn an_empty_database_is_an_empty_file() {
+    let place = Place::new();
+    place.prints(&["shell", "yesquel:data", "PRAGMA user_version = 3"]);
+    place.prints(&["export", "--quiet", "yesquel:data", "out.db"]);
+    assert_eq!(
+        place.prints(&["shell", "out.db", "PRAGMA user_version", "PRAGMA integrity_check", ".tables"]),
+        "3\nok\n"
+    );
+}

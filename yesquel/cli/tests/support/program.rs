@@ -1,0 +1,105 @@
+//! The program as somebody runs it, and SQLite's own shell beside it.
+
+#![allow(dead_code, reason = "each test file uses another part of it")]
+
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_yesquel");
+
+/// A folder in which the program is run.
+pub(crate) struct Place(tempfile::TempDir);
+
+/// What a run has come to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    pub(crate) printed: String,
+    pub(crate) said: String,
+}
+
+impl Ended {
+    fn new(output: Output) -> Ended {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let status = output.status.code().unwrap_or(-1);
+        Ended { status, printed: text(&output.stdout), said: text(&output.stderr) }
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Names of files that the folder has.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    pub(crate) fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).current_dir(self.0.path());
+        command
+    }
+
+    /// Runs the program with something to read.
+    pub(crate) fn runs_with(&self, arguments: &[&str], input: &str) -> Ended {
+        fed(&mut self.program(arguments), input)
+    }
+
+    pub(crate) fn runs(&self, arguments: &[&str]) -> Ended {
+        self.runs_with(arguments, "")
+    }
+
+    /// What it prints, when all is well.
+    #[track_caller]
+    pub(crate) fn prints(&self, arguments: &[&str]) -> String {
+        let ended = self.runs(arguments);
+        assert_eq!((ended.status, ended.said.as_str()), (0, ""), "{arguments:?}");
+        ended.printed
+    }
+
+    /// The status and the message, when it is not.
+    #[track_caller]
+    pub(crate) fn fails(&self, arguments: &[&str]) -> (i32, String) {
+        let ended = self.runs(arguments);
+        assert!(ended.status != 0 && !ended.said.is_empty(), "{arguments:?}: {ended:?}");
+        (ended.status, ended.said)
+    }
+
+    /// What SQLite's own shell makes of the same input; none, if there is none.
+    pub(crate) fn sqlite3(&self, arguments: &[&str], input: &str) -> Option<Ended> {
+        let mut command = Command::new("sqlite3");
+        if command.arg("--version").output().is_err() {
+            eprintln!("SKIPPED: there is no sqlite3 to compare with");
+            return None;
+        }
+        Some(fed(Command::new("sqlite3").args(arguments).current_dir(self.0.path()), input))
+    }
+}
+
+fn fed(command: &mut Command, input: &str) -> Ended {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut to = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        // It may end before it has read all.
+        scope.spawn(move || drop(to.write_all(input.as_bytes())));
+        Ended::new(child.wait_with_output().unwrap())
+    })
+}

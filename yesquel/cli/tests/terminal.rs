@@ -1,0 +1,172 @@
+//! `yesquel shell` on a terminal: editing, history, completion, Ctrl-C.
+//!
+//! What is waited for is what the shell shows; time is only what ends a test
+//! that shows nothing any more.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+#[path = "support/program.rs"]
+mod program;
+
+use program::Place;
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    process::{Child, ExitStatus},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shell that somebody sits before.
+struct Terminal {
+    child: Child,
+    keys: File,
+    shown: Receiver<Vec<u8>>,
+    /// What was shown and not waited for yet.
+    screen: String,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Terminal {
+    fn open(place: &Place, arguments: &[&str]) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let side = || -> OwnedFd { File::options().read(true).write(true).open(&name).unwrap().into() };
+        let mut command = place.program(arguments);
+        command.env("TERM", "xterm").env("YESQUEL_HISTORY", place.path("history")).env_remove("NO_COLOR");
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        // Ours are closed with the command, else there is no end to be read.
+        drop(command);
+        let keys = File::from(master);
+        let mut from = keys.try_clone().unwrap();
+        let (tell, shown) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // When nobody has the other side it is an error.
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                if tell.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal { child, keys, shown, screen: String::new() }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for something to be shown; what was shown before it.
+    #[track_caller]
+    fn sees(&mut self, text: &str) -> String {
+        loop {
+            if let Some((before, behind)) = self.screen.split_once(text) {
+                let before = before.to_owned();
+                self.screen = behind.to_owned();
+                return before;
+            }
+            match self.shown.recv_timeout(PATIENCE) {
+                Ok(bytes) => self.screen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("'{text}' is not shown: {:?}", self.screen),
+            }
+        }
+    }
+
+    /// Waits for its end.
+    fn ends(mut self) -> ExitStatus {
+        while self.shown.recv_timeout(PATIENCE).is_ok() {}
+        self.child.wait().unwrap()
+    }
+}
+
+const PROMPT: &str = "yesquel> ";
+const MORE: &str = "   ...> ";
+
+#[test]
+fn statements_are_typed_edited_and_remembered() {
+    let place = Place::new();
+    let mut terminal = Terminal::open(&place, &["shell"]);
+    terminal.sees("trees in memory");
+    terminal.sees(PROMPT);
+    // Of several lines; and two signs taken back.
+    terminal.types("CREATE TABLE fruits(name TEXT,\r");
+    terminal.sees(MORE);
+    terminal.types("number INT);\r");
+    terminal.sees(PROMPT);
+    terminal.types("INSERT INTO fruits VALUES('appleXY\x7f\x7fs', 7);\r");
+    terminal.sees(PROMPT);
+    // Names are completed.
+    terminal.types("SELECT * FROM fru\t;\r");
+    terminal.sees("┌────────┬────────┐");
+    terminal.sees("│ apples │ 7      │");
+    terminal.sees(PROMPT);
+    // What was typed before comes back.
+    terminal.types("\x1b[A\r");
+    terminal.sees("│ apples │ 7      │");
+    terminal.sees(PROMPT);
+    terminal.types(".tab\t\r");
+    terminal.sees(".tables");
+    terminal.sees("fruits");
+    terminal.sees(PROMPT);
+    terminal.types("SELECT no_such;\r");
+    terminal.sees("Parse error:");
+    terminal.sees("no such column: no_such");
+    terminal.sees(PROMPT);
+    terminal.types("\x04");
+    // Whoever sat before it has seen what failed.
+    assert!(terminal.ends().success());
+    let history = fs::read_to_string(place.path("history")).unwrap();
+    assert!(history.contains("SELECT * FROM fruits;"), "{history}");
+    assert!(history.contains("CREATE TABLE fruits(name TEXT,\\nnumber INT);"), "{history}");
+    // The next shell has it.
+    let mut terminal = Terminal::open(&place, &["shell"]);
+    terminal.sees(PROMPT);
+    terminal.types("\x1b[A\r");
+    terminal.sees("no such column: no_such");
+    terminal.sees(PROMPT);
+    terminal.types(".quit\r");
+    assert!(terminal.ends().success());
+}
+
+#[test]
+fn ctrl_c_clears_a_line_and_stops_a_statement() {
+    let place = Place::new();
+    let mut terminal = Terminal::open(&place, &["shell", ":memory:"]);
+    terminal.sees(PROMPT);
+    terminal.types("SELECT 'begun\r");
+    terminal.sees(MORE);
+    terminal.types("and not ended\x03");
+    terminal.sees(PROMPT);
+    terminal.types("SELECT 1 + 1;\r");
+    terminal.sees("│ 2     │");
+    terminal.sees(PROMPT);
+    terminal.types(
+        "SELECT 'running'; WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c;\r",
+    );
+    // The first of the two is done, and the second is on.
+    terminal.sees("│ running   │");
+    kill_process(Pid::from_child(&terminal.child), Signal::INT).unwrap();
+    terminal.sees("interrupted");
+    terminal.sees(PROMPT);
+    terminal.types("SELECT 2 + 3;\r");
+    terminal.sees("│ 5     │");
+    terminal.sees(PROMPT);
+    terminal.types(".exit 5\r");
+    assert_eq!(terminal.ends().code(), Some(5));
+}
