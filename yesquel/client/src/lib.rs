@@ -144,8 +144,10 @@ impl<T: Transport> Client<T> {
         questions: &[Question<'_>],
     ) -> Result<Reading, Error> {
         let mut request = Vec::with_capacity(128);
-        let all = questions.iter().cloned().chain(moment.questions(server));
-        Request::write_read(&mut Writer(&mut request), moment.snapshot, self.seen(), all);
+        Request::write_questions(&mut Writer(&mut request), moment.snapshot, self.seen(), |writer| {
+            questions.iter().for_each(|question| question.write(writer));
+            moment.questions(server).for_each(|question| question.write(writer));
+        });
         let bytes = self.send(server, &request).await?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {

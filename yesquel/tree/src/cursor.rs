@@ -87,7 +87,12 @@ impl Cursor {
         if self.wanted != u64::MAX {
             self.wanted = self.wanted.saturating_sub(1);
         }
-        self.place = found.as_ref().map_or(end, |(key, _)| Place::On(key.clone()));
+        match (&found, &mut self.place) {
+            // Mostly keys are as long as those before them: in their place.
+            (Some((key, _)), Place::On(own)) if own.len() == key.len() => own.copy_from_slice(key),
+            (Some((key, _)), place) => *place = Place::On(key.clone()),
+            (None, place) => *place = end,
+        }
         found
     }
 
@@ -192,18 +197,18 @@ impl<T: Transport> Transaction<'_, T> {
             let goal = next.as_deref().or(key_of(bound)).unwrap_or_default();
             let page = self.page(tree, share.for_goal(Goal::At(goal))).await?;
             let start = match bound {
-                Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own <= *key),
-                Bound::Included(key) => page.cells.partition_point(|(own, _)| **own < *key),
+                Bound::Excluded(key) => page.cells.partition_point(|own| own <= key),
+                Bound::Included(key) => page.cells.partition_point(|own| own < key),
                 Bound::Unbounded => 0,
             };
-            let stored = page.cells[start..].iter().find(|(key, _)| !self.hides(tree, key));
+            let stored = (start..page.cells.len()).find(|at| !self.hides(tree, page.cells.key(*at)));
             // An own one may come before, or in a leaf without any.
             let own = own(self).filter(|(key, _)| page.fence.is_above(key));
             match (stored, own) {
-                (Some(stored), Some(own)) if own.0 < stored.0 => return Ok(Some(own)),
-                (Some((key, stored)), _) => {
-                    let value = self.value(tree, stored).await?;
-                    return Ok(Some((key.clone(), value)));
+                (Some(stored), Some(own)) if *own.0 < *page.cells.key(stored) => return Ok(Some(own)),
+                (Some(stored), _) => {
+                    let value = self.value(tree, page.cells.value(stored)).await?;
+                    return Ok(Some((page.cells.key(stored).into(), value)));
                 }
                 (None, Some(own)) => return Ok(Some(own)),
                 (None, None) => match &page.fence.high {
@@ -240,17 +245,17 @@ impl<T: Transport> Transaction<'_, T> {
                 (None, key) => self.page(tree, share.for_goal(Goal::At(key.unwrap_or_default()))).await?,
             };
             let end = match bound {
-                Bound::Excluded(key) => page.cells.partition_point(|(own, _)| **own < *key),
-                Bound::Included(key) => page.cells.partition_point(|(own, _)| **own <= *key),
+                Bound::Excluded(key) => page.cells.partition_point(|own| own < key),
+                Bound::Included(key) => page.cells.partition_point(|own| own <= key),
                 Bound::Unbounded => page.cells.len(),
             };
-            let stored = page.cells[..end].iter().rev().find(|(key, _)| !self.hides(tree, key));
+            let stored = (0..end).rev().find(|at| !self.hides(tree, page.cells.key(*at)));
             let own = own(self).filter(|(key, _)| *key >= page.fence.low);
             match (stored, own) {
-                (Some(stored), Some(own)) if own.0 > stored.0 => return Ok(Some(own)),
-                (Some((key, stored)), _) => {
-                    let value = self.value(tree, stored).await?;
-                    return Ok(Some((key.clone(), value)));
+                (Some(stored), Some(own)) if *own.0 > *page.cells.key(stored) => return Ok(Some(own)),
+                (Some(stored), _) => {
+                    let value = self.value(tree, page.cells.value(stored)).await?;
+                    return Ok(Some((page.cells.key(stored).into(), value)));
                 }
                 (None, Some(own)) => return Ok(Some(own)),
                 (None, None) if page.fence.low.is_empty() => return Ok(None),

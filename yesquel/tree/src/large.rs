@@ -1,7 +1,7 @@
 //! Values that are too long for a cell: their pieces stand in nodes of their
 //! own, which are made with the cell and go with it.
 
-use crate::{Transaction, Tree, TreeError, Trees, search::Stored};
+use crate::{Transaction, Tree, TreeError, Trees, page::Value};
 use std::collections::BTreeMap;
 use yesquel_client::{Error, Staging, Writes};
 use yesquel_model::{Key, KeyRange, LocalId, NodeId};
@@ -64,10 +64,11 @@ impl<T: Transport> Trees<T> {
 
 impl<T: Transport> Transaction<'_, T> {
     /// A value as it is, wherever it stands.
-    pub(crate) async fn value(&mut self, tree: Tree, stored: &Stored) -> Result<Box<[u8]>, TreeError> {
-        match stored {
-            Stored::Whole(value) => Ok(value.clone()),
-            Stored::Large(large) => self.large(tree, *large).await,
+    pub(crate) async fn value(&mut self, tree: Tree, value: Value<'_>) -> Result<Box<[u8]>, TreeError> {
+        match value {
+            Value::Whole(value) => Ok(value.into()),
+            // Seldom, and the way there is long.
+            Value::Large(large) => Box::pin(self.large(tree, large)).await,
         }
     }
 

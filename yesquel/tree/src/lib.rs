@@ -8,6 +8,7 @@ mod cache;
 mod counters;
 mod cursor;
 mod large;
+mod page;
 mod pages;
 mod proof;
 mod savepoint;

@@ -1,12 +1,9 @@
 //! Leaves that a transaction has read, for its next reads (the per-transaction
 //! cache of section 5): its snapshot does not change, and so neither do they.
 
-use crate::{
-    cache::Goal,
-    search::{Page, Stored},
-};
+use crate::{cache::Goal, page::Page, search::Stored};
 use rustc_hash::FxHashMap;
-use std::{collections::HashMap, rc::Rc};
+use std::rc::Rc;
 use yesquel_model::{Key, NodeId};
 
 /// Bytes of keys and values that are kept: whoever scans a large tree must not
@@ -15,7 +12,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    by_node: HashMap<NodeId, Rc<Page>>,
+    by_node: FxHashMap<NodeId, Rc<Page>>,
     /// The one that was of use last, and the root of its tree: the next step of
     /// a cursor is mostly within it.
     last: Option<(NodeId, Rc<Page>)>,
@@ -89,19 +86,21 @@ fn value_weight(stored: &Stored) -> usize {
 }
 
 fn weight(page: &Page) -> usize {
-    let cells = page.cells.iter();
-    cells.map(|(key, stored)| size_of::<(Key, Stored)>() + key.len() + value_weight(stored)).sum()
+    page.cells.weight()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::Cells;
     use yesquel_model::{KeyRange, LocalId, ServerId, TreeId};
+    use yesquel_wire::CellValue;
 
     fn page(local: u64, bytes: usize) -> Page {
         let node = NodeId { local: LocalId(local), ..root(0) };
         let (low, high) = ([local as u8], [local as u8 + 1]);
-        let cells = vec![((&low[..]).into(), Stored::Whole(vec![0; bytes].into()))];
+        let value = vec![0; bytes];
+        let cells = Cells::of([(&low[..], CellValue::Bytes(&value))].into_iter()).unwrap();
         Page { node, fence: KeyRange::new(low, high), cells, followed: Vec::new() }
     }
 

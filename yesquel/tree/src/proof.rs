@@ -47,7 +47,7 @@ impl<T: Transport> Transaction<'_, T> {
             Some(Outcome::Fails(value, reading)) => {
                 let answer = reading.as_ref().and_then(|reading| reading.answers()?.iter().next());
                 if let Some(answer) = answer {
-                    let all = (KeyRange::all(), Direction::Up);
+                    let all = (&KeyRange::all(), Direction::Up);
                     let told = self.trees.scanned(self.moment.snapshot, other.root, all, Some(answer))?;
                     if let (Fetched::Leaf(page), _) = told {
                         self.pages.keep(other.root, page);

@@ -5,6 +5,7 @@
 use crate::{
     Transaction, Tree, TreeError, Trees,
     cache::{Cache, Goal, Guess, Inner},
+    page::{Cells, Page},
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
@@ -41,17 +42,6 @@ impl Looked {
     }
 }
 
-/// A leaf as a snapshot sees it, or a part of one that is very long.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) node: NodeId,
-    /// What the cells are all of.
-    pub(crate) fence: KeyRange,
-    pub(crate) cells: Vec<(Key, Stored)>,
-    /// What they refer to in another tree, as far as it was told.
-    pub(crate) followed: Vec<(Key, Option<Stored>)>,
-}
-
 /// What is looked for, and how much of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -66,13 +56,6 @@ impl Wanted<'_> {
     /// The leaf of a goal, whole.
     pub(crate) fn leaf(goal: Goal<'_>) -> Wanted<'_> {
         Wanted { goal, cells_max: u64::MAX, follow: None }
-    }
-}
-
-impl Page {
-    /// Where a key stands, or would.
-    pub(crate) fn position(&self, key: &[u8]) -> Result<usize, usize> {
-        self.cells.binary_search_by(|(own, _)| (**own).cmp(key))
     }
 }
 
@@ -91,9 +74,9 @@ const PAGE_BYTES_MAX: u64 = 4 << 20;
 
 /// What cells refer to: their values begin with a key, and its length before
 /// it.
-fn followed_of(cells: &[(Key, Stored)], followed: &Followed<'_>) -> Vec<(Key, Option<Stored>)> {
-    let told = cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
-        let Stored::Whole(value) = cell else { return None };
+fn followed_of(followed: &Followed<'_>) -> Vec<(Key, Option<Stored>)> {
+    let told = followed.cells.iter().zip(followed.iter()).filter_map(|((_, cell), answer)| {
+        let CellValue::Bytes(value) = cell else { return None };
         let (length, rest) = value.split_first()?;
         let key = rest.get(..usize::from(*length))?.into();
         match Looked::of(answer)? {
@@ -237,15 +220,17 @@ impl<T: Transport> Trees<T> {
         node: NodeId,
         (scan, follow): (Scan, Option<NodeId>),
     ) -> Result<(Fetched, bool), TreeError> {
-        let (range, direction) = (scan.range.clone(), scan.direction);
         let scan = Box::new(scan);
         let question = match follow {
             Some(root) if root.server == node.server => Question::Follow { node, scan, root },
             _ => Question::Scan { node, scan },
         };
-        let reading = self.client.read_at(moment, node.server, &[question]).await?;
+        let (Question::Follow { scan, .. } | Question::Scan { scan, .. }) = &question else {
+            return Err(yesquel_client::Error::Unfit.into());
+        };
+        let reading = self.client.read_at(moment, node.server, std::slice::from_ref(&question)).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
-        self.scanned(moment.snapshot, node, (range, direction), answer)
+        self.scanned(moment.snapshot, node, (&scan.range, scan.direction), answer)
     }
 
     /// What an answer to a scan tells of a node, and whether there is more.
@@ -253,7 +238,7 @@ impl<T: Transport> Trees<T> {
         &self,
         snapshot: Option<Timestamp>,
         node: NodeId,
-        (range, direction): (KeyRange, Direction),
+        (range, direction): (&KeyRange, Direction),
         answer: Option<Answer<'_>>,
     ) -> Result<(Fetched, bool), TreeError> {
         let (cells, followed) = match answer {
@@ -263,22 +248,14 @@ impl<T: Transport> Trees<T> {
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
         if cells.kind != NodeKind::Inner {
-            let stored = |value: CellValue<'_>| match value {
-                CellValue::Bytes(bytes) => Some(Stored::Whole(bytes.into())),
-                CellValue::Large(large) => Some(Stored::Large(large)),
-                // Whole ones were asked for.
-                CellValue::Length(_) => None,
-            };
-            let all = cells.iter().map(|(key, value)| Some((Key::from(key), stored(value)?)));
-            let all: Option<Vec<(Key, Stored)>> = all.collect();
-            let mut all = all.ok_or(yesquel_client::Error::Unfit)?;
-            let mut fence = cells.fence.intersection(&range);
-            match (direction, all.last()) {
-                (Direction::Up, Some((last, _))) if cells.more => fence.high = KeyRange::only(last).high,
-                (Direction::Down, Some((last, _))) if cells.more => fence.low = last.clone(),
+            let mut all = Cells::of(cells.iter()).ok_or(yesquel_client::Error::Unfit)?;
+            let mut fence = cells.fence.intersection(range);
+            match (direction, all.last_key()) {
+                (Direction::Up, Some(last)) if cells.more => fence.high = KeyRange::only(last).high,
+                (Direction::Down, Some(last)) if cells.more => fence.low = last.into(),
                 _ => {}
             }
-            let followed = followed.map_or_else(Vec::new, |followed| followed_of(&all, &followed));
+            let followed = followed.map_or_else(Vec::new, |followed| followed_of(&followed));
             if direction == Direction::Down {
                 all.reverse();
             }
@@ -296,7 +273,7 @@ impl<T: Transport> Trees<T> {
         let children =
             children.ok_or(TreeError::Damaged(node.tree, "an inner node has a cell that is no child"))?;
         let inner = Arc::new(Inner::new(cells.fence, children, snapshot.unwrap_or_default()));
-        if !cells.more && range == KeyRange::all() {
+        if !cells.more && *range == KeyRange::all() {
             self.cache_mut().keep(node, &inner);
         }
         Ok((Fetched::Inner(inner), cells.more))

@@ -5,9 +5,10 @@ use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::{Goal, Guess},
     large::Larges,
+    page::{Cells, Page, Value},
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Looked, Page, Stored, Wanted, check_key},
+    search::{FORWARD_STEPS_MAX, Looked, Stored, Wanted, check_key},
     split::Split,
 };
 use std::{collections::BTreeMap, rc::Rc};
@@ -173,7 +174,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         let leaf = self.trees.leaf(tree.root, key);
         match self.pages.get(leaf, Goal::At(key)) {
-            Some(page) => page.position(key).map_or(Known::Value(None), |at| of(&page.cells[at].1)),
+            Some(page) => match page.cells.position(key).map(|at| page.cells.value(at)) {
+                Ok(Value::Whole(value)) => Known::Value(Some(value.into())),
+                Ok(Value::Large(large)) => Known::Large(large),
+                Err(_) => Known::Value(None),
+            },
             None => Known::Leaf(leaf),
         }
     }
@@ -225,8 +230,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// The value under a key of a leaf.
     async fn on_page(&mut self, tree: Tree, page: &Page, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
-        match page.position(key) {
-            Ok(position) => self.value(tree, &page.cells[position].1).await.map(Some),
+        match page.cells.position(key) {
+            Ok(position) => self.value(tree, page.cells.value(position)).await.map(Some),
             Err(_) => Ok(None),
         }
     }
@@ -246,7 +251,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub(crate) async fn page(&mut self, tree: Tree, wanted: Wanted<'_>) -> Result<Rc<Page>, TreeError> {
         let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
-            let (fence, cells, followed) = (KeyRange::all(), Vec::new(), Vec::new());
+            let (fence, cells, followed) = (KeyRange::all(), Cells::default(), Vec::new());
             return Ok(Rc::new(Page { node: tree.root, fence, cells, followed }));
         }
         if let Some(page) = self.pages.last(tree.root, goal) {

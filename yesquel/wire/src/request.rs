@@ -331,8 +331,20 @@ impl<'a> Request<'a> {
         seen: Timestamp,
         questions: impl IntoIterator<Item = Question<'a>>,
     ) {
+        Request::write_questions(writer, snapshot, seen, |writer| {
+            questions.into_iter().for_each(|question| question.write(writer));
+        });
+    }
+
+    /// The same for questions that `write` writes.
+    pub fn write_questions(
+        writer: &mut Writer<'_>,
+        snapshot: Option<Timestamp>,
+        seen: Timestamp,
+        write: impl FnOnce(&mut Writer<'_>),
+    ) {
         writer.byte(READ).timestamp(snapshot.unwrap_or_default()).timestamp(seen);
-        writer.within(|writer| questions.into_iter().for_each(|question| question.write(writer)));
+        writer.within(write);
     }
 
     /// Appends a [`Read`](Request::Read) of one lookup to a message.
