@@ -7,6 +7,7 @@
 
 mod address;
 mod border;
+mod habit;
 mod key;
 mod record;
 mod rows;

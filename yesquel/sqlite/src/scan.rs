@@ -47,39 +47,6 @@ const VERY_FEW: u64 = 4;
 const FEW: u64 = 64;
 const ALL: u64 = u64::MAX;
 
-/// Whether what a statement seeks lies side by side, so that whole leaves are of
-/// use.
-#[derive(Debug, Default)]
-struct Habit {
-    seeks: u32,
-    /// Of the last seeks with whole leaves, those that had to ask nobody, less
-    /// those that had.
-    credit: i32,
-}
-
-/// Seeks by which nothing is known yet.
-const SEEKS_FEW: u32 = 16;
-/// Seeks after which it is tried again.
-const SEEKS_MANY: u32 = 256;
-
-impl Habit {
-    /// It seeks once more; whether it is to fetch whole leaves.
-    fn seeks(&mut self) -> bool {
-        self.seeks += 1;
-        if self.seeks > SEEKS_MANY {
-            (self.seeks, self.credit) = (SEEKS_FEW, 0);
-        }
-        self.seeks > SEEKS_FEW && self.credit > -4
-    }
-
-    /// It had to ask so often for what it sought.
-    fn asked(&mut self, times: u64) {
-        if self.seeks > SEEKS_FEW {
-            self.credit = (self.credit + if times == 0 { 1 } else { -1 }).clamp(-4, 16);
-        }
-    }
-}
-
 /// A cursor.
 #[derive(Debug)]
 pub(crate) struct Scan {
@@ -97,8 +64,6 @@ pub(crate) struct Scan {
     few: u64,
     /// Entries that it has taken since it was sought, and the most of all times.
     taken: (u64, u64),
-    /// Whether what is sought lies side by side.
-    habit: Habit,
     /// What it stands on, or stood on.
     key: Box<[u8]>,
     value: Box<[u8]>,
@@ -130,7 +95,6 @@ impl Scan {
             has_taken_few: false,
             few,
             taken: (0, 0),
-            habit: Habit::default(),
             key: Box::default(),
             value: Box::default(),
             sought: Vec::new(),
@@ -179,13 +143,14 @@ impl Scan {
         &mut self,
         go: impl for<'t> FnOnce(&mut Cursor, &mut Transaction<'t>) -> Result<Found, Error>,
     ) -> Result<bool, Code> {
-        let (cursor, habit) = (&mut self.cursor, &mut self.habit);
-        let found = self.session.borrow_mut().with(|transaction| {
+        let (cursor, mut session) = (&mut self.cursor, self.session.borrow_mut());
+        let (found, asked) = session.with(|transaction| {
             let before = transaction.asked();
-            let found = go(cursor, transaction);
-            habit.asked(transaction.asked() - before);
-            found
+            let found = go(cursor, transaction)?;
+            Ok((found, transaction.asked() - before))
         })?;
+        session.habit(self.map).asked(asked);
+        drop(session);
         self.arrive(found)
     }
 
@@ -253,7 +218,7 @@ impl Scan {
     /// A few are wanted from where it goes now.
     fn wants_few(&mut self) {
         self.taken = (1, self.taken.1.max(self.taken.0));
-        if self.habit.seeks() {
+        if self.session.borrow_mut().habit(self.map).seeks() {
             self.wants(ALL);
         } else if !self.has_taken_few {
             self.wants(self.few);
@@ -305,13 +270,15 @@ impl Scan {
     pub(crate) fn seek_row(&mut self, row: i64, seek: Seek) -> Result<Option<i32>, Code> {
         let key = of_row(row);
         if seek == Seek::Exact {
-            let (map, near) = (self.map, self.habit.seeks());
-            let (record, asked) = self.session.borrow_mut().with(|transaction| {
+            let (map, mut session) = (self.map, self.session.borrow_mut());
+            let near = session.habit(map).seeks();
+            let (record, asked) = session.with(|transaction| {
                 let before = transaction.asked();
                 let record = if near { transaction.get_near(map, &key) } else { transaction.get(map, &key) };
                 Ok((record?, transaction.asked() - before))
             })?;
-            self.habit.asked(asked);
+            session.habit(map).asked(asked);
+            drop(session);
             if let Some(record) = record {
                 self.cursor.place(&key);
                 (self.key, self.value) = (key.into(), record);

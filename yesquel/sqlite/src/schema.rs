@@ -5,10 +5,14 @@
 //! it proved (`docs/yesquel/sql.md`).
 
 use crate::session::COOKIES;
-use yesquel::{Error, Map, Proof, Transaction};
+use std::time::{Duration, Instant};
+use yesquel::{Error, Map, Proof, Timestamp, Transaction};
 
 /// Meta values that are kept.
 pub(crate) const META: usize = 9;
+
+/// A server keeps what a snapshot needs for a second after it was given.
+const RECENT: Duration = Duration::from_millis(400);
 
 /// Meta values, and as they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +49,8 @@ struct Known {
     values: Option<Values>,
     /// The moment at which they were right.
     right_at: Option<u64>,
+    /// The snapshot of that moment, and when it was.
+    proved: Option<(Timestamp, Instant)>,
     /// It is to be proved of the transaction that is open.
     is_asked: bool,
     /// Databases of the connection that are in a transaction.
@@ -67,7 +73,8 @@ impl Schemas {
             // Like one in which nothing was written: what else it is comes with
             // the answer that it is not.
             let values = Some(Values::of(Box::default()));
-            let known = Known { cookies, schema, values, right_at: None, is_asked: false, users: 0 };
+            let known =
+                Known { cookies, schema, values, right_at: None, proved: None, is_asked: false, users: 0 };
             self.0.push(known);
             self.0.len() - 1
         }))
@@ -86,7 +93,8 @@ impl Schemas {
     /// These are right.
     pub(crate) fn know(&mut self, Schema(which): Schema, values: Values, moment: u64) {
         if let Some(known) = self.0.get_mut(which) {
-            (known.values, known.right_at) = (Some(values), Some(moment));
+            // Of what moment they are for others is not known here.
+            (known.values, known.right_at, known.proved) = (Some(values), Some(moment), None);
         }
     }
 
@@ -134,8 +142,23 @@ impl Schemas {
                 }
             }
             (known.right_at, known.is_asked) = (Some(moment), false);
+            known.proved = transaction.snapshot().map(|snapshot| (snapshot, Instant::now()));
         }
         Ok(is_right)
+    }
+
+    /// A snapshot at which all that is to be proved was proved, so short a time
+    /// ago that the server knows what has become of it since.
+    pub(crate) fn proved_since(&self) -> Option<Timestamp> {
+        let mut oldest = None;
+        for known in self.0.iter().filter(|known| known.is_asked) {
+            let (snapshot, at) = known.proved?;
+            if at.elapsed() > RECENT {
+                return None;
+            }
+            oldest = oldest.into_iter().chain([snapshot]).min();
+        }
+        oldest
     }
 
     /// The transaction is no more.
@@ -148,7 +171,7 @@ impl Schemas {
     pub(crate) fn taken_back(&mut self, changed: &[Map], moment: u64) {
         for known in &mut self.0 {
             if changed.contains(&known.cookies) {
-                (known.values, known.right_at) = (None, None);
+                (known.values, known.right_at, known.proved) = (None, None, None);
             } else if known.right_at == Some(moment) {
                 known.right_at = Some(moment + 1);
             }

@@ -1,6 +1,7 @@
 //! What a connection has at one store: a transaction for all databases there.
 
 use crate::{
+    habit::Habit,
     key::row_of,
     rows::Next,
     schema::{META, Schema, Schemas, Values},
@@ -14,7 +15,7 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
-use yesquel::{Cursor, Database, Entry, Error, Lease, Map, Savepoint, Transaction};
+use yesquel::{Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction};
 
 /// What SQLite is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +82,8 @@ pub(crate) struct Session {
     written: Vec<Map>,
     /// Where they were written themselves.
     changed: Vec<Map>,
+    /// The schemas are guarded.
+    is_guarded: bool,
     has_written: bool,
     /// The transaction has lost, and can only be rolled back.
     lost: Option<Code>,
@@ -100,6 +103,8 @@ pub(crate) struct Session {
     pub(crate) given: Vec<Given>,
     /// How many entries statements have taken of trees, the last time.
     taken: HashMap<u64, u64>,
+    /// Whether what the transaction seeks in trees lies side by side.
+    habits: HashMap<u64, Habit>,
     /// Trees for whose rows it was given numbers, and when it began.
     numbered: Vec<u64>,
     began: u64,
@@ -128,6 +133,7 @@ impl Session {
             start: None,
             written: Vec::new(),
             changed: Vec::new(),
+            is_guarded: false,
             has_written: false,
             lost: None,
             lease: None,
@@ -138,6 +144,7 @@ impl Session {
             drawn: HashMap::new(),
             given: Vec::new(),
             taken: HashMap::new(),
+            habits: HashMap::new(),
             numbered: Vec::new(),
             began: 0,
             shared,
@@ -355,6 +362,7 @@ impl Session {
         // What was read is of a snapshot that is no more.
         self.moment += 1;
         self.end_sequences(is_committed);
+        self.habits.clear();
         if !self.numbered.is_empty() {
             let mut rows = self.shared.rows();
             self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));
@@ -363,6 +371,7 @@ impl Session {
         self.start = None;
         self.written.clear();
         self.changed.clear();
+        self.is_guarded = false;
         self.has_written = false;
         self.lost = None;
     }
@@ -397,6 +406,27 @@ impl Session {
         self.savepoints.clear();
     }
 
+    /// Commits it, if nobody has changed the schema by which it was written, since
+    /// a snapshot, or its own.
+    fn commit_guarded(&mut self, since: Option<Timestamp>) -> Result<(), Error> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let (written, changed) = (&self.written, &self.changed);
+        let is_guarded = std::mem::replace(&mut self.is_guarded, true);
+        open.with_dependent_mut(|_, running| {
+            let Some(transaction) = running else { return Ok(()) };
+            if !is_guarded {
+                for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
+                    transaction.guard(*cookies, COOKIES..=COOKIES);
+                }
+            }
+            match since {
+                Some(since) => transaction.try_commit_since(since),
+                None => transaction.try_commit(),
+            }
+            .map(|_| ())
+        })
+    }
+
     /// Commits what all databases of the connection have written here.
     pub(crate) fn commit(&mut self) -> Result<(), Code> {
         if let Some(lost) = self.lost {
@@ -405,20 +435,22 @@ impl Session {
         if !self.has_written {
             return Ok(());
         }
-        if self.schemas.is_asked() {
-            // Nothing was read: nobody has said so far that the schema is this one.
-            self.with(|transaction| transaction.ask_proofs())?;
-        }
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let (written, changed) = (std::mem::take(&mut self.written), &self.changed);
-        let outcome = open.with_dependent_mut(|_, running| {
-            let Some(transaction) = running else { return Ok(()) };
-            // Nobody may have changed the schema by which it was written.
-            for cookies in written.iter().filter(|cookies| !changed.contains(cookies)) {
-                transaction.guard(*cookies, COOKIES..=COOKIES);
+        let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
+            // It has read nothing.
+            Some(Some(since)) => match self.commit_guarded(Some(since)) {
+                Err(Error::Conflict(_) | Error::SnapshotTooOld(_)) => {
+                    self.with(|transaction| transaction.ask_proofs())?;
+                    self.commit_guarded(None)
+                }
+                outcome => outcome,
+            },
+            Some(None) => {
+                // Nobody has said so far that the schema is this one.
+                self.with(|transaction| transaction.ask_proofs())?;
+                self.commit_guarded(None)
             }
-            transaction.try_commit().map(|_| ())
-        });
+            None => self.commit_guarded(None),
+        };
         match outcome {
             Ok(()) => {
                 self.drop_transaction(true);
@@ -484,6 +516,11 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// How it seeks in a tree.
+    pub(crate) fn habit(&mut self, map: Map) -> &mut Habit {
+        self.habits.entry(map.tree()).or_default()
     }
 
     /// How many entries are likely to be wanted of a tree, from where they are

@@ -421,9 +421,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// The same for those who try again as long as others hold leases. After it
     /// was committed, or lost, there is nothing more to be done with it.
     pub async fn try_commit(&self) -> Result<Timestamp, TreeError> {
+        self.try_commit_since(None).await
+    }
+
+    /// The same for one that has read nothing, but knows what an earlier
+    /// transaction of this client has read, of that one's moment: what it guards
+    /// must be as it was then. If it fails, nothing was done, and there is
+    /// [the other way](Self::try_commit).
+    pub async fn try_commit_since(&self, since: Option<Timestamp>) -> Result<Timestamp, TreeError> {
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
-        let outcome = self.commit_staged(&larges, &mut staging).await;
+        let outcome = self.commit_staged(self.moment.snapshot.or(since), &larges, &mut staging).await;
         if outcome.is_err() {
             self.trees.client.unstage(staging).await;
         }
@@ -450,12 +458,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.trees.stage_larges(larges, value).await
     }
 
-    async fn commit_staged(&self, larges: &Larges, staging: &mut Staging) -> Result<Timestamp, TreeError> {
+    async fn commit_staged(
+        &self,
+        snapshot: Option<Timestamp>,
+        larges: &Larges,
+        staging: &mut Staging,
+    ) -> Result<Timestamp, TreeError> {
         let client = &self.trees.client;
         // Leaves that were found because the cache was wrong.
         let (mut found, mut moves) = (Found::default(), 0);
         // Of leaves that the server has left to whoever fills them.
-        let (mut snapshot, mut splits) = (self.moment.snapshot, Vec::new());
+        let (mut snapshot, mut splits) = (snapshot, Vec::new());
         for _ in 0..MOVES_MAX {
             if staging.is_spent() {
                 let spent = std::mem::replace(staging, self.stage(larges).await?);

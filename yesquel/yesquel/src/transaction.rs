@@ -208,6 +208,18 @@ impl<'a> Transaction<'a> {
         self.database.told(block_on(self.inner.try_commit()))
     }
 
+    /// The same for one that has read nothing, but knows what an earlier
+    /// transaction at this store has read, of that one's snapshot: what it guards
+    /// must be as it was then. If it fails by [`Error::Conflict`] or
+    /// [`Error::SnapshotTooOld`] nothing was done, and it may be committed the
+    /// other way.
+    pub fn try_commit_since(&mut self, since: Timestamp) -> Result<Timestamp, Error> {
+        if self.is_misused {
+            return Err(Error::OtherStore);
+        }
+        self.database.told(block_on(self.inner.try_commit_since(Some(since))))
+    }
+
     /// What it writes is within a lease, where nobody else writes now, and
     /// anywhere else as any other does.
     pub fn under(&mut self, lease: &Lease) {
