@@ -176,7 +176,7 @@ impl Client {
         let done = (0..steps).try_for_each(|_| self.act(&transaction, seen));
         let done = done.and_then(|()| transaction.commit());
         // Who has begun it so is not to lose.
-        assert!(behavior != TransactionBehavior::Immediate || done.is_ok(), "{done:?}");
+        assert!(!matches!(behavior, TransactionBehavior::Immediate) || done.is_ok(), "{done:?}");
         done
     }
 

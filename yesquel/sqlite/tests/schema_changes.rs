@@ -73,12 +73,15 @@ impl Place {
 
 /// What an application has to expect where others change the schema.
 fn is_fair(error: &Error) -> bool {
-    let code = error.sqlite_error_code();
+    let code = match error {
+        Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => error.code,
+        _ => return false,
+    };
     let told = error.to_string();
     let are_words = |words: &str| told.contains(words);
     match code {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation) => true,
-        Some(ErrorCode::Unknown) => [
+        ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation => true,
+        ErrorCode::Unknown => [
             "no such table",
             "no such column",
             "no such index",
