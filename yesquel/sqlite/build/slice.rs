@@ -192,6 +192,12 @@ const EDITS: &[Edit] = &[
         old: "  sqlite3BtreeGetMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  pOut = out2Prerelease(p, pOp);\n",
         new: "  rc = yqReadMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  pOut = out2Prerelease(p, pOp);\n",
     },
+    // What is there or not there already, so that nothing is done, must be so now.
+    Edit {
+        file: "build.c",
+        old: "    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
+        new: "    int i;\n    for(i=0; i<pParse->db->nDb; i++){\n      if( i!=1 && DbMaskTest(pParse->cookieMask, i) ){\n        sqlite3VdbeAddOp3(v, OP_ReadCookie, i, iReg, BTREE_SCHEMA_VERSION);\n      }\n    }\n    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
+    },
     // Where many change the schema it may change again while it is read.
     Edit {
         file: "prepare.c",

@@ -214,7 +214,8 @@ impl Session {
                 Err(Code::SCHEMA)
             }
             Some((Ok(done), Ok(true))) => Ok(done),
-            Some((Err(error), _) | (_, Err(error))) => Err(self.told(&error)),
+            // Where all of the database is gone the schema's error says so.
+            Some((_, Err(error)) | (Err(error), Ok(_))) => Err(self.told(&error)),
             None => Err(Code::INTERNAL),
         }
     }
