@@ -192,6 +192,12 @@ const EDITS: &[Edit] = &[
         old: "  sqlite3BtreeGetMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  pOut = out2Prerelease(p, pOp);\n",
         new: "  rc = yqReadMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  pOut = out2Prerelease(p, pOp);\n",
     },
+    // Why the schema cannot be read is told in words.
+    Edit {
+        file: "prepare.c",
+        old: "      sqlite3SetString(pzErrMsg, db, sqlite3ErrStr(rc));\n      goto initone_error_out;\n",
+        new: "      sqlite3SetString(pzErrMsg, db, yqErrStr(rc));\n      goto initone_error_out;\n",
+    },
     // What is there or not there already, so that nothing is done, must be so now.
     Edit {
         file: "build.c",
