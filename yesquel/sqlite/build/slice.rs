@@ -186,6 +186,30 @@ const EDITS: &[Edit] = &[
         old: "    rc = sqlite3BtreeBeginTrans(pBt, pOp->p2, &iMeta);\n",
         new: "    rc = yqBeginTrans(pBt, pOp->p2, pOp->p5==0 && pOp->p3==YQ_IMMEDIATE, &iMeta);\n",
     },
+    // A value that is not known is not 0; by another schema nothing is done.
+    Edit {
+        file: "vdbe.c",
+        old: "  sqlite3BtreeGetMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  pOut = out2Prerelease(p, pOp);\n",
+        new: "  rc = yqReadMeta(db->aDb[iDb].pBt, iCookie, (u32 *)&iMeta);\n  if( rc!=SQLITE_OK ) goto abort_due_to_error;\n  pOut = out2Prerelease(p, pOp);\n",
+    },
+    // Why the schema cannot be read is told in words.
+    Edit {
+        file: "prepare.c",
+        old: "      sqlite3SetString(pzErrMsg, db, sqlite3ErrStr(rc));\n      goto initone_error_out;\n",
+        new: "      sqlite3SetString(pzErrMsg, db, yqErrStr(rc));\n      goto initone_error_out;\n",
+    },
+    // What is there or not there already, so that nothing is done, must be so now.
+    Edit {
+        file: "build.c",
+        old: "    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
+        new: "    int i;\n    for(i=0; i<pParse->db->nDb; i++){\n      if( i!=1 && DbMaskTest(pParse->cookieMask, i) ){\n        sqlite3VdbeAddOp3(v, OP_ReadCookie, i, iReg, BTREE_SCHEMA_VERSION);\n      }\n    }\n    sqlite3VdbeAddOp3(v, OP_JournalMode, 0, iReg, PAGER_JOURNALMODE_QUERY);\n    sqlite3VdbeUsesBtree(v, 0);\n",
+    },
+    // Where many change the schema it may change again while it is read.
+    Edit {
+        file: "prepare.c",
+        old: "(rc==SQLITE_SCHEMA && (sqlite3ResetOneSchema(db,-1), cnt)==1) );\n",
+        new: "(rc==SQLITE_SCHEMA && (sqlite3ResetOneSchema(db,-1), cnt)<=SQLITE_MAX_PREPARE_RETRY/2) );\n",
+    },
     // That there is no such value must still be so when it is committed.
     Edit {
         file: "vdbe.c",

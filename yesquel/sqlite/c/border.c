@@ -102,7 +102,8 @@ extern int yq_savepoint(YqSide*, int isRollback, int iSavepoint);
 extern int yq_create(YqSide*, u32 *piRoot);
 extern int yq_clear(YqSide*, u32 iRoot, i64 *pnChange);
 extern int yq_drop(YqSide*, u32 iRoot);
-extern u32 yq_meta(YqSide*, int idx);
+extern int yq_meta(YqSide*, int idx, u32 *pValue);
+extern int yq_prove(YqSide*);
 extern int yq_set_meta(YqSide*, int idx, u32 value);
 extern int yq_check(YqSide*, u32 iRoot, i64 *pnEntry);
 extern int yq_cursor(YqSide*, u32 iRoot, const YqForm*, void *pKeyInfo, YqScan **ppScan);
@@ -859,7 +860,18 @@ static int yqBtreeDropTable(Btree *p, int iTable, int *piMoved){
   return yq_drop(yqSide(p), (u32)iTable);
 }
 
-static void yqBtreeGetMeta(Btree *p, int idx, u32 *pMeta){ *pMeta = yq_meta(yqSide(p), idx); }
+/* Who cannot be told that it is not known gets 0. */
+static void yqBtreeGetMeta(Btree *p, int idx, u32 *pMeta){
+  *pMeta = 0;
+  (void)yq_meta(yqSide(p), idx, pMeta);
+}
+
+/* As OP_ReadCookie gets one. */
+SQLITE_PRIVATE int yqReadMeta(Btree *p, int idx, u32 *pMeta){
+  if( p->pYq ) return yq_meta(yqSide(p), idx, pMeta);
+  nativeBtreeGetMeta(p, idx, pMeta);
+  return SQLITE_OK;
+}
 
 static int yqBtreeUpdateMeta(Btree *p, int idx, u32 iMeta){ return yq_set_meta(yqSide(p), idx, iMeta); }
 
@@ -872,10 +884,13 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   int rc;
   if( wrflag && yq_is_readonly(yqSide(p)) ) return SQLITE_READONLY;
   rc = yq_begin(yqSide(p), &iCookie);
-  if( rc ) return rc;
   /* Who does not look at the cookie is not prepared for another one, and neither
   ** is who copies a database over this one. */
-  if( pSchemaVersion==0 || wrflag>1 ) (void)yq_meta(yqSide(p), BTREE_SCHEMA_VERSION);
+  if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ) rc = yq_prove(yqSide(p));
+  if( rc ){
+    if( p->inTrans==TRANS_NONE ) yq_end(yqSide(p), 0);
+    return rc;
+  }
   if( wrflag ){
     p->inTrans = TRANS_WRITE;
     /* Savepoints that were opened before anything was written. */

@@ -362,9 +362,16 @@ unsafe extern "C" fn yq_drop(side: &mut Side, root: u32) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int) -> u32 {
-    catch_unwind(AssertUnwindSafe(|| side.meta(usize::try_from(index).unwrap_or(usize::MAX))))
-        .unwrap_or_default()
+unsafe extern "C" fn yq_meta(side: &mut Side, index: c_int, value: &mut u32) -> c_int {
+    answer(|| {
+        *value = side.meta(usize::try_from(index).unwrap_or(usize::MAX))?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn yq_prove(side: &mut Side) -> c_int {
+    answer(|| side.prove().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]

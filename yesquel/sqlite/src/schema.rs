@@ -80,6 +80,11 @@ impl Schemas {
         }))
     }
 
+    /// Whether a tree is that of a schema itself, or of its values.
+    pub(crate) fn has(&self, tree: u64) -> bool {
+        self.0.iter().any(|known| known.schema.tree() == tree || known.cookies.tree() == tree)
+    }
+
     pub(crate) fn values(&self, Schema(which): Schema) -> Option<&Values> {
         self.0.get(which)?.values.as_ref()
     }

@@ -41,8 +41,9 @@ impl From<&Error> for Code {
         match error {
             Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Exists => Code::BUSY_SNAPSHOT,
             Error::Leased(_) => Code::BUSY,
-            // The table was dropped by another one: the schema says so.
-            Error::NoMap(_) => Code::SCHEMA,
+            // The table was dropped by another one, as the schema will say at the
+            // next moment: at this one it is there.
+            Error::NoMap(_) => Code::BUSY_SNAPSHOT,
             Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => Code::CANTOPEN,
             Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => Code::CANTOPEN,
             Error::Damaged(_) => Code::CORRUPT,
@@ -167,8 +168,21 @@ impl Session {
 
     /// What an error comes to. Its text is kept for whoever asks.
     pub(crate) fn told(&mut self, error: &Error) -> Code {
-        let code = Code::from(error);
-        told::say(code, error);
+        let code = match error {
+            Error::NoMap(tree) if self.schemas.has(tree.number()) => {
+                told::say(Code::IOERR, "the database is not there any more: another one has dropped it");
+                return Code::IOERR;
+            }
+            Error::NoMap(_) => {
+                let words = "another transaction has dropped the table: roll back and begin again";
+                told::say(Code::BUSY_SNAPSHOT, words);
+                Code::BUSY_SNAPSHOT
+            }
+            error => {
+                told::say(Code::from(error), error);
+                Code::from(error)
+            }
+        };
         told::because(error);
         if code == Code::BUSY_SNAPSHOT {
             self.lost = Some(code);
@@ -208,7 +222,8 @@ impl Session {
                 Err(Code::SCHEMA)
             }
             Some((Ok(done), Ok(true))) => Ok(done),
-            Some((Err(error), _) | (_, Err(error))) => Err(self.told(&error)),
+            // Where all of the database is gone the schema's error says so.
+            Some((_, Err(error)) | (Err(error), Ok(_))) => Err(self.told(&error)),
             None => Err(Code::INTERNAL),
         }
     }
@@ -222,7 +237,7 @@ impl Session {
     /// request tells whether they still are.
     pub(crate) fn likely_values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
         let Some(Values { all, .. }) = self.schemas.values(schema) else {
-            return self.values(schema, cookies);
+            return self.right_values(schema, cookies);
         };
         let all = *all;
         let moment = self.moment;
@@ -241,11 +256,17 @@ impl Session {
         self.schemas.values(schema).map(|values| values.all)
     }
 
-    /// As they are.
+    /// As they are; `SCHEMA` if whoever is in the transaction was told of others.
     pub(crate) fn values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
-        self.likely_are_right(schema)?;
+        self.begun();
         if let Some(values) = self.schemas.right(schema, self.moment) {
             return Ok(values.all);
+        }
+        if self.schemas.values(schema).is_some() {
+            self.with(|transaction| transaction.ask_proofs())?;
+            if let Some(values) = self.schemas.right(schema, self.moment) {
+                return Ok(values.all);
+            }
         }
         let stored = self.with(|transaction| transaction.get(cookies, COOKIES))?.unwrap_or_default();
         let values = Values::of(stored);
@@ -254,21 +275,30 @@ impl Session {
         Ok(all)
     }
 
-    /// Has it proved, if it was not, that a schema is what it was; if it is not,
-    /// what it is, is known.
-    fn likely_are_right(&mut self, schema: Schema) -> Result<(), Code> {
-        self.begun();
-        if self.schemas.values(schema).is_none() || self.schemas.right(schema, self.moment).is_some() {
-            return Ok(());
-        }
+    /// As they are, whatever anybody was told.
+    pub(crate) fn right_values(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
         let goes_on = self.goes_on;
-        let outcome = self.with(|transaction| transaction.ask_proofs());
-        // Whoever asks for them is told, and goes on by himself.
-        self.goes_on = goes_on;
-        match outcome {
-            Err(Code::SCHEMA) if self.schemas.right(schema, self.moment).is_some() => Ok(()),
+        match self.values(schema, cookies) {
+            Err(Code::SCHEMA) => {
+                self.goes_on = goes_on;
+                self.values(schema, cookies)
+            }
             outcome => outcome,
         }
+    }
+
+    /// As they are, for the cookie that comes next. Who has counted on from
+    /// another one, and has set it in memory, must roll back.
+    pub(crate) fn values_to_follow(&mut self, schema: Schema, cookies: Map) -> Result<[u32; META], Code> {
+        let goes_on = self.goes_on;
+        self.values(schema, cookies).map_err(|code| {
+            if code != Code::SCHEMA {
+                return code;
+            }
+            self.goes_on = goes_on;
+            self.lost = Some(Code::BUSY_SNAPSHOT);
+            Code::BUSY_SNAPSHOT
+        })
     }
 
     /// They are others from now on, by the transaction.
@@ -547,7 +577,8 @@ impl Session {
     /// beginning, if it is none.
     pub(crate) fn savepoint(&mut self, is_rollback: bool, number: Option<usize>) -> Result<(), Code> {
         let keep = number.map_or(0, |number| if is_rollback { number + 1 } else { number });
-        if is_rollback && self.open.is_some() {
+        // One that has lost is rolled back whole, by whoever began it.
+        if is_rollback && self.open.is_some() && self.lost.is_none() {
             let to = match number {
                 Some(number) => self.savepoints.get(number).copied(),
                 None => self.start,

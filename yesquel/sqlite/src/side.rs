@@ -109,18 +109,30 @@ impl Side {
         self.session.borrow().known_values(self.known).map(|values| values[COOKIE])
     }
 
-    pub(crate) fn meta(&mut self, index: usize) -> u32 {
+    /// A meta value. By another schema than the one that `begin` told of nothing
+    /// more is to be done: the statement is prepared again.
+    pub(crate) fn meta(&mut self, index: usize) -> Result<u32, Code> {
         let mut session = self.session.borrow_mut();
         if index == DATA_VERSION {
-            return session.moment() as u32;
+            return Ok(session.moment() as u32);
         }
-        let values = session.values(self.known, self.cookies);
-        values.ok().and_then(|values| values.get(index).copied()).unwrap_or_default()
+        let values = session.values(self.known, self.cookies)?;
+        Ok(values.get(index).copied().unwrap_or_default())
+    }
+
+    /// Has the values be those of the transaction, for one who was not told of
+    /// any.
+    pub(crate) fn prove(&mut self) -> Result<(), Code> {
+        self.session.borrow_mut().right_values(self.known, self.cookies).map(drop)
     }
 
     pub(crate) fn set_meta(&mut self, index: usize, value: u32) -> Result<(), Code> {
         let mut session = self.session.borrow_mut();
-        let mut all = session.values(self.known, self.cookies)?;
+        let mut all = if index == COOKIE {
+            session.values_to_follow(self.known, self.cookies)?
+        } else {
+            session.right_values(self.known, self.cookies)?
+        };
         let Some(place) = all.get_mut(index) else { return Ok(()) };
         *place = value;
         session.set_values(self.known, self.cookies, Values::from(all))

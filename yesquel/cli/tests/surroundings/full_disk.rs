@@ -1,7 +1,9 @@
 //! A disk that takes no more, as a file that must not grow: writes fail
-//! clearly, reads go on, and all that was acknowledged is there afterwards.
+//! clearly, reads go on, and all that was acknowledged is there afterwards; by
+//! SQL likewise.
 
 use crate::{PROGRAM, support::Process};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use std::process::{Command, Output};
 
 #[test]
@@ -72,4 +74,64 @@ fn writes_fail_clearly_and_reads_go_on() {
     let _server = serve("");
     all_is_there();
     assert!(run(&["tree", "shop/stock", "put", "more", "v"]).status.success());
+}
+
+#[test]
+fn statements_that_write_fail_in_words_and_queries_go_on() {
+    assert!(yesquel_sqlite::is_linked());
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("socket");
+    let serve = |limit: &str| {
+        let mut command = Command::new("bash");
+        let script = format!("{limit} exec \"$0\" \"$@\"");
+        command.arg("-c").arg(script).arg(PROGRAM).arg("serve").arg("--data").arg(place.path().join("data"));
+        let server = Process::spawn(command.arg("--listen").arg(&socket));
+        server.wait_until_ready();
+        server
+    };
+    let mut server = serve("ulimit -f 1000;");
+    let name = format!("file:yesquel://{}/shop", socket.display());
+    let connection = Connection::open_with_flags(name, OpenFlags::default()).unwrap();
+    connection.execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, v)").unwrap();
+    let insert = |id: i64| {
+        connection.execute("INSERT INTO t VALUES(?1, 'name ' || ?1, zeroblob(30000))", [id]).map(drop)
+    };
+    let fails = |outcome: Result<(), Error>| match outcome {
+        Err(Error::SqliteFailure(error, Some(words))) => {
+            assert!(matches!(error.code, ErrorCode::SystemIoFailure | ErrorCode::DiskFull), "{error:?}");
+            assert!(words.contains("failed or is full"), "{words}");
+        }
+        outcome => panic!("{outcome:?}"),
+    };
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let mut taken = 0;
+    let last = loop {
+        let outcome = insert(taken);
+        if outcome.is_err() {
+            break outcome;
+        }
+        taken += 1;
+        assert!(taken < 100, "the disk takes all");
+    };
+    fails(last);
+    assert!(taken > 10);
+    fails(insert(1_000));
+    fails(connection.execute_batch("DELETE FROM t WHERE id < 5"));
+    fails(connection.execute_batch("BEGIN; INSERT INTO t VALUES(1000, 'more', 0); COMMIT"));
+    assert!(connection.is_autocommit());
+    let all_is_there = || {
+        assert_eq!(number(&format!("SELECT count(*) FROM t WHERE id < {taken}")), taken);
+        assert_eq!(number("SELECT id FROM t WHERE name='name 7'"), 7);
+        assert_eq!(number("SELECT count(*) FROM t WHERE id >= 1000"), 0);
+    };
+    all_is_there();
+    server.terminate();
+    // With room it goes on where it was, the first time perhaps with a word of the
+    // server's end.
+    let _server = serve("");
+    let _ = connection.query_row("SELECT 1 FROM t WHERE id=0", [], |_| Ok(()));
+    all_is_there();
+    insert(1_000).unwrap();
+    let whole: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(whole, "ok");
 }

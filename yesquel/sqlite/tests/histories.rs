@@ -1,0 +1,269 @@
+//! What connections see of lists to which all of them append by SQL, held
+//! against snapshot isolation in real time: what one server promises.
+//!
+//! A list is a text in a row; others are found by an index, and rows that come
+//! and go around them have leaves split and taken away.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Row, TransactionBehavior};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tempfile::TempDir;
+use yesquel::{Address, Options, Reach, Server, Settings};
+use yesquel_histories::{Kind, Model, Operation, Outcome, Transaction, check};
+use yesquel_seeds::{Random, check_seeds};
+
+/// How many lists there are; each has other rows before it.
+const LISTS: i64 = 6;
+const THREADS: u64 = 6;
+const TRANSACTIONS: u64 = 150;
+/// How far apart the rows of lists are.
+const APART: i64 = 1_000;
+
+/// Where the database is.
+struct Place {
+    /// Goes before its folder does.
+    _server: Option<Server>,
+    names: Vec<String>,
+    _folder: TempDir,
+}
+
+fn settings() -> Settings {
+    Settings { node_cells_max: 16, ..Settings::default() }
+}
+
+impl Place {
+    fn folder() -> Place {
+        let folder = TempDir::new().unwrap();
+        let name = format!("file:yesquel:{}?durability=none", folder.path().display());
+        Place { _server: None, names: vec![name], _folder: folder }
+    }
+
+    fn served() -> Place {
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("socket");
+        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
+        let options = Options { checkpoint_bytes: 1 << 20, ..Options::default() };
+        let data = folder.path().join("data");
+        let server = Server::start(Some(&data), settings(), options, reach).unwrap();
+        // Those of one timeout share what they know of the server, as a process does.
+        let name = |number| format!("file:yesquel://{}/lists?timeout={}", socket.display(), 60_000 + number);
+        Place { _server: Some(server), names: (0..3).map(name).collect(), _folder: folder }
+    }
+
+    fn open(&self, number: u64) -> Connection {
+        let name = &self.names[number as usize % self.names.len()];
+        let connection = Connection::open_with_flags(name, OpenFlags::default()).unwrap();
+        assert!(connection.path().unwrap().starts_with("yesquel:"));
+        connection.busy_timeout(Duration::from_secs(60)).unwrap();
+        connection
+    }
+}
+
+fn row_of(list: i64) -> i64 {
+    (list + 1) * APART
+}
+
+fn read(list: i64, elements: Vec<u64>) -> Operation {
+    Operation::read(list as u64, elements)
+}
+
+fn append(list: i64, element: i64) -> Operation {
+    Operation::append(list as u64, element as u64)
+}
+
+fn elements(text: &str) -> Vec<u64> {
+    text.split_terminator(',').map(|element| element.parse().unwrap()).collect()
+}
+
+fn list(row: &Row<'_>) -> Result<Vec<u64>, Error> {
+    Ok(elements(row.get_ref(0)?.as_str()?))
+}
+
+/// What one client draws.
+struct Client {
+    random: Random,
+    element: i64,
+}
+
+impl Client {
+    fn list(&mut self) -> i64 {
+        self.random.next(LISTS as u64) as i64
+    }
+
+    fn element(&mut self) -> i64 {
+        self.element += 1;
+        self.element
+    }
+
+    /// One statement or two, in a transaction or each for itself.
+    fn act(&mut self, connection: &Connection, seen: &mut Vec<Operation>) -> Result<(), Error> {
+        // Embedded, a thread would else do whole transactions by itself.
+        std::thread::yield_now();
+        let number = self.list();
+        let row = row_of(number);
+        match self.random.next(8) {
+            0 => {
+                let found =
+                    connection.prepare_cached("SELECT list FROM t WHERE id=?")?.query_row([row], list)?;
+                seen.push(read(number, found));
+            }
+            // By the index, and the row that it leads to.
+            1 => {
+                let found = connection
+                    .prepare_cached("SELECT list FROM t WHERE name=?")?
+                    .query_row([number], list)?;
+                seen.push(read(number, found));
+            }
+            2..4 if !connection.is_autocommit() => {
+                let mut found =
+                    connection.prepare_cached("SELECT list FROM t WHERE id=?")?.query_row([row], list)?;
+                seen.push(read(number, found.clone()));
+                let element = self.element();
+                found.push(element as u64);
+                let text: String = found.iter().map(|element| format!("{element},")).collect();
+                let sql = "UPDATE t SET list=? WHERE id=?";
+                assert_eq!(connection.prepare_cached(sql)?.execute((text, row))?, 1);
+                seen.push(append(number, element));
+            }
+            // It reads what it writes, which nobody is told.
+            2..5 => {
+                let element = self.element();
+                let sql = "UPDATE t SET list=list || ? || ',' WHERE name=?";
+                assert_eq!(connection.prepare_cached(sql)?.execute((element, number))?, 1);
+                seen.push(append(number, element));
+            }
+            // Taken away and put there again, so that the index is written too.
+            5 => {
+                let element = self.element();
+                let sql = "INSERT OR REPLACE INTO t SELECT id, name, list || ? || ',' FROM t WHERE id=?";
+                assert_eq!(connection.prepare_cached(sql)?.execute((element, row))?, 1);
+                seen.push(append(number, element));
+            }
+            which => {
+                let sql = if which == 6 {
+                    "SELECT list, name FROM t WHERE id >= ? AND name IS NOT NULL ORDER BY id LIMIT 3"
+                } else {
+                    "SELECT list, name FROM t WHERE name >= ?/1000 - 1 ORDER BY name LIMIT 3"
+                };
+                let mut statement = connection.prepare_cached(sql)?;
+                let mut rows = statement.query([row])?;
+                let mut names = Vec::new();
+                while let Some(row) = rows.next()? {
+                    names.push(row.get::<_, i64>(1)?);
+                    seen.push(read(names[names.len() - 1], list(row)?));
+                }
+                assert_eq!(names, (number..LISTS.min(number + 3)).collect::<Vec<_>>());
+            }
+        }
+        Ok(())
+    }
+
+    fn transact(&mut self, connection: &mut Connection, seen: &mut Vec<Operation>) -> Result<(), Error> {
+        let behavior = match self.random.next(10) {
+            0..3 => return self.act(connection, seen),
+            3 => TransactionBehavior::Immediate,
+            _ => TransactionBehavior::Deferred,
+        };
+        let transaction = connection.transaction_with_behavior(behavior)?;
+        let steps = 1 + self.random.next(4);
+        let done = (0..steps).try_for_each(|_| self.act(&transaction, seen));
+        let done = done.and_then(|()| transaction.commit());
+        // Who has begun it so is not to lose.
+        assert!(!matches!(behavior, TransactionBehavior::Immediate) || done.is_ok(), "{done:?}");
+        done
+    }
+
+    /// Puts rows between the lists and takes them away.
+    fn fill(&mut self, connection: &Connection) {
+        let row = row_of(self.list());
+        let sql = if self.random.next(2) == 0 {
+            "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 100)
+             INSERT OR REPLACE INTO t SELECT ? - i * 7, NULL, hex(zeroblob(20)) FROM c"
+        } else {
+            "DELETE FROM t WHERE id > ?1 - 1000 AND id < ?1"
+        };
+        connection.execute(sql, [row]).unwrap();
+    }
+}
+
+fn is_busy(error: &Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+/// What all have seen.
+fn history(place: &Place, seed: u64) -> Vec<Transaction> {
+    let clock = AtomicU64::new(0);
+    let now = || clock.fetch_add(1, SeqCst);
+    let history = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (history, now, mut connection) = (&history, &now, place.open(thread));
+            scope.spawn(move || {
+                let random = Random::new(seed * THREADS + thread);
+                let mut client = Client { random, element: (thread as i64 + 1) << 32 };
+                for number in 0..TRANSACTIONS {
+                    if number % 16 == thread {
+                        client.fill(&connection);
+                    }
+                    let (begun, mut seen) = (now(), Vec::new());
+                    let outcome = match client.transact(&mut connection, &mut seen) {
+                        Ok(()) => Outcome::Committed,
+                        Err(error) if is_busy(&error) => Outcome::Aborted,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let told = Transaction::committed(thread, begun, now(), seen);
+                    history.lock().unwrap().push(told.with_outcome(outcome));
+                }
+            });
+        }
+    });
+    // All lists, as they are in the end.
+    let (connection, begun) = (place.open(0), now());
+    let mut statement = connection.prepare("SELECT list FROM t WHERE name NOT NULL ORDER BY name").unwrap();
+    let lists = statement.query_map([], list).unwrap();
+    let last = lists.zip(0..).map(|(list, name)| read(name, list.unwrap()));
+    let last = Transaction::committed(THREADS, begun, now(), last.collect::<Vec<_>>());
+    assert_eq!(last.operations.len() as i64, LISTS);
+    let told: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(told, "ok");
+    let mut history = history.into_inner().unwrap();
+    history.push(last);
+    history
+}
+
+fn hold(place: &Place, seed: u64) {
+    let connection = place.open(0);
+    connection
+        .execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY, name INTEGER UNIQUE, list TEXT)")
+        .unwrap();
+    for list in 0..LISTS {
+        connection.execute("INSERT INTO t VALUES(?, ?, '')", [row_of(list), list]).unwrap();
+    }
+    let history = history(place, seed);
+    let report = check(&history, Model::StrongSnapshotIsolation).unwrap();
+    assert!(report.is_clean(), "{report}");
+    // Threads did meet: some lost, and what snapshots allow and an order does not
+    // is there.
+    assert!(history.iter().any(|transaction| transaction.outcome == Outcome::Aborted));
+    let report = check(&history, Model::Serializable).unwrap();
+    assert!(report.found(Kind::G2Item), "{report}");
+}
+
+#[test]
+fn connections_to_a_folder_see_snapshots() {
+    assert!(yesquel_sqlite::is_linked());
+    check_seeds(1, |seed| hold(&Place::folder(), seed));
+}
+
+#[test]
+fn connections_to_a_server_see_snapshots_whose_commits_are_on_disk() {
+    assert!(yesquel_sqlite::is_linked());
+    check_seeds(1, |seed| hold(&Place::served(), seed));
+}

@@ -1,0 +1,235 @@
+//! Servers that go away, come back, are other ones, or have lost the database:
+//! whoever asks is told so in words and in time, never that there are no rows,
+//! and goes on with the connection that he has.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use yesquel::{Address, Denial, Options, Reach, Server, Settings, Store};
+use yesquel_wire::greeting::Welcome;
+
+/// In milliseconds.
+const TIMEOUT: u64 = 300;
+
+/// A server that can be stopped and started.
+struct Place {
+    /// Goes before its folder does.
+    server: Option<Server>,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        assert!(yesquel_sqlite::is_linked());
+        let mut place = Place { server: None, folder: TempDir::new().unwrap() };
+        place.start();
+        place.open().execute_batch(SCHEMA).unwrap();
+        place
+    }
+
+    fn start(&mut self) {
+        let socket = Address::Unix(self.folder.path().join("socket"));
+        let reach = Reach { addresses: vec![socket], ..Reach::default() };
+        let data = self.folder.path().join("data");
+        let server = Server::start(Some(&data), Settings::default(), Options::default(), reach);
+        self.server = Some(server.unwrap());
+    }
+
+    fn stop(&mut self) {
+        self.server = None;
+    }
+
+    fn open(&self) -> Connection {
+        let socket = self.folder.path().join("socket");
+        open(&format!("file:yesquel://{}/shop?timeout={TIMEOUT}", socket.display())).unwrap()
+    }
+}
+
+const SCHEMA: &str = "
+    CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, v);
+    INSERT INTO t VALUES(1, 'one', 10), (2, 'two', 20), (3, 'three', 30);
+    PRAGMA user_version = 7;";
+
+const ROWS: [&str; 3] = ["Integer(10)", "Integer(20)", "Integer(30)"];
+
+fn open(name: &str) -> Result<Connection, String> {
+    Connection::open_with_flags(name, OpenFlags::default()).map_err(|error| error.to_string())
+}
+
+/// The rows of a statement, as text.
+fn rows(connection: &Connection, sql: &str) -> Result<Vec<String>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next()? {
+        all.push(format!("{:?}", row.get_ref(0)?));
+    }
+    Ok(all)
+}
+
+fn code(error: &Error) -> ErrorCode {
+    match error {
+        Error::SqliteFailure(error, _) | Error::SqlInputError { error, .. } => error.code,
+        error => panic!("{error:?}"),
+    }
+}
+
+/// Statements, and whether they change anything.
+const STATEMENTS: [(&str, usize); 13] = [
+    ("SELECT v FROM t WHERE id=2", 1),
+    ("SELECT v FROM t WHERE id=99", 0),
+    ("SELECT v FROM t WHERE name='two'", 1),
+    ("SELECT v FROM t WHERE id BETWEEN 1 AND 2", 2),
+    ("SELECT v FROM t ORDER BY id DESC LIMIT 1", 1),
+    ("SELECT count(*) FROM t WHERE name >= 'three'", 1),
+    ("SELECT name FROM sqlite_schema WHERE name='t'", 1),
+    ("PRAGMA user_version", 1),
+    ("UPDATE t SET v=v+1 WHERE id=2", 0),
+    ("UPDATE t SET v=v WHERE name='nobody'", 0),
+    ("INSERT INTO t(name) VALUES('four')", 0),
+    ("DELETE FROM t WHERE name='four'", 0),
+    ("CREATE TABLE IF NOT EXISTS other(a)", 0),
+];
+
+#[test]
+fn a_server_that_is_away_is_no_empty_table() {
+    let mut place = Place::new();
+    // One that knows the schema and has statements prepared, one that does not.
+    for knows in [true, false] {
+        let connection = place.open();
+        let all = || STATEMENTS.iter().map(|(sql, _)| rows(&connection, sql));
+        if knows {
+            all().for_each(|told| drop(told.unwrap()));
+        }
+        place.stop();
+        let begun = Instant::now();
+        for (told, (sql, _)) in all().zip(STATEMENTS) {
+            let error = told.expect_err(sql);
+            assert!(
+                matches!(code(&error), ErrorCode::SystemIoFailure | ErrorCode::CannotOpen),
+                "{sql}: {error:?}"
+            );
+            assert!(error.to_string().contains("connection"), "{sql}: {error}");
+            assert!(connection.is_autocommit());
+        }
+        let statements = STATEMENTS.len() as u32;
+        assert!(begun.elapsed() < Duration::from_millis(TIMEOUT) * 4 * statements, "{:?}", begun.elapsed());
+        place.start();
+        for (told, (sql, count)) in all().zip(STATEMENTS) {
+            assert_eq!(told.unwrap().len(), count, "{sql}");
+        }
+        assert_eq!(rows(&connection, "PRAGMA user_version").unwrap(), ["Integer(7)"]);
+        assert_eq!(rows(&connection, "PRAGMA integrity_check").unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_transaction_over_a_restart_is_told_of_it() {
+    let mut place = Place::new();
+    let connection = place.open();
+    for is_noticed in [true, false] {
+        for sql in ["SELECT v FROM t WHERE id=3", "UPDATE t SET v=99 WHERE id=3", "COMMIT"] {
+            connection.execute_batch("BEGIN; UPDATE t SET v=0 WHERE id=2").unwrap();
+            place.stop();
+            if !is_noticed {
+                place.start();
+            }
+            let error = rows(&connection, sql).expect_err(sql);
+            assert_eq!(code(&error), ErrorCode::SystemIoFailure, "{sql}: {error:?}");
+            assert!(error.to_string().contains("connection"), "{sql}: {error}");
+            // As with a disk that fails: SQLite has rolled it back, and says so to
+            // whoever does it again.
+            assert!(connection.is_autocommit(), "{sql}");
+            let told = rows(&connection, "ROLLBACK").unwrap_err().to_string();
+            assert!(told.contains("no transaction is active"), "{told}");
+            if is_noticed {
+                place.start();
+            }
+            assert_eq!(rows(&connection, "SELECT v FROM t ORDER BY id").unwrap(), ROWS, "{sql}");
+            connection.execute_batch("BEGIN; UPDATE t SET v=20 WHERE id=2; COMMIT").unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_said_to_be_there_or_not_is_looked_at() {
+    let place = Place::new();
+    let (connection, other) = (place.open(), place.open());
+    for sql in ["CREATE TABLE IF NOT EXISTS t(id)", "DROP TABLE IF EXISTS u"] {
+        connection.execute_batch(sql).unwrap();
+    }
+    other.execute_batch("DROP TABLE t; CREATE TABLE u(a)").unwrap();
+    connection.execute_batch("CREATE TABLE IF NOT EXISTS t(id)").unwrap();
+    assert_eq!(rows(&connection, "SELECT name FROM sqlite_schema WHERE name='t'").unwrap().len(), 1);
+    other.execute_batch("INSERT INTO t VALUES(1); DROP TABLE t; DROP TABLE u").unwrap();
+    connection.execute_batch("DROP TABLE IF EXISTS t").unwrap();
+    other.execute_batch("CREATE TABLE u(a)").unwrap();
+    connection.execute_batch("DROP TABLE IF EXISTS u").unwrap();
+    assert_eq!(rows(&other, "SELECT name FROM sqlite_schema").unwrap().len(), 0);
+}
+
+#[test]
+fn a_database_that_was_dropped_is_no_empty_one() {
+    let place = Place::new();
+    let connection = place.open();
+    // Nobody is to wait for it to come back.
+    connection.busy_timeout(Duration::from_secs(1)).unwrap();
+    STATEMENTS.iter().for_each(|(sql, _)| drop(rows(&connection, sql).unwrap()));
+    let store = Store::of_host(place.server.as_ref().unwrap().host().clone());
+    store.drop_database("shop").unwrap();
+    let begun = Instant::now();
+    for (sql, _) in STATEMENTS {
+        let error = rows(&connection, sql).expect_err(sql);
+        assert_eq!(code(&error), ErrorCode::SystemIoFailure, "{sql}: {error:?}");
+        assert!(error.to_string().contains("the database is not there any more"), "{sql}: {error}");
+        assert!(connection.is_autocommit());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    // One of the same name is another one.
+    let other = place.open();
+    other.execute_batch(SCHEMA).unwrap();
+    assert_eq!(rows(&other, "SELECT v FROM t WHERE id=2").unwrap(), ["Integer(20)"]);
+    let told = rows(&connection, "SELECT v FROM t WHERE id=2").unwrap_err().to_string();
+    assert!(told.contains("the database is not there any more"), "{told}");
+}
+
+#[test]
+fn a_server_of_another_release_says_which() {
+    assert!(yesquel_sqlite::is_linked());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        assert_ne!(stream.read(&mut [0; 4096]).unwrap(), 0);
+        stream.write_all(&Welcome::Refused(Denial::Version { lowest: 7, highest: 9 }).encode()).unwrap();
+        // Until the client has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let told = open(&format!("file:yesquel://127.0.0.1:{port}/shop")).unwrap_err();
+    assert!(told.contains("versions 7 to 9") && told.contains("the same release"), "{told}");
+    server.join().unwrap();
+}
+
+#[test]
+fn what_is_over_a_limit_is_told() {
+    let place = Place::new();
+    let connection = place.open();
+    let socket = place.folder.path().join("socket");
+    let long = "n".repeat(yesquel::NAME_BYTES_MAX + 1);
+    let told = open(&format!("file:yesquel://{}/{long}", socket.display())).unwrap_err();
+    assert!(told.contains("cannot be a name"), "{told}");
+    let name = format!("file:yesquel://{}/shop?speed=9", socket.display());
+    let told = connection.execute("ATTACH ? AS other", [name]).unwrap_err().to_string();
+    assert!(told.contains("there is no such option"), "{told}");
+    let error = connection.execute("INSERT INTO t(name) VALUES(?)", ["k".repeat(2 << 20)]).unwrap_err();
+    assert_eq!(code(&error), ErrorCode::TooBig, "{error:?}");
+    // The row is not there without its entry.
+    assert_eq!(rows(&connection, "SELECT count(*) FROM t").unwrap(), ["Integer(3)"]);
+    assert_eq!(rows(&connection, "SELECT id FROM t WHERE length(name) > 100").unwrap().len(), 0);
+}
