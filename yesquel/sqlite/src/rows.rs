@@ -6,6 +6,7 @@
 //! that inserts, the number of a new row is what SQLite makes it, one more than
 //! the last, and numbers of rows that are gone are given out again.
 
+use crate::sequence::Counter;
 use std::{collections::HashMap, ops::Range};
 
 /// Numbers that are asked for at a time, once it is clear that many are wanted.
@@ -35,7 +36,7 @@ pub(crate) struct Rows {
     clock: u64,
     /// Numbers of AUTOINCREMENT's counters that this process was given last and
     /// has not used.
-    spare: HashMap<i64, Range<i64>>,
+    spare: HashMap<Counter, Range<i64>>,
     /// Tables with AUTOINCREMENT, and whether rows were written there by numbers
     /// of their own.
     sequenced: HashMap<u64, bool>,
@@ -70,16 +71,16 @@ impl Rows {
     }
 
     /// Numbers that are left of a counter's; who takes them has them alone.
-    pub(crate) fn take_spare(&mut self, counter: i64) -> Option<Range<i64>> {
+    pub(crate) fn take_spare(&mut self, counter: Counter) -> Option<Range<i64>> {
         self.spare.remove(&counter)
     }
 
-    pub(crate) fn spare(&self, counter: i64) -> Option<Range<i64>> {
+    pub(crate) fn spare(&self, counter: Counter) -> Option<Range<i64>> {
         self.spare.get(&counter).cloned()
     }
 
     /// These are left. Of what was left before, only the newer is of use.
-    pub(crate) fn put_spare(&mut self, counter: i64, left: Range<i64>) {
+    pub(crate) fn put_spare(&mut self, counter: Counter, left: Range<i64>) {
         let spare = self.spare.entry(counter).or_insert_with(|| left.clone());
         if left.end > spare.end {
             *spare = left;

@@ -75,6 +75,10 @@ impl<'a> Row<'a> {
     }
 }
 
+/// The tree of `sqlite_sequence`, and a counter there: databases of a connection
+/// have each their own.
+pub(crate) type Counter = (u64, i64);
+
 /// The name of a counter that nobody has.
 fn fresh_counter() -> i64 {
     // Keys of the standard library's hashes are drawn by chance.
@@ -84,14 +88,14 @@ fn fresh_counter() -> i64 {
 /// Numbers that a transaction has got of a counter.
 #[derive(Debug)]
 pub(crate) struct Given {
-    counter: i64,
+    counter: Counter,
     /// The tree of the table.
     tree: u64,
     /// From the first that it has got without a gap.
     all: Range<i64>,
     next: i64,
-    /// How many are asked for next.
-    count: u64,
+    /// How many it has asked for.
+    asked: u64,
 }
 
 /// Numbers that are asked for at a time, by a transaction that wants many.
@@ -115,7 +119,7 @@ impl Session {
         let is_suspect = self.shared.rows().is_suspect(map.tree());
         if counter.is_none() {
             let name = name.ok_or(Code::NOTFOUND)?;
-            counter = self.drawn.get(name).copied();
+            counter = self.drawn.get(&(sequences.tree(), name.into())).copied();
         }
         let counter = match counter {
             Some(counter) if !is_suspect => counter,
@@ -130,7 +134,7 @@ impl Session {
                 self.shared.rows().is_looked_at(map.tree());
                 found.unwrap_or_else(|| {
                     let counter = fresh_counter();
-                    self.drawn.insert(name.unwrap_or_default().into(), counter);
+                    self.drawn.insert((sequences.tree(), name.unwrap_or_default().into()), counter);
                     counter
                 })
             }
@@ -141,30 +145,34 @@ impl Session {
     /// The next number of a counter, above `above`.
     fn next_of(&mut self, (sequences, counter): (Map, i64), tree: u64, above: i64) -> Result<i64, Code> {
         let wanted = above.checked_add(1).ok_or(Code::FULL)?;
-        let place = self.given.iter().position(|given| given.counter == counter);
-        let mut count = 1;
+        let named = (sequences.tree(), counter);
+        let place = self.given.iter().position(|given| given.counter == named);
+        let mut asked = 0;
         if let Some(given) = place.and_then(|place| self.given.get_mut(place)) {
             let next = given.next.max(wanted);
             if next < given.all.end {
                 given.next = next + 1;
                 return Ok(next);
             }
-            count = (given.count * 2).min(COUNT_MAX);
+            asked = given.asked;
         }
+        // As many as make little of a difference to what it has.
+        let count = (asked / 8).clamp(1, COUNT_MAX);
+        let asked = asked + count;
         let taken = self.take(sequences, counter, (count, above))?;
         let mut all = taken.clone();
         // What was given before and not used, if nobody else was given any since.
-        let spare = self.shared.rows().take_spare(counter);
+        let spare = self.shared.rows().take_spare(named);
         if let Some(spare) = spare.filter(|spare| spare.end == taken.start && place.is_none()) {
             all.start = spare.start;
         }
         let next = all.start.max(wanted);
-        let given = Given { counter, tree, all, next: next + 1, count };
+        let given = Given { counter: named, tree, all, next: next + 1, asked };
         match place.and_then(|place| self.given.get_mut(place)) {
             // A gap is left: what was before it is not given out again.
             Some(before) if before.all.end != taken.start => *before = given,
             Some(before) => {
-                (before.all.end, before.next, before.count) = (taken.end, next + 1, count);
+                (before.all.end, before.next, before.asked) = (taken.end, next + 1, asked);
             }
             None => self.given.push(given),
         }
@@ -191,7 +199,8 @@ impl Session {
         let Some(new) = Row::of(record) else { return Err(Code::CORRUPT) };
         let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
         let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
-        let counter = named.or_else(|| self.drawn.get(new.text()).copied()).unwrap_or_else(fresh_counter);
+        let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
+        let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
         if new.last == i64::MAX {
             // No counter goes beyond it: the row says that there are no more.
             let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
@@ -199,7 +208,7 @@ impl Session {
             return Ok(stored.is_none());
         }
         // By a number that the application has chosen.
-        let given = self.given.iter().find(|given| given.counter == counter);
+        let given = self.given.iter().find(|given| given.counter == (map.tree(), counter));
         if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
             self.take(map, counter, (0, new.last))?;
         }
@@ -219,8 +228,9 @@ impl Session {
         };
         let next = self.take(map, counter, (0, 0))?.start;
         // What was given and not used yet is not there for others to see.
-        let own = self.given.iter().find(|given| given.counter == counter && given.all.end == next);
-        let spare = self.shared.rows().spare(counter).filter(|spare| spare.end == next);
+        let named = (map.tree(), counter);
+        let own = self.given.iter().find(|given| given.counter == named && given.all.end == next);
+        let spare = self.shared.rows().spare(named).filter(|spare| spare.end == next);
         let next = own.map_or(spare.map_or(next, |spare| spare.start), |given| given.next);
         Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
     }

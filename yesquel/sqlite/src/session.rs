@@ -100,7 +100,7 @@ pub(crate) struct Session {
     wants_lease: Option<Map>,
     /// Counters of AUTOINCREMENT that no row names yet, by table; and what was
     /// given of those.
-    pub(crate) drawn: HashMap<Box<[u8]>, i64>,
+    pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
     pub(crate) given: Vec<Given>,
     /// How many entries statements have taken of trees, the last time.
     taken: HashMap<u64, u64>,

@@ -261,3 +261,27 @@ fn transactions_that_insert_by_autoincrement_do_not_meet() {
     assert!(shop.number("SELECT seq FROM sqlite_sequence") >= shop.number("SELECT max(id) FROM t"));
     shop.is_whole();
 }
+
+#[test]
+fn tables_of_one_name_in_two_databases_count_for_themselves() {
+    let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
+    let connection = shop.open();
+    let other = format!("file:yesquel:{}?durability=none&database=other", shop.0.path().display());
+    connection.execute("ATTACH ? AS other", [other]).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE other.t(id INTEGER PRIMARY KEY AUTOINCREMENT, v);
+             BEGIN;
+             INSERT INTO main.t(v) VALUES(1), (2);
+             INSERT INTO other.t(v) VALUES(3);
+             INSERT INTO main.t(v) VALUES(4);
+             INSERT INTO other.t(v) VALUES(5);
+             COMMIT",
+        )
+        .unwrap();
+    let ids = |table: &str| -> String {
+        let sql = format!("SELECT group_concat(id) FROM (SELECT id FROM {table} ORDER BY id)");
+        connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((ids("main.t"), ids("other.t")), ("1,2,3".to_owned(), "1,2".to_owned()));
+}
