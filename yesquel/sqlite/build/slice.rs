@@ -184,7 +184,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbe.c",
         old: "    rc = sqlite3BtreeBeginTrans(pBt, pOp->p2, &iMeta);\n",
-        new: "    rc = yqBeginTrans(pBt, pOp->p2, pOp->p5==0 && pOp->p3==YQ_IMMEDIATE, &iMeta);\n",
+        new: "    rc = yqBeginTrans(p, pOp, pBt, pOp->p2, pOp->p5==0 && pOp->p3==YQ_IMMEDIATE, &iMeta);\n",
     },
     // A value that is not known is not 0; by another schema nothing is done.
     Edit {

@@ -886,7 +886,10 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   rc = yq_begin(yqSide(p), &iCookie);
   /* Who does not look at the cookie is not prepared for another one, and neither
   ** is who copies a database over this one. */
-  if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ) rc = yq_prove(yqSide(p));
+  if( rc==SQLITE_OK && (pSchemaVersion==0 || wrflag>1) ){
+    rc = yq_prove(yqSide(p));
+    if( rc==SQLITE_OK ) rc = yq_begin(yqSide(p), &iCookie);
+  }
   if( rc ){
     if( p->inTrans==TRANS_NONE ) yq_end(yqSide(p), 0);
     return rc;
@@ -902,12 +905,35 @@ static int yqBtreeBeginTrans(Btree *p, int wrflag, int *pSchemaVersion){
   return rc;
 }
 
+/* Whether a program opens no tree of a database: PRAGMA table_info and the like
+** tell of the schema alone. */
+static int yqReadsNothing(const Vdbe *v, int iDb){
+  int i;
+  for(i=0; i<v->nOp; i++){
+    const Op *pOp = &v->aOp[i];
+    if( (pOp->opcode==OP_OpenRead || pOp->opcode==OP_OpenWrite || pOp->opcode==OP_ReopenIdx)
+     && pOp->p3==iDb
+    ){
+      return 0;
+    }
+  }
+  return 1;
+}
+
 /* As OP_Transaction begins one. A BEGIN IMMEDIATE waits for others who write,
 ** keeps them from it, and only then has its snapshot. */
-SQLITE_PRIVATE int yqBeginTrans(Btree *p, int wrflag, int isImmediate, int *pSchemaVersion){
+SQLITE_PRIVATE int yqBeginTrans(
+  const Vdbe *v,
+  const Op *pOp,
+  Btree *p,
+  int wrflag,
+  int isImmediate,
+  int *pSchemaVersion
+){
+  int rc;
   if( p->pYq==0 ) return nativeBtreeBeginTrans(p, wrflag, pSchemaVersion);
   if( isImmediate && wrflag && p->inTrans!=TRANS_WRITE && !yq_is_readonly(yqSide(p)) ){
-    int rc = yqSaveAll(p, 0, 0);
+    rc = yqSaveAll(p, 0, 0);
     if( rc ) return rc;
     p->db->busyHandler.nBusy = 0;
     do{
@@ -915,7 +941,13 @@ SQLITE_PRIVATE int yqBeginTrans(Btree *p, int wrflag, int isImmediate, int *pSch
     }while( rc==SQLITE_BUSY && sqlite3InvokeBusyHandler(&p->db->busyHandler) );
     if( rc ) return rc;
   }
-  return yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
+  rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
+  if( rc==SQLITE_OK && pOp->p5 && yqReadsNothing(v, pOp->p1) ){
+    /* No request would say that the cookie is another one by now. */
+    rc = yq_prove(yqSide(p));
+    if( rc==SQLITE_OK ) rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
+  }
+  return rc;
 }
 
 /* Others may hold a lease: then it waits as long as the application wants. */
