@@ -2,8 +2,6 @@
 
 use crate::{
     habit::Habit,
-    key::row_of,
-    rows::Next,
     schema::{META, Schema, Schemas, Values},
     sequence::Given,
     stores::Shared,
@@ -107,8 +105,8 @@ pub(crate) struct Session {
     /// Whether what the transaction seeks in trees lies side by side.
     habits: HashMap<u64, Habit>,
     /// Trees for whose rows it was given numbers, and when it began.
-    numbered: Vec<u64>,
-    began: u64,
+    pub(crate) numbered: Vec<u64>,
+    pub(crate) began: u64,
     /// Dropped last: who goes with it finds nobody else who has the store.
     pub(crate) shared: Shared,
 }
@@ -318,7 +316,7 @@ impl Session {
         }
     }
 
-    fn begun(&mut self) {
+    pub(crate) fn begun(&mut self) {
         if self.open.is_none() {
             if let Some(cookies) = self.wants_lease.take()
                 && self.lease.is_none()
@@ -500,51 +498,6 @@ impl Session {
     pub(crate) fn rollback(&mut self) {
         if !self.stays() {
             self.drop_transaction(false);
-        }
-    }
-
-    /// The number of a new row of a map, above `above`; `None` if they are used
-    /// up.
-    pub(crate) fn new_row(&mut self, map: Map, above: i64) -> Result<Option<i64>, Code> {
-        let tree = map.tree();
-        self.begun();
-        let mut last = None;
-        loop {
-            let is_user = self.numbered.contains(&tree);
-            let next = self.shared.rows().next(tree, above, last, (self.began, is_user));
-            match next {
-                Next::Number(number) => {
-                    if !is_user {
-                        self.numbered.push(tree);
-                        self.shared.rows().enter(tree);
-                    }
-                    return Ok(Some(number));
-                }
-                Next::Last => {
-                    let mut cursor = self.cursor(map)?;
-                    let found = self.with(|transaction| {
-                        cursor.limit(1);
-                        cursor.last(transaction)
-                    })?;
-                    last = Some(found.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
-                }
-                Next::Take { above: i64::MAX, .. } => return Ok(None),
-                Next::Take { count, above } => {
-                    let most = (i64::MAX - above) as u64;
-                    let count = if self.database.store().host().is_some() { 1 } else { count.min(most) };
-                    // One that this transaction makes has no counter yet.
-                    let given = match self.database.row_ids(map, count, above as u64) {
-                        Err(Error::NoMap(_)) => (above as u64 + 1)..(above as u64 + 1 + count),
-                        given => given.map_err(|error| self.told(&error))?,
-                    };
-                    let (Ok(start), Ok(end)) = (i64::try_from(given.start), i64::try_from(given.end)) else {
-                        return Ok(None);
-                    };
-                    // Where nobody else can be, what is skipped is nobody's.
-                    let is_alone = self.database.store().host().is_some();
-                    self.shared.rows().given(tree, start..end, is_alone);
-                }
-            }
         }
     }
 

@@ -4,20 +4,27 @@
 
 use crate::{PROGRAM, support::Process};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+/// A server with its data in a folder, and its socket; `limit` is said to the
+/// shell before.
+fn serve(folder: &Path, limit: &str) -> Process {
+    let mut command = Command::new("bash");
+    let script = format!("{limit} exec \"$0\" \"$@\"");
+    command.arg("-c").arg(script).arg(PROGRAM).arg("serve").arg("--data").arg(folder.join("data"));
+    let server = Process::spawn(command.arg("--listen").arg(folder.join("socket")));
+    server.wait_until_ready();
+    server
+}
 
 #[test]
 fn writes_fail_clearly_and_reads_go_on() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
-    let serve = |limit: &str| {
-        let mut command = Command::new("bash");
-        let script = format!("{limit} exec \"$0\" \"$@\"");
-        command.arg("-c").arg(script).arg(PROGRAM).arg("serve").arg("--data").arg(place.path().join("data"));
-        let server = Process::spawn(command.arg("--listen").arg(&socket));
-        server.wait_until_ready();
-        server
-    };
+    let serve = |limit: &str| serve(place.path(), limit);
     let run = |command: &[&str]| -> Output {
         let (first, rest) = command.split_first().unwrap();
         let mut run = Command::new(PROGRAM);
@@ -81,14 +88,7 @@ fn statements_that_write_fail_in_words_and_queries_go_on() {
     assert!(yesquel_sqlite::is_linked());
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
-    let serve = |limit: &str| {
-        let mut command = Command::new("bash");
-        let script = format!("{limit} exec \"$0\" \"$@\"");
-        command.arg("-c").arg(script).arg(PROGRAM).arg("serve").arg("--data").arg(place.path().join("data"));
-        let server = Process::spawn(command.arg("--listen").arg(&socket));
-        server.wait_until_ready();
-        server
-    };
+    let serve = |limit: &str| serve(place.path(), limit);
     let mut server = serve("ulimit -f 1000;");
     let name = format!("file:yesquel://{}/shop", socket.display());
     let connection = Connection::open_with_flags(name, OpenFlags::default()).unwrap();
