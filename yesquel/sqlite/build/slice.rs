@@ -237,6 +237,14 @@ const EDITS: &[Edit] = &[
         old: "  if( pParse->nErr==0 ){\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n",
         new: "  if( pParse->nErr==0 ){\n    int iYq = sqlite3VdbeCurrentAddr(v);\n    pWInfo = sqlite3WhereBegin(pParse, pSrc, pWhere, 0, 0, 0, 0, 0);\n    sqlite3VdbeAddOp2(v, OP_FkCounter, pFKey->isDeferred, nIncr);\n    if( pWInfo ){\n      sqlite3WhereEnd(pWInfo);\n    }\n    yqGuardCursors(v, iYq);\n",
     },
+    // How many rows a simple query may bring changes nothing about how it is
+    // done, so a new number is no reason to compile it again: that takes longer
+    // than the query.
+    Edit {
+        file: "select.c",
+        old: "    if( sqlite3ExprIsInteger(pLimit->pLeft, &n, pParse, 0) ){\n      sqlite3VdbeAddOp2(v, OP_Integer, n, iLimit);\n",
+        new: "    int bYqAlone = pParse->nSelect==1 && p->pOrderBy==0 && p->pGroupBy==0\n                && (p->selFlags & (SF_Distinct|SF_Aggregate))==0 && p->pSrc->nSrc==1\n                && !IsVirtual(p->pSrc->a[0].pSTab);\n    if( sqlite3ExprIsInteger(pLimit->pLeft, &n, bYqAlone ? 0 : pParse, 0) ){\n      sqlite3VdbeAddOp2(v, OP_Integer, n, iLimit);\n",
+    },
     // Root pages are numbers of trees: any number may be one.
     Edit {
         file: "vdbe.c",

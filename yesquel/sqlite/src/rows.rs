@@ -11,6 +11,7 @@ use crate::{
     sequence::Counter,
     session::{Code, Session},
 };
+use rustc_hash::FxHashMap;
 use std::{collections::HashMap, ops::Range};
 use yesquel::{Error, Map};
 
@@ -37,14 +38,14 @@ struct Run {
 /// All runs of a process at a store, by tree.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    runs: HashMap<u64, Run>,
+    runs: FxHashMap<u64, Run>,
     clock: u64,
     /// Numbers of AUTOINCREMENT's counters that this process was given last and
     /// has not used.
     spare: HashMap<Counter, Range<i64>>,
     /// Tables with AUTOINCREMENT, and whether rows were written there by numbers
     /// of their own.
-    sequenced: HashMap<u64, bool>,
+    sequenced: FxHashMap<u64, bool>,
 }
 
 /// What is to be done for the number of a row.

@@ -7,6 +7,7 @@ use crate::{
     stores::Shared,
     told,
 };
+use rustc_hash::FxHashMap;
 use self_cell::self_cell;
 use std::{
     collections::HashMap,
@@ -101,9 +102,9 @@ pub(crate) struct Session {
     pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
     pub(crate) given: Vec<Given>,
     /// How many entries statements have taken of trees, the last time.
-    taken: HashMap<u64, u64>,
+    taken: FxHashMap<u64, u64>,
     /// Whether what the transaction seeks in trees lies side by side.
-    habits: HashMap<u64, Habit>,
+    habits: FxHashMap<u64, Habit>,
     /// Trees for whose rows it was given numbers, and when it began.
     pub(crate) numbered: Vec<u64>,
     pub(crate) began: u64,
@@ -142,8 +143,8 @@ impl Session {
             wants_lease: None,
             drawn: HashMap::new(),
             given: Vec::new(),
-            taken: HashMap::new(),
-            habits: HashMap::new(),
+            taken: FxHashMap::default(),
+            habits: FxHashMap::default(),
             numbered: Vec::new(),
             began: 0,
             shared,

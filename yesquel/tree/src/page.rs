@@ -41,11 +41,19 @@ pub(crate) enum Value<'a> {
 }
 
 impl Cells {
-    /// Those of an answer; none if one of them was not told whole.
-    pub(crate) fn of<'a>(cells: impl Iterator<Item = (&'a [u8], CellValue<'a>)>) -> Option<Cells> {
-        let mut all = Cells::default();
+    /// Those of an answer, which took so many bytes; none if one of them was not
+    /// told whole.
+    pub(crate) fn of<'a>(
+        told_bytes: usize,
+        cells: impl Iterator<Item = (&'a [u8], CellValue<'a>)>,
+    ) -> Option<Cells> {
+        let mut all = Cells { bytes: Vec::with_capacity(told_bytes), places: Vec::new() };
         for (key, value) in cells {
             let start = u32::try_from(all.bytes.len()).ok()?;
+            if start > 0 && all.places.len() == 1 {
+                // As many as there are if they are all like the first.
+                all.places.reserve(told_bytes / all.bytes.len());
+            }
             all.bytes.extend_from_slice(key);
             let is_large = match value {
                 CellValue::Bytes(value) => {
@@ -131,7 +139,7 @@ mod tests {
             (b"b", CellValue::Large(large)),
             (b"bb", CellValue::Bytes(b"value")),
         ];
-        let mut cells = Cells::of(all.into_iter()).unwrap();
+        let mut cells = Cells::of(0, all.into_iter()).unwrap();
         assert_eq!((cells.len(), cells.last_key()), (4, Some(&b"bb"[..])));
         for (at, (key, value)) in all.iter().enumerate() {
             assert_eq!((cells.key(at), cells.position(key)), (*key, Ok(at)));
@@ -145,6 +153,6 @@ mod tests {
         assert_eq!(cells.partition_point(|key| key < &b"b"[..]), 2);
         cells.reverse();
         assert_eq!(cells.key(0), b"bb");
-        assert!(Cells::of([(&b"k"[..], CellValue::Length(7))].into_iter()).is_none());
+        assert!(Cells::of(0, [(&b"k"[..], CellValue::Length(7))].into_iter()).is_none());
     }
 }

@@ -100,7 +100,7 @@ mod tests {
         let node = NodeId { local: LocalId(local), ..root(0) };
         let (low, high) = ([local as u8], [local as u8 + 1]);
         let value = vec![0; bytes];
-        let cells = Cells::of([(&low[..], CellValue::Bytes(&value))].into_iter()).unwrap();
+        let cells = Cells::of(0, [(&low[..], CellValue::Bytes(&value))].into_iter()).unwrap();
         Page { node, fence: KeyRange::new(low, high), cells, followed: Vec::new() }
     }
 

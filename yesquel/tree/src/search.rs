@@ -248,7 +248,7 @@ impl<T: Transport> Trees<T> {
             _ => return Err(yesquel_client::Error::Unfit.into()),
         };
         if cells.kind != NodeKind::Inner {
-            let mut all = Cells::of(cells.iter()).ok_or(yesquel_client::Error::Unfit)?;
+            let mut all = Cells::of(cells.told_bytes(), cells.iter()).ok_or(yesquel_client::Error::Unfit)?;
             let mut fence = cells.fence.intersection(range);
             match (direction, all.last_key()) {
                 (Direction::Up, Some(last)) if cells.more => fence.high = KeyRange::only(last).high,

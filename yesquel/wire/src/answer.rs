@@ -34,6 +34,11 @@ impl<'a> Cells<'a> {
         bytes
     }
 
+    /// Bytes that they take in the answer: at least those of their keys and values.
+    pub fn told_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn check(&self) -> Result<(), Malformed> {
         let mut reader = Reader::new(self.bytes);
         while !reader.is_done() {
