@@ -176,6 +176,15 @@ fn key_of(bound: Bound<&[u8]>) -> Option<&[u8]> {
     }
 }
 
+/// Whether no key lies between: a map takes no such range.
+fn is_empty(start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
+    match (start, end) {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (start, end) => key_of(start) >= key_of(end),
+    }
+}
+
 fn entry(key: &Key, write: &Write) -> Option<Entry> {
     write.value.clone().map(|value| (key.clone(), value))
 }
@@ -188,8 +197,12 @@ impl<T: Transport> Transaction<'_, T> {
         bound: Bound<&[u8]>,
         mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        let own = |transaction: &Self| {
-            let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, Bound::Unbounded));
+        // Only up to there: behind may be any number of own deletes.
+        let own = |transaction: &Self, end: Bound<&[u8]>| {
+            if is_empty(bound, end) {
+                return None;
+            }
+            let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, end));
             after.filter_map(|(key, write)| entry(key, write)).next()
         };
         let mut next: Option<Key> = None;
@@ -203,14 +216,17 @@ impl<T: Transport> Transaction<'_, T> {
             };
             let stored = (start..page.cells.len()).find(|at| !self.hides(tree, page.cells.key(*at)));
             // An own one may come before, or in a leaf without any.
-            let own = own(self).filter(|(key, _)| page.fence.is_above(key));
-            match (stored, own) {
-                (Some(stored), Some(own)) if *own.0 < *page.cells.key(stored) => return Ok(Some(own)),
-                (Some(stored), _) => {
+            let end = match (stored, &page.fence.high) {
+                (Some(stored), _) => Bound::Excluded(page.cells.key(stored)),
+                (None, Some(high)) => Bound::Excluded(&**high),
+                (None, None) => Bound::Unbounded,
+            };
+            match (stored, own(self, end)) {
+                (_, Some(own)) => return Ok(Some(own)),
+                (Some(stored), None) => {
                     let value = self.value(tree, page.cells.value(stored)).await?;
                     return Ok(Some((page.cells.key(stored).into(), value)));
                 }
-                (None, Some(own)) => return Ok(Some(own)),
                 (None, None) => match &page.fence.high {
                     Some(high) => next = Some(high.clone()),
                     None => return Ok(None),
@@ -227,8 +243,11 @@ impl<T: Transport> Transaction<'_, T> {
         bound: Bound<&[u8]>,
         mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        let own = |transaction: &Self| {
-            let before = transaction.own_writes(tree)?.range::<[u8], _>((Bound::Unbounded, bound));
+        let own = |transaction: &Self, start: Bound<&[u8]>| {
+            if is_empty(start, bound) {
+                return None;
+            }
+            let before = transaction.own_writes(tree)?.range::<[u8], _>((start, bound));
             before.rev().filter_map(|(key, write)| entry(key, write)).next()
         };
         // The leaf of the key itself first: it may be there.
@@ -250,14 +269,16 @@ impl<T: Transport> Transaction<'_, T> {
                 Bound::Unbounded => page.cells.len(),
             };
             let stored = (0..end).rev().find(|at| !self.hides(tree, page.cells.key(*at)));
-            let own = own(self).filter(|(key, _)| *key >= page.fence.low);
-            match (stored, own) {
-                (Some(stored), Some(own)) if *own.0 > *page.cells.key(stored) => return Ok(Some(own)),
-                (Some(stored), _) => {
+            let start = match stored {
+                Some(stored) => Bound::Excluded(page.cells.key(stored)),
+                None => Bound::Included(&*page.fence.low),
+            };
+            match (stored, own(self, start)) {
+                (_, Some(own)) => return Ok(Some(own)),
+                (Some(stored), None) => {
                     let value = self.value(tree, page.cells.value(stored)).await?;
                     return Ok(Some((page.cells.key(stored).into(), value)));
                 }
-                (None, Some(own)) => return Ok(Some(own)),
                 (None, None) if page.fence.low.is_empty() => return Ok(None),
                 (None, None) => next = Some(Some(page.fence.low.clone())),
             }

@@ -46,7 +46,8 @@ impl Looked {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) goal: Goal<'a>,
-    /// So many cells from the goal on; `u64::MAX`: the whole leaf.
+    /// So many cells from the goal on; `u64::MAX`: the whole leaf; 0: only what
+    /// keys are its.
     pub(crate) cells_max: u64,
     /// The root of a tree to whose keys the cells refer that is read too.
     pub(crate) follow: Option<NodeId>,
@@ -187,6 +188,10 @@ impl<T: Transport> Trees<T> {
         };
         let all = || all_cells(near);
         let part = || {
+            if cells_max == 0 {
+                // Only whose keys they are: of all of the node, not of a part.
+                return Scan { cells_max, ..all() };
+            }
             let (range, direction) = match goal {
                 Goal::At(key) => (KeyRange { low: key.into(), high: None }, Direction::Up),
                 Goal::Below(key) => {
@@ -303,8 +308,8 @@ impl<T: Transport> Trees<T> {
                 _ => break,
             }
         }
-        let page =
-            self.page_from(&mut Moment::default(), root, Wanted::leaf(Goal::At(key)), path, node).await?;
+        let wanted = Wanted { cells_max: 0, ..Wanted::leaf(Goal::At(key)) };
+        let page = self.page_from(&mut Moment::default(), root, wanted, path, node).await?;
         Ok((page.node, page.fence))
     }
 

@@ -523,8 +523,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Finds the leaf of an operation, whatever the cache thinks.
     async fn find(&self, goal: &Addressed, found: &mut Found) -> Result<(), TreeError> {
-        let searching = self.trees.leaf_from(goal.root, &goal.key, goal.path.clone(), goal.leaf);
-        let (leaf, fence) = searching.await?;
+        // Looking for others may have brought a newer way there.
+        let guess = self.trees.guess_again(goal.root, Goal::At(&goal.key));
+        let (path, leaf) =
+            if guess.leaf == goal.leaf { (goal.path.clone(), goal.leaf) } else { (guess.path, guess.leaf) };
+        let (leaf, fence) = self.trees.leaf_from(goal.root, &goal.key, path, leaf).await?;
         found.put(goal.root, fence, leaf);
         Ok(())
     }
