@@ -13,7 +13,9 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
-use yesquel::{Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction};
+use yesquel::{
+    Cursor, Database, Entry, Error, Lease, Map, Patience, Patient, Savepoint, Timestamp, Transaction,
+};
 
 /// What SQLite is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,7 @@ impl Code {
     pub(crate) const INTERNAL: Code = Code(2);
     pub(crate) const BUSY: Code = Code(5);
     pub(crate) const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
+    pub(crate) const INTERRUPT: Code = Code(9);
     pub(crate) const IOERR: Code = Code(10);
     pub(crate) const CORRUPT: Code = Code(11);
     pub(crate) const NOTFOUND: Code = Code(12);
@@ -37,6 +40,8 @@ impl Code {
 impl From<&Error> for Code {
     fn from(error: &Error) -> Code {
         match error {
+            // Whoever gave up did not learn it.
+            Error::OutcomeUnknown(_) | Error::Connect(_) if yesquel::has_given_up() => Code::INTERRUPT,
             Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Exists => Code::BUSY_SNAPSHOT,
             Error::Leased(_) => Code::BUSY,
             // The table was dropped by another one, as the schema will say at the
@@ -45,6 +50,7 @@ impl From<&Error> for Code {
             Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => Code::CANTOPEN,
             Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => Code::CANTOPEN,
             Error::Damaged(_) => Code::CORRUPT,
+            Error::Interrupted(_) => Code::INTERRUPT,
             Error::TooLong { .. } => Code::TOOBIG,
             Error::OutOfMemory(_) => Code::FULL,
             Error::NoRowIds => Code::FULL,
@@ -66,6 +72,8 @@ self_cell!(
 
 /// A connection at a store.
 pub(crate) struct Session {
+    /// Who says whether it goes on waiting for a server.
+    patience: Patience,
     database: Database,
     open: Option<Open>,
     /// Databases of the connection that are in a transaction.
@@ -121,8 +129,9 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Shared, database: Database) -> Session {
+    pub(crate) fn new(shared: Shared, database: Database, patience: Patience) -> Session {
         Session {
+            patience,
             database,
             open: None,
             sides: 0,
@@ -148,6 +157,12 @@ impl Session {
             began: 0,
             shared,
         }
+    }
+
+    /// As long as this is there, the thread waits for servers as the application
+    /// wants it to.
+    pub(crate) fn waits(&self) -> Patient {
+        self.patience.begin()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -197,6 +212,7 @@ impl Session {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
+        let _waits = self.waits();
         self.begun();
         let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
         let (schemas, moment) = (&mut self.schemas, self.moment);
@@ -386,7 +402,10 @@ impl Session {
         if !is_committed {
             self.schemas.taken_back(&self.changed, self.moment);
         }
-        self.lease = None;
+        if self.lease.is_some() {
+            let _waits = self.waits();
+            self.lease = None;
+        }
         // What was read is of a snapshot that is no more.
         self.moment += 1;
         self.end_sequences(is_committed);
@@ -411,6 +430,7 @@ impl Session {
         if self.lease.is_some() || self.has_written {
             return Ok(());
         }
+        let _waits = self.waits();
         let lease = self.database.lease(cookies, COOKIES..=COOKIES, LEASE_TIME, Duration::ZERO);
         let lease = lease.map_err(|error| self.told(&error))?;
         self.drop_transaction(false);
@@ -420,9 +440,13 @@ impl Session {
 
     /// Has the lease last longer, if there is one.
     pub(crate) fn renew(&mut self) {
+        let patience = self.patience;
         if let Some((lease, since)) = &mut self.lease
             && since.elapsed() > LEASE_TIME / 3
-            && lease.renew(LEASE_TIME).is_ok()
+            && {
+                let _waits = patience.begin();
+                lease.renew(LEASE_TIME).is_ok()
+            }
         {
             *since = Instant::now();
         }
@@ -463,6 +487,7 @@ impl Session {
         if !self.has_written {
             return Ok(());
         }
+        let _waits = self.waits();
         let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
             // It has read nothing.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
