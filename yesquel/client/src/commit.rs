@@ -165,6 +165,25 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
+        written: (u64, Option<Staged>, &[u8]),
+    ) -> Result<Timestamp, CommitError> {
+        let outcome = self.try_commit_at_one(server, snapshot, written).await;
+        match &outcome {
+            // It had read nothing that a server might have lost since, and the server
+            // has said that it is not done and will not be: it is another one now.
+            Err(CommitError::Failed(Error::Lost(lost)))
+                if lost.cause == Cause::Ended && snapshot.is_none() && written.1.is_none() =>
+            {
+                self.try_commit_at_one(server, snapshot, written).await
+            }
+            _ => outcome,
+        }
+    }
+
+    async fn try_commit_at_one(
+        &self,
+        server: ServerId,
+        snapshot: Option<Timestamp>,
         (lease, staged, bytes): (u64, Option<Staged>, &[u8]),
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;

@@ -54,7 +54,10 @@ impl From<&Error> for Code {
             Error::TooLong { .. } => Code::TOOBIG,
             Error::OutOfMemory(_) => Code::FULL,
             Error::NoRowIds => Code::FULL,
-            Error::DiskFailed(_) | Error::Unavailable(_) | Error::OutcomeUnknown(_) => Code::IOERR,
+            Error::DiskFailed(_)
+            | Error::Unavailable(_)
+            | Error::Disconnected(_)
+            | Error::OutcomeUnknown(_) => Code::IOERR,
             _ => Code::INTERNAL,
         }
     }
@@ -491,7 +494,7 @@ impl Session {
         let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
             // It has read nothing.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
-                Err(Error::Conflict(_) | Error::SnapshotTooOld(_)) => {
+                Err(Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Disconnected(_)) => {
                     self.with(|transaction| transaction.ask_proofs())?;
                     self.commit_guarded(None)
                 }

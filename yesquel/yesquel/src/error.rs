@@ -75,6 +75,10 @@ pub enum Error {
     /// said; nothing was done.
     #[error("{0}")]
     Interrupted(String),
+    /// The connection to the server has ended, as when it is started anew; nothing
+    /// was done. What has read nothing may be done again.
+    #[error("{0}")]
+    Disconnected(String),
     /// It is not known, and cannot be found out, whether the commit was done.
     #[error(
         "{0}; whether the transaction was committed is not known: do not run it again before you have looked"
@@ -172,6 +176,9 @@ impl From<yesquel_client::Error> for Error {
             yesquel_client::Error::Refused(refusal) => refusal.into(),
             yesquel_client::Error::Lost(lost) if lost.cause == Cause::GivenUp => {
                 Error::Interrupted(lost.to_string())
+            }
+            yesquel_client::Error::Lost(lost) if lost.cause == Cause::Ended => {
+                Error::Disconnected(lost.to_string())
             }
             yesquel_client::Error::Lost(lost) => Error::Unavailable(lost.to_string()),
             other => Error::Internal(other.to_string()),

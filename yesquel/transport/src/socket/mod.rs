@@ -263,6 +263,8 @@ impl Transport for Sockets {
             reply.map_err(|Dead { cause, why }| {
                 let place =
                     link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string());
+                // Why there is none may begin with it, too.
+                let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
                 Lost { place, cause, why }
             })
         }
