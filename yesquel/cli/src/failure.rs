@@ -88,7 +88,9 @@ impl Failure {
         match self {
             Failure::Address(_) | Failure::Usage(_) | Failure::Yesquel(yesquel::Error::Name { .. }) => 2,
             Failure::Absent(_) | Failure::Yesquel(yesquel::Error::NoDatabase(_)) => 3,
-            Failure::Yesquel(yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_))
+            Failure::Yesquel(
+                yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_),
+            )
             | Failure::Unreachable(_) => 4,
             Failure::Interrupted(_) => 130,
             Failure::Yesquel(_)

@@ -320,7 +320,7 @@ impl Writer<'_> {
                 }
                 self.is_in_doubt = false;
             }
-            Err(error @ Error::Unavailable(_)) => self.watch.check(&error),
+            Err(error @ (Error::Unavailable(_) | Error::Disconnected(_))) => self.watch.check(&error),
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -341,7 +341,7 @@ impl Writer<'_> {
             }
             Err(error @ Error::SnapshotTooOld(_)) => self.watch.check(&error),
             // Sure to be not done: it is done anew, and would find its own key.
-            Err(error @ Error::Unavailable(_)) => {
+            Err(error @ (Error::Unavailable(_) | Error::Disconnected(_))) => {
                 self.watch.check(&error);
                 self.world.progress[self.number].tried.store(self.done, SeqCst);
                 count(&counts.nothing_done);
@@ -400,7 +400,9 @@ fn read(world: &World, number: usize, database: &Database, maps: Maps) {
                 world.progress[writer].seen.fetch_max(found, SeqCst);
                 count(&world.counts.reads);
             }
-            Err(error @ (Error::Unavailable(_) | Error::SnapshotTooOld(_))) => watch.check(&error),
+            Err(error @ (Error::Unavailable(_) | Error::Disconnected(_) | Error::SnapshotTooOld(_))) => {
+                watch.check(&error)
+            }
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -444,7 +446,12 @@ fn pass_maps(world: &World, database: &Database) {
                 world.passing.lock().unwrap().insert(name, Some(!is_drop));
                 count(&world.counts.maps);
             }
-            Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_) | Error::SnapshotTooOld(_))) => {
+            Err(
+                error @ (Error::Unavailable(_)
+                | Error::Disconnected(_)
+                | Error::OutcomeUnknown(_)
+                | Error::SnapshotTooOld(_)),
+            ) => {
                 watch.check(&error);
             }
             Err(error) => panic!("{name}: {error:?}"),

@@ -7,8 +7,11 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "../../sqlite/tests/relay/mod.rs"]
+mod relay;
 
 use program::Place;
+use relay::Relay;
 use rustix::{
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -21,6 +24,7 @@ use std::{
     sync::mpsc::{Receiver, channel},
     time::Duration,
 };
+use yesquel::{Address, Options, Reach, Server, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -166,6 +170,34 @@ fn ctrl_c_clears_a_line_and_stops_a_statement() {
     terminal.sees(PROMPT);
     terminal.types("SELECT 2 + 3;\r");
     terminal.sees("│ 5     │");
+    terminal.sees(PROMPT);
+    terminal.types(".exit 5\r");
+    assert_eq!(terminal.ends().code(), Some(5));
+}
+
+#[test]
+fn ctrl_c_stops_a_statement_that_waits_for_a_server() {
+    let place = Place::new();
+    let socket = place.path("socket");
+    let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
+    let _server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+    let relay = Relay::new(place.path("relay"), &socket);
+    let mut terminal =
+        Terminal::open(&place, &["shell", &format!("yesquel://{}/shop", relay.socket.display())]);
+    terminal.sees(PROMPT);
+    terminal.types("CREATE TABLE t(a); INSERT INTO t VALUES(7);\r");
+    terminal.sees(PROMPT);
+    for sql in ["SELECT * FROM t;\r", "INSERT INTO t VALUES(7);\r"] {
+        relay.shut();
+        terminal.types(sql);
+        relay.wait_for_request();
+        kill_process(Pid::from_child(&terminal.child), Signal::INT).unwrap();
+        terminal.sees("interrupted");
+        terminal.sees(PROMPT);
+        relay.open();
+    }
+    terminal.types("SELECT min(a) + max(a) FROM t;\r");
+    terminal.sees("14");
     terminal.sees(PROMPT);
     terminal.types(".exit 5\r");
     assert_eq!(terminal.ends().code(), Some(5));

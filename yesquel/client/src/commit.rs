@@ -4,7 +4,7 @@
 use crate::{Client, Error, Lease, PART_BYTES, Staging};
 use std::collections::BTreeMap;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::Transport;
+use yesquel_transport::{Cause, Transport};
 use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Staged, Vote};
 
 /// Why a transaction did not commit, or may not have.
@@ -114,6 +114,12 @@ fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
 /// Times that the end of a transaction is asked for after a lost answer.
 const OUTCOME_ATTEMPTS_MAX: usize = 3;
 
+/// How often it is asked for: once, by one who wants to wait no longer. A server
+/// that is well answers at once.
+fn attempts(error: &Error) -> usize {
+    if matches!(error, Error::Lost(lost) if lost.cause == Cause::GivenUp) { 1 } else { OUTCOME_ATTEMPTS_MAX }
+}
+
 impl<T: Transport> Client<T> {
     /// Commits what was read at a snapshot and is written now. Returns when it
     /// happened; the latest time known if nothing is written.
@@ -159,6 +165,25 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
+        written: (u64, Option<Staged>, &[u8]),
+    ) -> Result<Timestamp, CommitError> {
+        let outcome = self.try_commit_at_one(server, snapshot, written).await;
+        match &outcome {
+            // It had read nothing that a server might have lost since, and the server
+            // has said that it is not done and will not be: it is another one now.
+            Err(CommitError::Failed(Error::Lost(lost)))
+                if lost.cause == Cause::Ended && snapshot.is_none() && written.1.is_none() =>
+            {
+                self.try_commit_at_one(server, snapshot, written).await
+            }
+            _ => outcome,
+        }
+    }
+
+    async fn try_commit_at_one(
+        &self,
+        server: ServerId,
+        snapshot: Option<Timestamp>,
         (lease, staged, bytes): (u64, Option<Staged>, &[u8]),
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;
@@ -185,7 +210,7 @@ impl<T: Transport> Client<T> {
     /// Asks how a transaction ended whose answer was lost. The server gives it
     /// up if it has not seen it.
     async fn find_out(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Timestamp, CommitError> {
-        for _ in 0..OUTCOME_ATTEMPTS_MAX {
+        for _ in 0..attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Ended(Ended::Decided(Decision::Commit(at)))) => Ok(at),
@@ -199,7 +224,7 @@ impl<T: Transport> Client<T> {
     /// Asks for a vote whose answer was lost. A server that has not voted now
     /// votes no.
     async fn ask_for_vote(&self, server: ServerId, txn: TxnId, error: Error) -> Result<Ballot, CommitError> {
-        for _ in 0..OUTCOME_ATTEMPTS_MAX {
+        for _ in 0..attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Resolve { txn }).await else { continue };
             return match Reply::decode(&bytes) {
                 Ok(Reply::Vote(Vote::Yes { at, .. })) => Ok(Ballot::Yes(at)),

@@ -40,7 +40,8 @@ impl<T: Transport> Client<T> {
     ) -> Result<(), Error> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let request = Request::Lease { holder: lease.holder, tree, range, ms, seen: self.seen() };
-        match Reply::decode(&self.call(server, &request).await?)? {
+        // For the same holder it is the same lease.
+        match Reply::decode(&self.ask(server, &Client::<T>::bytes_of(&request)).await?)? {
             Reply::Leased(at) => {
                 self.saw(at);
                 Ok(())

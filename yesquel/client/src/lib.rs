@@ -27,7 +27,7 @@ use std::{
 };
 use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{Holdings, Lost, Transport};
+use yesquel_transport::{Cause, Holdings, Lost, Transport};
 use yesquel_wire::{Answer, Answers, Cells, Lookup, Malformed, Question, Reply, Request, Writer};
 
 /// Why a server was asked in vain.
@@ -103,13 +103,17 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request.
     async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
+        self.send(server, &Client::<T>::bytes_of(request)).await
+    }
+
+    fn bytes_of(request: &Request<'_>) -> Vec<u8> {
         let written = match request {
             Request::Commit { operations, .. } | Request::Prepare { operations, .. } => operations.size(),
             _ => 0,
         };
         let mut bytes = Vec::with_capacity(128 + written);
         request.write(&mut Writer(&mut bytes));
-        self.send(server, &bytes).await
+        bytes
     }
 
     fn send(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
@@ -119,6 +123,30 @@ impl<T: Transport> Client<T> {
             let reply = reply.await?;
             self.counters.received(reply.len());
             Ok(reply)
+        }
+    }
+
+    /// Sends a request that may be done twice: where the connection has ended, as
+    /// it does when the server is started anew, it is sent by another one.
+    async fn ask(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, Lost> {
+        match self.send(server, request).await {
+            Err(lost) if lost.cause == Cause::Ended => self.send(server, request).await,
+            reply => reply,
+        }
+    }
+
+    /// Sends a question. One who has read nothing yet loses nothing by a server
+    /// that was started anew; another one might, if it has lost what it had not on
+    /// disk.
+    async fn question(
+        &self,
+        server: ServerId,
+        snapshot: Option<Timestamp>,
+        request: &[u8],
+    ) -> Result<Vec<u8>, Lost> {
+        match self.send(server, request).await {
+            Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.send(server, request).await,
+            reply => reply,
         }
     }
 
@@ -148,7 +176,7 @@ impl<T: Transport> Client<T> {
             questions.iter().for_each(|question| question.write(writer));
             moment.questions(server).for_each(|question| question.write(writer));
         });
-        let bytes = self.send(server, &request).await?;
+        let bytes = self.question(server, moment.snapshot, &request).await?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.saw(at);
@@ -179,7 +207,7 @@ impl<T: Transport> Client<T> {
         request.clear();
         let lookup = Lookup { snapshot: *snapshot, seen: self.seen(), node, key };
         Request::write_lookup(&mut Writer(&mut request), &lookup);
-        let bytes = self.send(node.server, &request).await;
+        let bytes = self.question(node.server, *snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
         match Reply::lookup(&bytes) {
@@ -211,7 +239,7 @@ impl<T: Transport> Client<T> {
         request.clear();
         let all = std::iter::once(Question::Lookup { node, key }).chain(moment.questions(server));
         Request::write_read(&mut Writer(&mut request), moment.snapshot, self.seen(), all);
-        let bytes = self.send(server, &request).await;
+        let bytes = self.question(server, moment.snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
         match Reply::decode(&bytes)? {
@@ -239,7 +267,7 @@ impl<T: Transport> Client<T> {
     }
 
     async fn report(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Error> {
-        let bytes = self.call(server, request).await?;
+        let bytes = self.ask(server, &Client::<T>::bytes_of(request)).await?;
         match Reply::decode(&bytes)? {
             Reply::Report(json) => Ok(json.to_vec()),
             Reply::Refused { refusal, .. } => Err(refusal.into()),
@@ -250,7 +278,9 @@ impl<T: Transport> Client<T> {
     /// Numbers of a node's counter, above `above`, that nobody else gets;
     /// returns the first.
     pub async fn take(&self, node: NodeId, count: u64, above: u64) -> Result<u64, Error> {
-        let bytes = self.call(node.server, &Request::Take { node, count, above }).await?;
+        // Numbers that were given twice are lost, once.
+        let request = Request::Take { node, count, above };
+        let bytes = self.ask(node.server, &Client::<T>::bytes_of(&request)).await?;
         match Reply::decode(&bytes)? {
             Reply::Taken(first) => Ok(first),
             Reply::Refused { refusal, .. } => Err(refusal.into()),

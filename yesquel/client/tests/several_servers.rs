@@ -24,7 +24,7 @@ use yesquel_client::{Client, CommitError, Error, Writes};
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
-use yesquel_transport::{Lost, Transport};
+use yesquel_transport::{Cause, Lost, Transport};
 use yesquel_wire::{
     Answer, Expect, NewNode, NodeKind, Operation, Question, Reply, Request, Vote, WriteOperation, Writer,
 };
@@ -306,7 +306,11 @@ impl Transport for Network {
             match call.reply.take() {
                 Some(reply) => {
                     world.calls.remove(&number);
-                    Poll::Ready(reply.map_err(|()| Lost { server, why: "simulated".to_owned() }))
+                    Poll::Ready(reply.map_err(|()| Lost {
+                        place: format!("server {}", server.0),
+                        cause: Cause::Other,
+                        why: "simulated".to_owned(),
+                    }))
                 }
                 None => {
                     call.waker = Some(context.waker().clone());

@@ -152,7 +152,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "vdbeapi.c",
         old: "  sqlite3_mutex_enter(db->mutex);\n  while( (rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY ){\n    int savedPc = v->pc;\n",
-        new: "  YqAgain again;\n  sqlite3_mutex_enter(db->mutex);\n  yqRemember(v, &again);\n  while( ((rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY) || yqRunAgain(v, &again) ){\n    int savedPc = v->pc;\n    if( rc!=SQLITE_SCHEMA ){\n      sqlite3_reset(pStmt);\n      v->minWriteFileFormat = 254;\n      continue;\n    }\n    yqForgetSchemas(db);\n",
+        new: "  YqAgain again;\n  sqlite3_mutex_enter(db->mutex);\n  yqRemember(v, &again);\n  while( ((rc = sqlite3Step(v))==SQLITE_SCHEMA\n         && cnt++ < SQLITE_MAX_SCHEMA_RETRY) || yqRunAgain(v, &again, &rc) ){\n    int savedPc = v->pc;\n    if( rc!=SQLITE_SCHEMA ){\n      sqlite3_reset(pStmt);\n      v->minWriteFileFormat = 254;\n      continue;\n    }\n    yqForgetSchemas(db);\n",
     },
     Edit {
         file: "vdbeapi.c",

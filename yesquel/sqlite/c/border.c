@@ -88,7 +88,8 @@ extern void yqTestAddress(sqlite3_vfs*, int flags, const char **pzName, const ch
 extern int yq_address(const char *zName, char **pzAddress);
 extern int yq_compare_sought(const u8 *a, u32 n, void *p, int nField);
 extern int yq_compare_records(void *pKeyInfo, const u8 *a, u32 n, const u8 *b, u32 m, int nField, int *pRes);
-extern int yq_open(const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, YqSide **ppSide);
+extern int yq_open(const char *zName, const char *zAddress, int flags, YqSide **apOther, int nOther, sqlite3 *db,
+                   YqSide **ppSide);
 extern void yq_close(YqSide*);
 extern int yq_is_readonly(const YqSide*);
 extern int yq_begin(YqSide*, u32 *piCookie);
@@ -144,6 +145,26 @@ static const char *yqErrStr(int rc){
 }
 
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
+
+/* Whether whoever waits for a server, or for others, is to give up: another
+** thread has interrupted the connection, or its progress handler says so, which
+** is asked now and then, as no instructions are counted while one waits. */
+int yq_gives_up(sqlite3 *db){
+  if( AtomicLoad(&db->u1.isInterrupted) ) return 1;
+#ifndef SQLITE_OMIT_PROGRESS_CALLBACK
+  if( db->xProgress && db->xProgress(db->pProgressArg) ) return 1;
+#endif
+  return 0;
+}
+
+/* Whether to try again what others keep from being done, and what it has come to
+** if not. */
+static int yqWaits(sqlite3 *db, int *pRc){
+  if( *pRc!=SQLITE_BUSY || !sqlite3InvokeBusyHandler(&db->busyHandler) ) return 0;
+  if( yq_gives_up(db)==0 ) return 1;
+  *pRc = SQLITE_INTERRUPT;
+  return 0;
+}
 
 /* The trees of a database of a connection, whose mutex is held; null if it is on
 ** none. */
@@ -218,7 +239,7 @@ static int yqBtreeOpen(
     Btree *pOther = db->aDb[i].pBt;
     if( pOther && pOther->pYq ) apOther[nOther++] = pOther->pYq->pSide;
   }
-  rc = yq_open(zFilename, zAddress, vfsFlags, apOther, nOther, &pSide);
+  rc = yq_open(zFilename, zAddress, vfsFlags, apOther, nOther, db, &pSide);
   if( rc ){
     sqlite3_free(zAddress);
     return rc;
@@ -938,7 +959,7 @@ SQLITE_PRIVATE int yqBeginTrans(
     p->db->busyHandler.nBusy = 0;
     do{
       rc = yq_lease(yqSide(p));
-    }while( rc==SQLITE_BUSY && sqlite3InvokeBusyHandler(&p->db->busyHandler) );
+    }while( yqWaits(p->db, &rc) );
     if( rc ) return rc;
   }
   rc = yqBtreeBeginTrans(p, wrflag, pSchemaVersion);
@@ -958,7 +979,7 @@ static int yqBtreeCommitPhaseOne(Btree *p, const char *zSuperJrnl){
   p->db->busyHandler.nBusy = 0;
   do{
     rc = yq_commit(yqSide(p));
-  }while( rc==SQLITE_BUSY && sqlite3InvokeBusyHandler(&p->db->busyHandler) );
+  }while( yqWaits(p->db, &rc) );
   return rc;
 }
 
@@ -991,12 +1012,13 @@ static void yqRemember(Vdbe *v, YqAgain *p){
 }
 
 /* Whether to run it again: it was a transaction of its own, and nobody has
-** seen that it ran. */
-static int yqRunAgain(Vdbe *v, YqAgain *p){
+** seen that it ran. If the application wants to wait no longer it was
+** interrupted. */
+static int yqRunAgain(Vdbe *v, YqAgain *p, int *pRc){
   sqlite3 *db = v->db;
   if( v->rc!=SQLITE_BUSY_SNAPSHOT || !p->mayRun || db->mallocFailed ) return 0;
   if( db->nYqCall!=p->nCall || db->xCommitCallback || db->xRollbackCallback
-   || db->xUpdateCallback || db->xPreUpdateCallback || AtomicLoad(&db->u1.isInterrupted)
+   || db->xUpdateCallback || db->xPreUpdateCallback
   ){
     return 0;
   }
@@ -1006,6 +1028,12 @@ static int yqRunAgain(Vdbe *v, YqAgain *p){
     again = sqlite3InvokeBusyHandler(&db->busyHandler);
     p->nBusy = db->busyHandler.nBusy;
     if( !again ) return 0;
+  }
+  if( p->nRun>YQ_RUNS ? yq_gives_up(db) : AtomicLoad(&db->u1.isInterrupted) ){
+    *pRc = v->rc = SQLITE_INTERRUPT;
+    sqlite3VdbeError(v, "%s", sqlite3ErrStr(SQLITE_INTERRUPT));
+    sqlite3VdbeTransferError(v);
+    return 0;
   }
   db->nChange = p->nChange;
   db->nTotalChange = p->nTotalChange;

@@ -396,6 +396,9 @@ static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb,
   }
   /* It is ended with the copy. */
   *pbCloseTrans = 0;
+  /* What was interrupted before is over. */
+  if( pFromDb->nVdbeActive==0 ) AtomicStore(&pFromDb->u1.isInterrupted, 0);
+  if( pToDb && pToDb->nVdbeActive==0 ) AtomicStore(&pToDb->u1.isInterrupted, 0);
   nEnd = nPage<0 ? LARGEST_INT64 : p->nByte + nPage*p->szPage;
   while( rc==SQLITE_OK && !p->isCopied && p->nByte<nEnd ){
     rc = p->pTreeIn ? yqCopyEntry(p) : yqTakeRow(p);

@@ -27,6 +27,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
 };
+use yesquel::Patience;
 
 const OK: c_int = 0;
 
@@ -69,6 +70,7 @@ pub(crate) struct Comparer(*mut c_void);
 pub(crate) struct Sought(*mut c_void);
 
 unsafe extern "C" {
+    fn yq_gives_up(connection: *mut sqlite3) -> c_int;
     fn yq_side_of(connection: *mut sqlite3, name: *const c_char) -> *const c_void;
     fn yq_compare_sought(record: *const u8, length: u32, sought: *mut c_void, fields: c_int) -> c_int;
     fn yq_compare_records(
@@ -131,6 +133,16 @@ pub(crate) unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<T
         sqlite3_mutex_leave(mutex);
         trees
     }
+}
+
+/// What a connection's application says while a server is waited for.
+fn patience_of(connection: *mut sqlite3) -> Patience {
+    fn is_over(connection: usize) -> bool {
+        // SAFETY: a session has it begin only while one of the connection's own
+        // functions runs, on its thread.
+        unsafe { yq_gives_up(connection as *mut sqlite3) != 0 }
+    }
+    Patience { is_over, of: connection as usize }
 }
 
 /// Whether a text has a statement's end, outside of strings and triggers.
@@ -228,6 +240,7 @@ unsafe extern "C" fn yq_open(
     flags: c_int,
     others: *const *mut Side,
     count: c_int,
+    connection: *mut sqlite3,
     opened: *mut *mut Side,
 ) -> c_int {
     answer(|| {
@@ -250,7 +263,9 @@ unsafe extern "C" fn yq_open(
             Code::CANTOPEN
         })?;
         let modes = (flags & SQLITE_OPEN_READONLY != 0, flags & SQLITE_OPEN_CREATE != 0);
-        let side = Side::open(&address, modes, &others).map_err(|error| {
+        let patience = patience_of(connection);
+        let _waits = patience.begin();
+        let side = Side::open(&address, modes, &others, patience).map_err(|error| {
             let code = Code::from(&error);
             told::say(code, format!("{address}: {error}"));
             told::because(&error);

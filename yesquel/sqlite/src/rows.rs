@@ -242,6 +242,7 @@ impl Session {
                 Next::Take { count, above } => {
                     let most = (i64::MAX - above) as u64;
                     let count = if self.database().store().host().is_some() { 1 } else { count.min(most) };
+                    let _waits = self.waits();
                     // One that this transaction makes has no counter yet.
                     let given = match self.database().row_ids(map, count, above as u64) {
                         Err(Error::NoMap(_)) => (above as u64 + 1)..(above as u64 + 1 + count),

@@ -180,6 +180,7 @@ impl Session {
     }
 
     fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, Code> {
+        let _waits = self.waits();
         let given = self.database().numbers(map, counter.unsigned_abs(), count, above.unsigned_abs());
         let given = given.map_err(|error| self.told(&error))?;
         match (i64::try_from(given.start), i64::try_from(given.end)) {

@@ -14,7 +14,9 @@ use std::{
     fmt,
     time::{Duration, Instant},
 };
-use yesquel::{Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction};
+use yesquel::{
+    Cursor, Database, Entry, Error, Lease, Map, Patience, Patient, Savepoint, Timestamp, Transaction,
+};
 
 /// What SQLite is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,7 @@ impl Code {
     pub(crate) const INTERNAL: Code = Code(2);
     pub(crate) const BUSY: Code = Code(5);
     pub(crate) const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
+    pub(crate) const INTERRUPT: Code = Code(9);
     pub(crate) const IOERR: Code = Code(10);
     pub(crate) const CORRUPT: Code = Code(11);
     pub(crate) const NOTFOUND: Code = Code(12);
@@ -38,6 +41,8 @@ impl Code {
 impl From<&Error> for Code {
     fn from(error: &Error) -> Code {
         match error {
+            // Whoever gave up did not learn it.
+            Error::OutcomeUnknown(_) | Error::Connect(_) if yesquel::has_given_up() => Code::INTERRUPT,
             Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Exists => Code::BUSY_SNAPSHOT,
             Error::Leased(_) => Code::BUSY,
             // The table was dropped by another one, as the schema will say at the
@@ -46,10 +51,14 @@ impl From<&Error> for Code {
             Error::NoDatabase(_) | Error::Name { .. } | Error::Location { .. } => Code::CANTOPEN,
             Error::Connect(_) | Error::InUse(_) | Error::Denied(_) | Error::Open(_) => Code::CANTOPEN,
             Error::Damaged(_) => Code::CORRUPT,
+            Error::Interrupted(_) => Code::INTERRUPT,
             Error::TooLong { .. } => Code::TOOBIG,
             Error::OutOfMemory(_) => Code::FULL,
             Error::NoRowIds => Code::FULL,
-            Error::DiskFailed(_) | Error::Unavailable(_) | Error::OutcomeUnknown(_) => Code::IOERR,
+            Error::DiskFailed(_)
+            | Error::Unavailable(_)
+            | Error::Disconnected(_)
+            | Error::OutcomeUnknown(_) => Code::IOERR,
             _ => Code::INTERNAL,
         }
     }
@@ -67,6 +76,8 @@ self_cell!(
 
 /// A connection at a store.
 pub(crate) struct Session {
+    /// Who says whether it goes on waiting for a server.
+    patience: Patience,
     database: Database,
     open: Option<Open>,
     /// Databases of the connection that are in a transaction.
@@ -122,8 +133,9 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Shared, database: Database) -> Session {
+    pub(crate) fn new(shared: Shared, database: Database, patience: Patience) -> Session {
         Session {
+            patience,
             database,
             open: None,
             sides: 0,
@@ -149,6 +161,12 @@ impl Session {
             began: 0,
             shared,
         }
+    }
+
+    /// As long as this is there, the thread waits for servers as the application
+    /// wants it to.
+    pub(crate) fn waits(&self) -> Patient {
+        self.patience.begin()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -198,6 +216,7 @@ impl Session {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
+        let _waits = self.waits();
         self.begun();
         let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
         let (schemas, moment) = (&mut self.schemas, self.moment);
@@ -387,7 +406,10 @@ impl Session {
         if !is_committed {
             self.schemas.taken_back(&self.changed, self.moment);
         }
-        self.lease = None;
+        if self.lease.is_some() {
+            let _waits = self.waits();
+            self.lease = None;
+        }
         // What was read is of a snapshot that is no more.
         self.moment += 1;
         self.end_sequences(is_committed);
@@ -412,6 +434,7 @@ impl Session {
         if self.lease.is_some() || self.has_written {
             return Ok(());
         }
+        let _waits = self.waits();
         let lease = self.database.lease(cookies, COOKIES..=COOKIES, LEASE_TIME, Duration::ZERO);
         let lease = lease.map_err(|error| self.told(&error))?;
         self.drop_transaction(false);
@@ -421,9 +444,13 @@ impl Session {
 
     /// Has the lease last longer, if there is one.
     pub(crate) fn renew(&mut self) {
+        let patience = self.patience;
         if let Some((lease, since)) = &mut self.lease
             && since.elapsed() > LEASE_TIME / 3
-            && lease.renew(LEASE_TIME).is_ok()
+            && {
+                let _waits = patience.begin();
+                lease.renew(LEASE_TIME).is_ok()
+            }
         {
             *since = Instant::now();
         }
@@ -464,10 +491,11 @@ impl Session {
         if !self.has_written {
             return Ok(());
         }
+        let _waits = self.waits();
         let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
             // It has read nothing.
             Some(Some(since)) => match self.commit_guarded(Some(since)) {
-                Err(Error::Conflict(_) | Error::SnapshotTooOld(_)) => {
+                Err(Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Disconnected(_)) => {
                     self.with(|transaction| transaction.ask_proofs())?;
                     self.commit_guarded(None)
                 }

@@ -8,7 +8,7 @@ use crate::{
     trees::Trees,
 };
 use std::{cell::RefCell, rc::Rc};
-use yesquel::{Database, Error, Map};
+use yesquel::{Database, Error, Map, Patience};
 
 /// That of the schema's cookie.
 const COOKIE: usize = 1;
@@ -49,6 +49,7 @@ impl Side {
         address: &Address,
         (is_readonly, creates): (bool, bool),
         others: &[&Side],
+        patience: Patience,
     ) -> Result<Side, Error> {
         let shared: Shared = store_of(address)?;
         let store = shared.store();
@@ -67,8 +68,9 @@ impl Side {
         };
         let mut sessions = others.iter().map(|other| &other.session);
         let session = sessions.find(|session| session.borrow().shared.is(&shared)).cloned();
-        let session =
-            session.unwrap_or_else(|| Rc::new(RefCell::new(Session::new(shared.clone(), database.clone()))));
+        let session = session.unwrap_or_else(|| {
+            Rc::new(RefCell::new(Session::new(shared.clone(), database.clone(), patience)))
+        });
         let known = session.borrow_mut().schema(schema, cookies);
         Ok(Side { database, schema, cookies, is_readonly, state: State::Out, known, session })
     }
@@ -80,6 +82,7 @@ impl Side {
 
     /// Bytes of all that is in its trees, as far as servers tell.
     pub(crate) fn size(&self) -> u64 {
+        let _waits = self.session.borrow().waits();
         self.trees().size().unwrap_or_default()
     }
 

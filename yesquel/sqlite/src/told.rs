@@ -31,7 +31,9 @@ pub enum Trouble {
 /// Keeps what kind of error it was, for those who want to know more than a code.
 pub(crate) fn because(error: &yesquel::Error) {
     TROUBLE.set(match error {
-        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) => Some(Trouble::Unreachable),
+        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_) => {
+            Some(Trouble::Unreachable)
+        }
         yesquel::Error::NoDatabase(_) => Some(Trouble::NoDatabase),
         yesquel::Error::Name { .. } => Some(Trouble::Address),
         _ => None,

@@ -116,6 +116,9 @@ fn a_server_that_is_away_is_no_empty_table() {
                 "{sql}: {error:?}"
             );
             assert!(error.to_string().contains("connection"), "{sql}: {error}");
+            // Whose, and once.
+            let socket = place.folder.path().join("socket");
+            assert_eq!(error.to_string().matches(socket.to_str().unwrap()).count(), 1, "{sql}: {error}");
             assert!(connection.is_autocommit());
         }
         let statements = STATEMENTS.len() as u32;
@@ -127,6 +130,40 @@ fn a_server_that_is_away_is_no_empty_table() {
         assert_eq!(rows(&connection, "PRAGMA user_version").unwrap(), ["Integer(7)"]);
         assert_eq!(rows(&connection, "PRAGMA integrity_check").unwrap().len(), 1);
     }
+}
+
+/// The connection has ended while nobody asked anything: whoever asks then is not
+/// told, for what he asks can be asked again.
+#[test]
+fn the_first_statement_after_a_restart_is_done() {
+    let mut place = Place::new();
+    let connection = place.open();
+    for _ in 0..2 {
+        for (sql, count) in STATEMENTS {
+            assert_eq!(rows(&connection, sql).unwrap().len(), count);
+            rows(&connection, "DELETE FROM t WHERE name='four'").unwrap();
+            place.stop();
+            place.start();
+            assert_eq!(rows(&connection, sql).unwrap().len(), count, "{sql}");
+            rows(&connection, "DELETE FROM t WHERE name='four'").unwrap();
+        }
+        // One that has just proved its schema commits at once.
+        rows(&connection, "INSERT INTO t(v) VALUES(40)").unwrap();
+        place.stop();
+        place.start();
+        rows(&connection, "INSERT INTO t(v) VALUES(50)").unwrap();
+        assert_eq!(rows(&connection, "SELECT v FROM t WHERE name IS NULL").unwrap().len(), 2);
+        rows(&connection, "DELETE FROM t WHERE name IS NULL").unwrap();
+        // A transaction that has not begun in truth, and the words that begin one.
+        connection.execute_batch("BEGIN").unwrap();
+        place.stop();
+        place.start();
+        connection.execute_batch("INSERT INTO t(v) VALUES(40); COMMIT").unwrap();
+        place.stop();
+        place.start();
+        connection.execute_batch("BEGIN IMMEDIATE; DELETE FROM t WHERE v=40; COMMIT").unwrap();
+    }
+    assert_eq!(rows(&connection, "SELECT id FROM t ORDER BY id").unwrap().len(), 3);
 }
 
 #[test]

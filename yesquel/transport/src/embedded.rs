@@ -1,6 +1,6 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Holdings, Lost, Transport, numbers::unique};
+use crate::{Cause, Holdings, Lost, Transport, numbers::unique, wait};
 use std::{
     collections::HashMap,
     fmt,
@@ -177,17 +177,26 @@ impl Embedded {
         poll_fn(|context| {
             let mut places = self.places.lock();
             let Some(place) = places.get_mut(&seat.request) else {
-                let why = "the request is gone".to_owned();
-                return Poll::Ready(Err(Lost { server: self.server, why }));
+                return Poll::Ready(Err(lost("the request is gone".to_owned())));
             };
             if let Some(reply) = place.reply.take() {
                 return Poll::Ready(Ok(reply));
+            }
+            if wait::is_to_end() {
+                return Poll::Ready(Err(Lost::given_up(HERE.to_owned())));
             }
             place.waker = Some(context.waker().clone());
             Poll::Pending
         })
         .await
     }
+}
+
+/// Where it is, in words.
+const HERE: &str = "the server of this process";
+
+fn lost(why: String) -> Lost {
+    Lost { place: HERE.to_owned(), cause: Cause::Other, why }
 }
 
 /// Takes a place away with whoever no longer waits.
@@ -204,7 +213,6 @@ impl Drop for Seat<'_> {
 
 impl Transport for Embedded {
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
-        let lost = move |why: String| Err(Lost { server, why });
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
         if server == self.server {
@@ -217,9 +225,9 @@ impl Transport for Embedded {
                 seat = Some(Seat { places: &self.places, request: number });
             };
             let called = self.core.call(asker, request, &mut reply, later);
-            begun = called.or_else(|malformed| lost(malformed.to_string()));
+            begun = called.map_err(|malformed| lost(malformed.to_string()));
         } else {
-            begun = begun.and_then(|_| lost("there is no such server".to_owned()));
+            begun = begun.and_then(|_| Err(lost("there is no such server".to_owned())));
         }
         async move {
             begun?;

@@ -8,7 +8,7 @@ mod wait;
 
 pub use embedded::Embedded;
 pub use socket::{Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, Sockets};
-pub use wait::block_on;
+pub use wait::{Patience, Patient, block_on, gives_up, has_given_up};
 
 use std::{future::Future, sync::Arc};
 use thiserror::Error;
@@ -17,12 +17,43 @@ use yesquel_wire::News;
 
 /// No answer will come: whether the request was done is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the connection to server {} was lost: {why}", server.0)]
+#[error("{}{place}{}{why}", cause.before(), cause.after())]
 pub struct Lost {
-    /// Whose.
-    pub server: ServerId,
+    /// Whose: the address of the server, mostly.
+    pub place: String,
+    /// What kind of thing happened.
+    pub cause: Cause,
     /// What happened.
     pub why: String,
+}
+
+/// Why no answer will come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The connection has ended, as it does when a server is started anew: another
+    /// one may be had.
+    Ended,
+    /// Whoever asked does not wait any more (see [`Patience`]).
+    GivenUp,
+    /// Something else: nobody can be reached, or nobody answers in time.
+    Other,
+}
+
+impl Cause {
+    fn before(self) -> &'static str {
+        if self == Cause::GivenUp { "interrupted while " } else { "the connection to " }
+    }
+
+    fn after(self) -> &'static str {
+        if self == Cause::GivenUp { " was waited for" } else { " was lost: " }
+    }
+}
+
+impl Lost {
+    /// Whoever asked does not wait any more.
+    pub(crate) fn given_up(place: String) -> Lost {
+        Lost { place, cause: Cause::GivenUp, why: String::new() }
+    }
 }
 
 /// What a client must tell its servers of itself.

@@ -1,12 +1,87 @@
-//! Waiting for a future on the calling thread.
+//! Waiting: for a future on the calling thread, and no longer than whoever
+//! waits wants to.
 
 use std::{
+    cell::Cell,
     future::Future,
+    marker::PhantomData,
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
+    time::Duration,
 };
+
+/// How long a thread waits before it asks whether it is to go on, and how often
+/// it asks then.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Who says whether a thread that waits for a server is to go on.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Asked every 50 ms, on the thread that waits; whether it is to give up.
+    pub is_over: fn(usize) -> bool,
+    /// What it is told.
+    pub of: usize,
+}
+
+thread_local! {
+    static PATIENCE: Cell<Option<Patience>> = const { Cell::new(None) };
+    /// It has said so, since the patience began.
+    static GAVE_UP: Cell<bool> = const { Cell::new(false) };
+    /// It has said so to whoever polls a future, which ends by it.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it is there the thread's patience is this one.
+#[derive(Debug)]
+pub struct Patient {
+    before: Option<Patience>,
+    gave_up_before: bool,
+    /// It is of its thread.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Patience {
+    /// From now on it is the calling thread's.
+    pub fn begin(self) -> Patient {
+        let before = PATIENCE.replace(Some(self));
+        let gave_up_before = GAVE_UP.replace(false);
+        Patient { before, gave_up_before, of_thread: PhantomData }
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        let own = PATIENCE.replace(self.before);
+        // Within the same one it is the same.
+        let is_within = self.before.map(|before| before.of) == own.map(|own| own.of);
+        let gave_up = self.gave_up_before || (GAVE_UP.get() && is_within);
+        GAVE_UP.set(gave_up);
+    }
+}
+
+/// Whether the thread's patience was over, since it began.
+pub fn has_given_up() -> bool {
+    GAVE_UP.get()
+}
+
+/// Asks, after having waited, whether the thread is to give up.
+pub fn gives_up() -> bool {
+    // Whoever is asked may wait for something of his own.
+    let Some(patience) = PATIENCE.take() else { return false };
+    let is_over = (patience.is_over)(patience.of);
+    PATIENCE.set(Some(patience));
+    if is_over {
+        GAVE_UP.set(true);
+    }
+    is_over
+}
+
+/// Whether the future that is polled is to end, because nobody waits any more.
+pub(crate) fn is_to_end() -> bool {
+    ENDS.take()
+}
 
 struct Parked(Thread);
 
@@ -27,8 +102,56 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
-                Poll::Pending => thread::park(),
+                Poll::Pending if PATIENCE.get().is_none() => thread::park(),
+                Poll::Pending => {
+                    thread::park_timeout(LOOK_EVERY);
+                    // Whoever was woken asks too: seldom does one sleep at all.
+                    if gives_up() {
+                        ENDS.set(true);
+                    }
+                }
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        future::poll_fn,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    #[test]
+    fn one_who_waits_gives_up_when_he_is_told() {
+        let never = || block_on(poll_fn(|_| if is_to_end() { Poll::Ready(()) } else { Poll::Pending }));
+        let outer = Patience { is_over: |times| ASKED.fetch_add(1, Relaxed) >= times, of: 2 };
+        let patient = outer.begin();
+        never();
+        assert_eq!(ASKED.load(Relaxed), 3);
+        assert!(has_given_up());
+        {
+            // Another one is not told of it.
+            let _inner = Patience { is_over: |_| true, of: 0 }.begin();
+            assert!(!has_given_up());
+            never();
+            assert!(has_given_up());
+        }
+        drop(patient);
+        assert!(!has_given_up());
+        assert!(!gives_up());
+    }
+
+    #[test]
+    fn whoever_is_asked_may_wait_himself() {
+        let asks = |_| {
+            assert!(!gives_up());
+            true
+        };
+        let _patient = Patience { is_over: asks, of: 0 }.begin();
+        assert!(gives_up());
+    }
 }

@@ -6,7 +6,7 @@ use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
 use yesquel_server::{CoreError, FolderError};
-use yesquel_transport::ConnectError;
+use yesquel_transport::{Cause, ConnectError};
 use yesquel_tree::TreeError;
 
 /// Why something was not done, or may not have been.
@@ -71,6 +71,14 @@ pub enum Error {
     /// The server did not answer; nothing was done.
     #[error("{0}")]
     Unavailable(String),
+    /// Whoever waited for the server gave up, as its [`Patience`](crate::Patience)
+    /// said; nothing was done.
+    #[error("{0}")]
+    Interrupted(String),
+    /// The connection to the server has ended, as when it is started anew; nothing
+    /// was done. What has read nothing may be done again.
+    #[error("{0}")]
+    Disconnected(String),
     /// It is not known, and cannot be found out, whether the commit was done.
     #[error(
         "{0}; whether the transaction was committed is not known: do not run it again before you have looked"
@@ -166,6 +174,12 @@ impl From<yesquel_client::Error> for Error {
     fn from(error: yesquel_client::Error) -> Error {
         match error {
             yesquel_client::Error::Refused(refusal) => refusal.into(),
+            yesquel_client::Error::Lost(lost) if lost.cause == Cause::GivenUp => {
+                Error::Interrupted(lost.to_string())
+            }
+            yesquel_client::Error::Lost(lost) if lost.cause == Cause::Ended => {
+                Error::Disconnected(lost.to_string())
+            }
             yesquel_client::Error::Lost(lost) => Error::Unavailable(lost.to_string()),
             other => Error::Internal(other.to_string()),
         }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{KeyRange, Refusal};
-use yesquel_transport::block_on;
+use yesquel_transport::{block_on, gives_up};
 
 /// How long [`Database::run`] and [`Database::put`] wait for leases of others.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -109,9 +109,10 @@ impl Database {
         let name = self.trees().client().new_lease();
         let range = range_of(&range).within_bounds();
         let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };
-        patiently(patience, || lease.renew(time))?;
-        lease.is_held = true;
-        Ok(lease)
+        let leased = patiently(patience, || lease.renew(time));
+        // Who has given up may have it yet, and must let it go.
+        lease.is_held = matches!(leased, Ok(()) | Err(Error::Interrupted(_)));
+        leased.map(|()| lease)
     }
 }
 
@@ -126,6 +127,9 @@ pub(crate) fn patiently<T>(
             Err(Error::Leased(Refusal::Leased { ms })) if Instant::now() < until => {
                 let rest = until.saturating_duration_since(Instant::now());
                 thread::sleep(Duration::from_millis(ms).min(LOOK_EVERY).min(rest));
+                if gives_up() {
+                    return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
+                }
             }
             outcome => return outcome,
         }

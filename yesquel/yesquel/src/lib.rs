@@ -43,7 +43,8 @@ pub use yesquel_server::{
     WallTime,
 };
 pub use yesquel_transport::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, SocketOptions,
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, Patience, Patient,
+    SocketOptions, gives_up, has_given_up,
 };
 pub use yesquel_tree::Counts as SearchCounts;
 pub use yesquel_wire::{

@@ -117,8 +117,10 @@ impl Shell {
     }
 
     fn not_understood(&mut self, error: &rusqlite::Error, place: usize) -> Done {
-        if let Failure::Unreachable(words) = Failure::sql(error) {
-            return Err(Fault::Unreachable(words));
+        match Failure::sql(error) {
+            Failure::Unreachable(words) => return Err(Fault::Unreachable(words)),
+            Failure::Interrupted(_) => return Err(Fault::Interrupted),
+            _ => {}
         }
         let mut said = words(error);
         if let Some(code) = error.sqlite_error().filter(|code| code.extended_code & 0xff > 1) {
@@ -137,6 +139,11 @@ impl Shell {
             RowFault::Sql(error) => error,
         };
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            let said = words(&error);
+            // Of a commit that a server did not answer.
+            if said.contains("is not known") {
+                self.say("Runtime error", &said, Some(place));
+            }
             return Err(Fault::Interrupted);
         }
         let code = error.sqlite_error().map(|code| code.extended_code & 0xff).filter(|code| *code > 1);

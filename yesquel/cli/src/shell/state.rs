@@ -189,6 +189,7 @@ impl Shell {
 fn ready(name: &str, access: Access, interrupt: &Interrupt) -> Result<Connection, Failure> {
     let mut connection = open(name, access)?;
     connection.busy_timeout(BUSY)?;
+    interrupt.attend(&mut connection)?;
     // A plain file is looked at now, and not when the first statement is typed.
     connection.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(|error| {
         match Failure::sql(&error) {
@@ -196,6 +197,5 @@ fn ready(name: &str, access: Access, interrupt: &Interrupt) -> Result<Connection
             other => other,
         }
     })?;
-    interrupt.attend(&mut connection)?;
     Ok(connection)
 }

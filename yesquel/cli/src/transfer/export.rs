@@ -1,6 +1,6 @@
 //! `yesquel export`: a database becomes a plain file of SQLite.
 
-use super::{Summary, content, copy};
+use super::{Summary, content, copy, stopped};
 use crate::{
     connection::{Access, open},
     failure::Failure,
@@ -95,7 +95,8 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let (began, interrupt) = (Instant::now(), Interrupt::listen());
     may_write(arguments)?;
     let of_file = |error: io::Error| Failure::File { path: arguments.file.clone(), error };
-    let from = open(&arguments.address, Access::Read)?;
+    let mut from = open(&arguments.address, Access::Read)?;
+    interrupt.attend(&mut from)?;
     let file = tempfile::Builder::new()
         .prefix(".yesquel-export-")
         .permissions(Permissions::from_mode(MODE))
@@ -112,6 +113,7 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     progress.end();
     let content = written.map_err(|error| match error {
         Failure::Sql(words) => Failure::Sql(format!("{}: {words}", arguments.file.display())),
+        Failure::Interrupted(_) => stopped(),
         other => other,
     })?;
     let bytes = file.as_file().metadata().map_err(of_file)?.len();

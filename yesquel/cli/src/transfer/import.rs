@@ -129,6 +129,7 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
     let (from, content) = source(arguments, &interrupt)?;
     let mut to = open(&arguments.address, Access::Make)?;
     to.busy_timeout(arguments.wait)?;
+    interrupt.attend(&mut to)?;
     if !arguments.force && !is_empty(&to)? {
         return Err(Failure::Usage(format!(
             "there is something in {} already; --force replaces all of it",
@@ -152,6 +153,10 @@ fn lost(error: Failure, address: &str) -> Failure {
             "{address}: others have written there meanwhile, and nothing was imported ({words})"
         )),
         Failure::Sql(words) => Failure::Sql(format!("{address}: {words}")),
+        // It may have been the commit that was waited for.
+        Failure::Interrupted("") => {
+            Failure::Interrupted(": the database has all of it, or what was there before")
+        }
         other => other,
     }
 }

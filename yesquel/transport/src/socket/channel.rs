@@ -2,9 +2,15 @@
 //! sends, and one receives.
 
 use super::{Address, ConnectError, SocketOptions, failure::Step};
-use rustix::net;
+use crate::wait::{LOOK_EVERY, gives_up, has_given_up};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net,
+};
 use rustls::{ClientConnection, pki_types::ServerName};
 use std::{
+    borrow::Cow,
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
@@ -64,35 +70,41 @@ impl Write for &Socket {
     }
 }
 
+/// Whether a socket's own timeout is over.
+pub(super) fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 /// A socket that is read and written up to a moment, however little comes at a
-/// time; without one, as long as its own timeouts let it.
+/// time, and as long as whoever does it has patience; without one, as long as its
+/// own timeouts let it.
 struct Limited<'a> {
     socket: &'a Socket,
     until: Option<Instant>,
 }
 
 impl Limited<'_> {
-    fn limit(&self) -> io::Result<()> {
-        match self.until {
-            Some(until) => self.socket.timeouts(Some(left(until)?)),
-            None => Ok(()),
+    fn limited<T>(&self, mut act: impl FnMut(&Socket) -> io::Result<T>) -> io::Result<T> {
+        let Some(until) = self.until else { return act(self.socket) };
+        loop {
+            self.socket.timeouts(Some(left(until)?.min(LOOK_EVERY)))?;
+            match act(self.socket) {
+                Err(error) if is_late(&error) && !gives_up() => {}
+                outcome => return outcome,
+            }
         }
     }
 }
 
 impl Read for Limited<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.limit()?;
-        let mut socket = self.socket;
-        socket.read(room)
+        self.limited(|mut socket| socket.read(room))
     }
 }
 
 impl Write for Limited<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.limit()?;
-        let mut socket = self.socket;
-        socket.write(bytes)
+        self.limited(|mut socket| socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -124,7 +136,13 @@ fn resolve(host: &str, port: u16, until: Instant) -> io::Result<Vec<SocketAddr>>
         // Nobody may wait for it any more.
         let _ = found.send((host.as_str(), port).to_socket_addrs().map(Iterator::collect));
     })?;
-    finds.recv_timeout(left(until)?).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    loop {
+        match finds.recv_timeout(left(until)?.min(LOOK_EVERY)) {
+            Ok(found) => return found,
+            Err(mpsc::RecvTimeoutError::Timeout) if !gives_up() => {}
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
 }
 
 /// The first of some addresses that takes a connection.
@@ -133,21 +151,56 @@ fn connect_tcp(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream
     for (at, address) in addresses.iter().enumerate() {
         // One that nobody answers at leaves some time to the others.
         let share = left(until)? / (addresses.len() - at) as u32;
-        match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
+        match connect_to(address, Instant::now() + share) {
             Ok(stream) => return Ok(stream),
+            Err(error) if has_given_up() => return Err(error),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
+/// A connection to one address, up to a moment.
+fn connect_to(address: &SocketAddr, until: Instant) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { net::AddressFamily::INET } else { net::AddressFamily::INET6 };
+    let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, net::SocketType::STREAM, flags, None)?;
+    match net::connect(&socket, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => loop {
+            let most = Timespec::try_from(left(until)?.min(LOOK_EVERY)).map_err(io::Error::other)?;
+            let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+            match poll(&mut polled, Some(&most)) {
+                Ok(0) if gives_up() => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => {
+                    net::sockopt::socket_error(&socket)??;
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        },
+        Err(error) => return Err(error.into()),
+    }
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// A socket at a file. A server that takes no connections lets others wait.
 fn connect_unix(path: &Path, until: Instant) -> io::Result<UnixStream> {
     let socket =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
-    net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(left(until)?))?;
-    net::connect(&socket, &net::SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
+    let address = net::SocketAddrUnix::new(path)?;
+    loop {
+        let most = left(until)?.min(LOOK_EVERY);
+        net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(most))?;
+        match net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket.into()),
+            Err(Errno::AGAIN) if !gives_up() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 impl Channel {
@@ -197,23 +250,31 @@ impl Channel {
         tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends all of it, and what encryption itself has to say.
-    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        self.send_until(bytes, None)
+    /// Sends all of it, and what encryption itself has to say, up to a moment.
+    pub(super) fn send_until(&self, bytes: &[u8], until: Instant) -> io::Result<()> {
+        Limited { socket: &self.socket, until: Some(until) }.write_all(&self.sealed(bytes)?)
     }
 
-    pub(super) fn send_until(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<()> {
-        let mut socket = Limited { socket: &self.socket, until };
-        let Some(tls) = &self.tls else { return socket.write_all(bytes) };
+    /// Bytes as they are sent, with what encryption itself has to say.
+    pub(super) fn sealed<'a>(&self, bytes: &'a [u8]) -> io::Result<Cow<'a, [u8]>> {
+        let Some(tls) = &self.tls else { return Ok(bytes.into()) };
         let mut sealed = Vec::new();
-        {
-            let mut tls = Channel::lock(tls);
-            tls.writer().write_all(bytes)?;
-            while tls.wants_write() {
-                tls.write_tls(&mut sealed)?;
+        let mut tls = Channel::lock(tls);
+        tls.writer().write_all(bytes)?;
+        while tls.wants_write() {
+            tls.write_tls(&mut sealed)?;
+        }
+        Ok(sealed.into())
+    }
+
+    /// Sends some of what was sealed, as much as goes within its timeout.
+    pub(super) fn send_some(&self, sealed: &[u8]) -> io::Result<usize> {
+        loop {
+            match (&self.socket).write(sealed) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
             }
         }
-        socket.write_all(&sealed)
     }
 
     /// Waits for bytes; whether encryption itself has something to say.

@@ -4,11 +4,14 @@
 
 use super::{
     Address, ConnectError, SocketOptions,
-    channel::Channel,
+    channel::{Channel, is_late},
     failure::Step,
     slots::{Delivered, Slots},
 };
-use crate::Holdings;
+use crate::{
+    Cause, Holdings,
+    wait::{self, LOOK_EVERY},
+};
 use std::{
     future::Future,
     io,
@@ -41,6 +44,8 @@ struct Sending {
     flush: bool,
     /// A buffer that was sent, for the next time.
     spare: Vec<u8>,
+    /// The rest of one whose sender has given up: it goes before all others.
+    rest: Vec<u8>,
     news: News,
     news_at: Option<Instant>,
 }
@@ -49,6 +54,8 @@ struct Sending {
 struct Receiving {
     inbox: Inbox,
     wakers: Vec<Waker>,
+    /// Since when nothing has come, although it was waited for, if that is long.
+    quiet: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -64,13 +71,31 @@ pub(super) struct Line {
     /// Threads that were woken with a reply and will probably ask again.
     expected: AtomicU32,
     /// Why nothing more will come.
-    dead: OnceLock<String>,
+    dead: OnceLock<Dead>,
     timeout: Duration,
 }
 
 /// Why a request could not be asked, or has no reply.
-#[derive(Debug)]
-pub(super) struct Dead(pub(super) String);
+#[derive(Debug, Clone)]
+pub(super) struct Dead {
+    pub(super) cause: Cause,
+    pub(super) why: String,
+}
+
+impl Dead {
+    pub(super) fn other(why: impl Into<String>) -> Dead {
+        Dead { cause: Cause::Other, why: why.into() }
+    }
+
+    pub(super) fn given_up() -> Dead {
+        Dead { cause: Cause::GivenUp, why: String::new() }
+    }
+
+    /// The system ends it.
+    fn of(error: &io::Error) -> Dead {
+        Dead { cause: Cause::Ended, why: error.to_string() }
+    }
+}
 
 /// A request under way. Whoever polls it may have to receive for all.
 pub(super) struct Call {
@@ -95,6 +120,7 @@ impl Drop for Call {
             self.line.slots.abandon(self.slot);
             // It may have been the one who was to receive.
             self.line.pass_on();
+            self.line.rest();
         }
     }
 }
@@ -115,7 +141,7 @@ impl Line {
         let channel = Channel::connect(address, options, until)?;
         let hello = Hello { versions: VERSIONS, client, credential: &options.credential };
         // A server that takes nobody more may have closed it, and said why.
-        let mut sent = channel.send_until(&hello.encode(), Some(until)).err();
+        let mut sent = channel.send_until(&hello.encode(), until).err();
         let mut inbox = Inbox::default();
         let welcome = loop {
             let foreign = |error| ConnectError::foreign(address, options, inbox.unread(), error);
@@ -131,7 +157,7 @@ impl Line {
             Welcome::Served { server, now, requests_max, .. } => (server, now, requests_max),
             Welcome::Refused(denial) => return Err(denied(denial)),
         };
-        channel.timeout(options.timeout).map_err(failed)?;
+        channel.timeout(options.timeout.min(LOOK_EVERY)).map_err(failed)?;
         Ok(Line {
             channel,
             server,
@@ -139,7 +165,7 @@ impl Line {
             // What a server allows is its affair, but not without bound.
             slots: Slots::new(requests_max.clamp(1, 1 << 16)),
             sending: Mutex::default(),
-            receiving: Mutex::new(Receiving { inbox, wakers: Vec::new() }),
+            receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
             dead: OnceLock::new(),
             timeout: options.timeout,
@@ -155,7 +181,7 @@ impl Line {
     }
 
     /// Ends the connection: all who wait are told.
-    pub(super) fn die(&self, why: String) {
+    pub(super) fn die(&self, why: Dead) {
         // The first reason is the one.
         let _ = self.dead.set(why);
         self.channel.close();
@@ -168,7 +194,7 @@ impl Line {
         request: &[u8],
         holdings: Option<&Arc<dyn Holdings>>,
     ) -> Result<Call, Dead> {
-        let full = || Dead("as many requests are under way as a connection may have".to_owned());
+        let full = || Dead::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
@@ -198,12 +224,19 @@ impl Line {
                 return Poll::Ready(Ok(reply));
             }
             if let Some(why) = self.dead.get() {
-                return Poll::Ready(Err(Dead(why.clone())));
+                return Poll::Ready(Err(why.clone()));
             }
-            match self.receiving.try_lock() {
-                Ok(role) => self.receive(role, slot),
-                Err(TryLockError::Poisoned(role)) => self.receive(role.into_inner(), slot),
+            let role = match self.receiving.try_lock() {
+                Ok(role) => role,
+                Err(TryLockError::Poisoned(role)) => role.into_inner(),
+                Err(TryLockError::WouldBlock) if wait::is_to_end() => {
+                    return Poll::Ready(Err(Dead::given_up()));
+                }
                 Err(TryLockError::WouldBlock) => return Poll::Pending,
+            };
+            // Not in the role: whoever is asked may ask servers himself.
+            if !self.receive(role, slot) && wait::gives_up() {
+                return Poll::Ready(Err(Dead::given_up()));
             }
         }
     }
@@ -211,7 +244,18 @@ impl Line {
     /// In the sending role: sends until nothing waits.
     fn send_all<'a>(&'a self, mut sending: MutexGuard<'a, Sending>, holdings: Option<&Arc<dyn Holdings>>) {
         let mut buffer = std::mem::take(&mut sending.spare);
+        let mut rest = std::mem::take(&mut sending.rest);
         loop {
+            if !rest.is_empty() {
+                drop(sending);
+                let left = self.send_sealed(&rest);
+                sending = self.lock();
+                if let Some(left) = left {
+                    sending.rest = left;
+                    break;
+                }
+                rest.clear();
+            }
             if let Some(holdings) = holdings {
                 sending.report(&**holdings);
             }
@@ -219,14 +263,59 @@ impl Line {
                 break;
             }
             drop(sending);
-            if let Err(error) = self.channel.send(&buffer) {
-                self.die(error.to_string());
-            }
+            let left = match self.channel.sealed(&buffer) {
+                Ok(sealed) => self.send_sealed(&sealed),
+                Err(error) => {
+                    self.die(Dead::of(&error));
+                    None
+                }
+            };
             buffer.clear();
             sending = self.lock();
+            if let Some(left) = left {
+                // Whoever has the role next goes on with it.
+                sending.rest = left;
+                break;
+            }
         }
         sending.spare = buffer;
         sending.is_taken = false;
+    }
+
+    /// Sends what was sealed. What is left of it, if the thread gives up because
+    /// the server takes nothing.
+    fn send_sealed(&self, mut sealed: &[u8]) -> Option<Vec<u8>> {
+        let mut quiet = None;
+        while !sealed.is_empty() && !self.is_dead() {
+            match self.channel.send_some(sealed) {
+                Ok(0) => self.die(Dead::of(&io::ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    sealed = sealed.get(count..).unwrap_or_default();
+                    quiet = None;
+                }
+                Err(error) if is_late(&error) => {
+                    if self.is_quiet(&mut quiet) {
+                        self.die(self.silent());
+                    } else if wait::gives_up() {
+                        return Some(sealed.to_vec());
+                    }
+                }
+                Err(error) => self.die(Dead::of(&error)),
+            }
+        }
+        None
+    }
+
+    /// The socket's timeout is over: whether the server has had its time.
+    fn is_quiet(&self, quiet: &mut Option<Instant>) -> bool {
+        let now = Instant::now();
+        let look = self.timeout.min(LOOK_EVERY);
+        let since = *quiet.get_or_insert_with(|| now.checked_sub(look).unwrap_or(now));
+        now.duration_since(since) >= self.timeout
+    }
+
+    fn silent(&self) -> Dead {
+        Dead::other(format!("no answer for {} s", self.timeout.as_secs_f32()))
     }
 
     /// Tells the server what it must know, if that has changed, although
@@ -239,23 +328,21 @@ impl Line {
         }
     }
 
-    /// In the receiving role: hands out what comes until one's own reply has.
-    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) {
-        let Receiving { inbox, wakers } = &mut *role;
+    /// In the receiving role: hands out what comes until one's own reply has, or
+    /// nothing has come for a while, and then it is false.
+    fn receive(&self, mut role: MutexGuard<'_, Receiving>, own: u32) -> bool {
+        let Receiving { inbox, wakers, quiet } = &mut *role;
         while !self.slots.is_done(own) && !self.is_dead() {
             match self.channel.receive(inbox) {
                 Ok(false) => {}
                 Ok(true) => self.flush(),
+                Err(error) if is_late(&error) && !self.is_quiet(quiet) => return false,
                 Err(error) => {
-                    let late = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-                    self.die(if late {
-                        format!("no answer for {} s", self.timeout.as_secs_f32())
-                    } else {
-                        error.to_string()
-                    });
+                    self.die(if is_late(&error) { self.silent() } else { Dead::of(&error) });
                     break;
                 }
             }
+            *quiet = None;
             let mut unasked = false;
             let taken = inbox.take(|number, reply| {
                 let slot = number.checked_sub(1).and_then(|slot| u32::try_from(slot).ok());
@@ -266,8 +353,10 @@ impl Line {
                 }
             });
             match taken {
-                Err(error) => self.die(format!("the server does not follow the protocol: {error}")),
-                Ok(()) if unasked => self.die("the server answers what was not asked".to_owned()),
+                Err(error) => {
+                    self.die(Dead::other(format!("the server does not follow the protocol: {error}")));
+                }
+                Ok(()) if unasked => self.die(Dead::other("the server answers what was not asked")),
                 Ok(()) => {}
             }
             self.expected.store(wakers.len() as u32 + 1, Relaxed);
@@ -275,6 +364,16 @@ impl Line {
         }
         drop(role);
         self.pass_on();
+        true
+    }
+
+    /// If nobody waits any more, the server's silence is none.
+    fn rest(&self) {
+        if self.slots.any_waiting().is_none()
+            && let Ok(mut role) = self.receiving.try_lock()
+        {
+            role.quiet = None;
+        }
     }
 
     /// Wakes somebody who waits, to receive, if nobody does.

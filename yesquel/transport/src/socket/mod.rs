@@ -13,7 +13,10 @@ mod slots;
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use failure::{ConnectError, Step as ConnectStep};
 
-use crate::{Holdings, Lost, Transport};
+use crate::{
+    Holdings, Lost, Transport,
+    wait::{LOOK_EVERY, gives_up, has_given_up},
+};
 use line::{Dead, Line};
 use std::{
     fmt,
@@ -104,7 +107,14 @@ impl Link {
                 let silent = || format!("{}: it does not answer", self.address);
                 return Err(connecting.failed.clone().unwrap_or_else(silent));
             }
-            connecting = self.tried.wait_timeout(connecting, left).unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.tried.wait_timeout(connecting, left.min(LOOK_EVERY));
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            // Not while others are kept from it.
+            let is_over = gives_up();
+            connecting = self.connecting();
+            if is_over && connecting.is_taken {
+                return Err("it is being connected to".to_owned());
+            }
         }
         let line = self.line();
         if !line.is_dead() {
@@ -134,7 +144,7 @@ impl Link {
                     return Ok(line);
                 }
                 // It may be about to start anew.
-                Err(ref error) if Instant::now() + AGAIN_AFTER < until && error.may_pass() => {
+                Err(ref error) if Instant::now() + AGAIN_AFTER < until && error.may_pass() && !gives_up() => {
                     self.connecting().failed = connected.err().map(|error| error.to_string());
                     thread::sleep(AGAIN_AFTER);
                 }
@@ -172,7 +182,7 @@ impl Drop for Handle {
         *self.0.ended() = true;
         self.0.end.notify_all();
         for link in &self.0.links {
-            link.line().die("it was closed".to_owned());
+            link.line().die(Dead::other("it was closed"));
         }
     }
 }
@@ -239,11 +249,24 @@ impl Transport for Sockets {
         let shared = &self.0.0;
         // It is sent now, not when it is polled.
         let link = shared.links.iter().find(|link| link.server == server);
-        let line = link.map_or_else(|| Err("no address is known".to_owned()), |link| link.alive(shared));
-        let call = line.and_then(|line| line.call(request, shared.holdings.get()).map_err(|Dead(why)| why));
+        let call = match link.map(|link| link.alive(shared)) {
+            Some(Ok(line)) => line.call(request, shared.holdings.get()),
+            Some(Err(_)) if has_given_up() => Err(Dead::given_up()),
+            Some(Err(why)) => Err(Dead::other(why)),
+            None => Err(Dead::other("no address is known")),
+        };
         async move {
-            let lost = |why: String| Lost { server, why };
-            call.map_err(lost)?.await.map_err(|Dead(why)| lost(why))
+            let reply = match call {
+                Ok(call) => call.await,
+                Err(dead) => Err(dead),
+            };
+            reply.map_err(|Dead { cause, why }| {
+                let place =
+                    link.map_or_else(|| format!("server {}", server.0), |link| link.address.to_string());
+                // Why there is none may begin with it, too.
+                let why = why.strip_prefix(&format!("{place}: ")).map(str::to_owned).unwrap_or(why);
+                Lost { place, cause, why }
+            })
         }
     }
 

@@ -14,7 +14,7 @@ use std::{
 };
 use yesquel_engine::{Ask, Asker};
 use yesquel_model::ServerId;
-use yesquel_transport::{Holdings, Lost, Transport};
+use yesquel_transport::{Cause, Holdings, Lost, Transport};
 use yesquel_wire::{News, Request, Writer};
 
 /// The connection of a server's own calls.
@@ -350,7 +350,11 @@ async fn wait(shared: Shared, server: ServerId, number: u64) -> Result<Vec<u8>, 
         match call.reply.take() {
             Some(reply) => {
                 world.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| Lost { server, why: "simulated".to_owned() }))
+                Poll::Ready(reply.map_err(|()| Lost {
+                    place: format!("server {}", server.0),
+                    cause: Cause::Other,
+                    why: "simulated".to_owned(),
+                }))
             }
             None => {
                 call.waker = Some(context.waker().clone());

@@ -92,7 +92,9 @@ pub(super) fn tree(shell: &mut Shell, words: &[&str]) -> Done {
     let has_rows = kind == "table"
         && !connection.query_row(without, [&table], |row| row.get(0)).optional()?.unwrap_or(false);
     let nodes = trees.nodes(root).map_err(|error| match error {
-        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) => Fault::Unreachable(error.to_string()),
+        yesquel::Error::Connect(_) | yesquel::Error::Unavailable(_) | yesquel::Error::Disconnected(_) => {
+            Fault::Unreachable(error.to_string())
+        }
         // It is made by the transaction that is under way, and at no server yet.
         yesquel::Error::NoMap(_) => Fault::Said(format!("the tree of {name} is not there before the COMMIT")),
         other => Fault::Said(other.to_string()),

@@ -1,0 +1,275 @@
+//! `sqlite3_interrupt` and the progress handler, where a statement waits for a
+//! server that does not answer, or for others: it ends at once, and the connection
+//! goes on.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod relay;
+
+use relay::Relay;
+use rusqlite::{Connection, Error, ErrorCode};
+use std::{
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use yesquel::{Address, Options, Reach, Server, Settings};
+
+/// Much less than a server may take, or a lease lasts.
+const SOON: Duration = Duration::from_secs(5);
+
+struct Place {
+    _server: Server,
+    relay: Relay,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        assert!(yesquel_sqlite::is_linked());
+        let folder = TempDir::new().unwrap();
+        let socket = folder.path().join("server");
+        let reach = Reach { addresses: vec![Address::Unix(socket.clone())], ..Reach::default() };
+        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let relay = Relay::new(folder.path().join("relay"), &socket);
+        let place = Place { _server: server, relay, folder };
+        place.open("server").execute_batch(SCHEMA).unwrap();
+        place
+    }
+
+    /// By way of the server's own socket, or of the relay.
+    fn open(&self, by: &str) -> Connection {
+        let socket = self.folder.path().join(by);
+        // What the server may take is much more than a test does.
+        Connection::open(format!("file:yesquel://{}/shop?timeout=60000", socket.display())).unwrap()
+    }
+}
+
+const SCHEMA: &str = "
+    CREATE TABLE t(id INTEGER PRIMARY KEY, name TEXT UNIQUE, v);
+    CREATE TABLE log(id INTEGER PRIMARY KEY AUTOINCREMENT, v);
+    INSERT INTO t VALUES(1, 'one', 10), (2, 'two', 20), (3, 'three', 30);";
+
+fn code(error: &Error) -> ErrorCode {
+    error.sqlite_error_code().unwrap_or_else(|| panic!("{error:?}"))
+}
+
+fn count(connection: &Connection) -> i64 {
+    connection.query_row("SELECT count(*) FROM t WHERE v < 1000", [], |row| row.get(0)).unwrap()
+}
+
+/// Statements that ask the server something; some in transactions, in which the
+/// second word is what waits.
+const STATEMENTS: [(&str, &str); 14] = [
+    ("", "SELECT v FROM t WHERE id=2"),
+    ("", "SELECT sum(v) FROM t"),
+    ("", "SELECT v FROM t WHERE name='two'"),
+    ("", "PRAGMA user_version"),
+    ("", "UPDATE t SET v=v WHERE id=2"),
+    ("", "INSERT INTO t(v) VALUES(2000)"),
+    ("", "INSERT INTO log(v) VALUES(2000)"),
+    ("", "CREATE TABLE other(a)"),
+    ("", "BEGIN IMMEDIATE"),
+    // More than the socket takes at once.
+    ("", "INSERT INTO t(v) VALUES(zeroblob(8000000))"),
+    ("BEGIN", "SELECT v FROM t WHERE id=3"),
+    ("BEGIN; UPDATE t SET v=5 WHERE id=1", "UPDATE t SET v=6 WHERE id=3"),
+    ("BEGIN; UPDATE t SET v=5 WHERE id=1", "COMMIT"),
+    ("BEGIN IMMEDIATE; UPDATE t SET v=5 WHERE id=1", "COMMIT"),
+];
+
+/// Runs a statement on a thread of its own, and interrupts it while it waits.
+fn interrupted(place: &Place, connection: Connection, sql: &'static str) -> Connection {
+    let handle = connection.get_interrupt_handle();
+    place.relay.shut();
+    let begun = Instant::now();
+    let waiting = thread::spawn(move || {
+        let told = connection.prepare(sql).and_then(|mut statement| {
+            let mut rows = statement.query([])?;
+            while rows.next()?.is_some() {}
+            Ok(())
+        });
+        (connection, told)
+    });
+    place.relay.wait_for_request();
+    handle.interrupt();
+    let (connection, told) = waiting.join().unwrap();
+    let error = told.expect_err(sql);
+    assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{sql}: {error:?}");
+    assert!(begun.elapsed() < SOON, "{sql}: {:?}", begun.elapsed());
+    place.relay.open();
+    connection
+}
+
+#[test]
+fn a_statement_that_waits_for_a_silent_server_is_interrupted() {
+    let place = Place::new();
+    for knows in [true, false] {
+        for (before, sql) in STATEMENTS {
+            let connection = place.open("relay");
+            if knows {
+                assert_eq!(count(&connection), 3);
+            }
+            connection.execute_batch(before).unwrap();
+            let connection = interrupted(&place, connection, sql);
+            // As in SQLite: a statement that writes takes its transaction with it.
+            let stays = before == "BEGIN";
+            assert_eq!(connection.is_autocommit(), !stays, "{before}; {sql}");
+            if stays {
+                connection.execute_batch("COMMIT").unwrap();
+            }
+            assert_eq!(count(&connection), 3, "{sql}");
+            connection.execute_batch("UPDATE t SET v=10 WHERE id=1; UPDATE t SET v=30 WHERE id=3").unwrap();
+        }
+    }
+}
+
+/// Of threads that share a connection to the server one receives for all: it is
+/// another one that is interrupted, and then itself.
+#[test]
+fn one_of_many_who_wait_is_interrupted() {
+    let place = Place::new();
+    let connections: Vec<Connection> = (0..4).map(|_| place.open("relay")).collect();
+    connections.iter().for_each(|connection| assert_eq!(count(connection), 3));
+    let handles: Vec<_> = connections.iter().map(Connection::get_interrupt_handle).collect();
+    place.relay.shut();
+    let (ended, ends) = mpsc::channel();
+    let running: Vec<Arc<AtomicBool>> = connections.iter().map(|_| Arc::default()).collect();
+    let threads: Vec<_> = (connections.into_iter().enumerate())
+        .map(|(at, connection)| {
+            let (ended, running) = (ended.clone(), Arc::clone(&running[at]));
+            let told = move || {
+                running.store(true, Relaxed);
+                connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0))
+            };
+            thread::spawn(move || ended.send((at, told())).unwrap())
+        })
+        .collect();
+    place.relay.wait_for_request();
+    for at in [3, 0, 1] {
+        // What is interrupted before it begins is not: until it is told.
+        let (who, told) = loop {
+            handles[at].interrupt();
+            if let Ok(ended) = ends.recv_timeout(Duration::from_millis(1)) {
+                break ended;
+            }
+        };
+        assert_eq!(who, at);
+        assert_eq!(code(&told.unwrap_err()), ErrorCode::OperationInterrupted);
+    }
+    place.relay.open();
+    let (who, told) = ends.recv_timeout(SOON).unwrap();
+    assert_eq!((who, told.unwrap()), (2, 3));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn the_progress_handler_is_asked_while_a_server_is_waited_for() {
+    let place = Place::new();
+    let mut connection = place.open("relay");
+    let other = place.open("server");
+    for sql in ["SELECT v FROM t WHERE id=2", "UPDATE t SET v=v WHERE id=2", "INSERT INTO t(v) VALUES(2000)"]
+    {
+        assert_eq!(count(&connection), 3);
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&asked);
+        // What it asks another connection is nobody else's affair.
+        let socket = place.folder.path().join("server");
+        let mut own = None;
+        let handler = move || {
+            let name = format!("file:yesquel://{}/shop", socket.display());
+            assert_eq!(count(own.get_or_insert_with(|| Connection::open(name).unwrap())), 3);
+            counted.fetch_add(1, Relaxed) + 1 >= 3
+        };
+        connection.progress_handler(1_000_000, Some(handler)).unwrap();
+        place.relay.shut();
+        let begun = Instant::now();
+        let error = connection.execute_batch(sql).unwrap_err();
+        assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{error:?}");
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+        assert!(asked.load(Relaxed) >= 3);
+        place.relay.open();
+        connection.progress_handler(0, None::<fn() -> bool>).unwrap();
+        // Whether it was done is not known; it is not done later.
+        connection.execute_batch("DELETE FROM t WHERE v >= 1000").unwrap();
+        assert_eq!(count(&other), 3);
+    }
+}
+
+#[test]
+fn one_who_waits_for_others_is_interrupted() {
+    let place = Place::new();
+    let (holder, mut waiting) = (place.open("server"), place.open("server"));
+    assert_eq!(count(&waiting), 3);
+    waiting.busy_timeout(Duration::from_secs(600)).unwrap();
+    for (before, sql) in [
+        ("", "BEGIN IMMEDIATE"),
+        ("", "UPDATE t SET v=21 WHERE id=2"),
+        ("BEGIN; UPDATE t SET v=21 WHERE id=2", "COMMIT"),
+    ] {
+        waiting.execute_batch(before).unwrap();
+        holder.execute_batch("BEGIN IMMEDIATE; UPDATE t SET v=10 WHERE id=1").unwrap();
+        let handle = waiting.get_interrupt_handle();
+        let done = AtomicBool::new(false);
+        let begun = Instant::now();
+        let error = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) {
+                    handle.interrupt();
+                    thread::yield_now();
+                }
+            });
+            let mut told = waiting.execute_batch(sql);
+            // An interrupt before it waits for the others is none of these.
+            told = told.map_err(|error| (done.store(true, Relaxed), error).1);
+            done.store(true, Relaxed);
+            told.expect_err(sql)
+        });
+        assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{sql}: {error:?}");
+        assert!(begun.elapsed() < SOON, "{sql}: {:?}", begun.elapsed());
+        holder.execute_batch("COMMIT").unwrap();
+        if !waiting.is_autocommit() {
+            waiting.execute_batch("ROLLBACK").unwrap();
+        }
+        waiting.execute_batch("UPDATE t SET v=20 WHERE id=2").unwrap();
+    }
+    // The same by the progress handler, which is not asked before.
+    for sql in ["BEGIN IMMEDIATE", "UPDATE t SET v=21 WHERE id=2"] {
+        holder.execute_batch("BEGIN IMMEDIATE; UPDATE t SET v=10 WHERE id=1").unwrap();
+        waiting.progress_handler(1_000_000, Some(|| true)).unwrap();
+        let begun = Instant::now();
+        let error = waiting.execute_batch(sql).unwrap_err();
+        assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{sql}: {error:?}");
+        assert!(begun.elapsed() < SOON, "{sql}: {:?}", begun.elapsed());
+        waiting.progress_handler(0, None::<fn() -> bool>).unwrap();
+        holder.execute_batch("COMMIT").unwrap();
+        waiting.execute_batch("UPDATE t SET v=20 WHERE id=2").unwrap();
+    }
+}
+
+/// One that takes connections and says nothing.
+#[test]
+fn an_attach_that_waits_for_a_greeting_is_interrupted() {
+    assert!(yesquel_sqlite::is_linked());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connection = Connection::open("yesquel:").unwrap();
+    let handle = connection.get_interrupt_handle();
+    let begun = Instant::now();
+    let attach = format!("ATTACH 'file:yesquel://127.0.0.1:{port}/shop?timeout=60000' AS other");
+    let waiting = thread::spawn(move || (connection.execute_batch(&attach), connection));
+    let silent = listener.accept().unwrap();
+    handle.interrupt();
+    let (told, connection) = waiting.join().unwrap();
+    let error = told.unwrap_err();
+    assert_eq!(code(&error), ErrorCode::OperationInterrupted, "{error:?}");
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    connection.execute_batch("CREATE TABLE t(a)").unwrap();
+    drop(silent);
+}
