@@ -191,7 +191,9 @@ impl<T: Transport> Client<T> {
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
         let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
-        let bytes = match self.call(server, &request).await {
+        // If its answer is lost the server is asked for its end, which it then gives up
+        // if it comes later.
+        let bytes = match self.send_beside(server, &Client::<T>::bytes_of(&request)).await {
             Ok(bytes) => bytes,
             Err(lost) => return self.find_out(server, txn, lost.into()).await,
         };

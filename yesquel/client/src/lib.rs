@@ -118,12 +118,19 @@ impl<T: Transport> Client<T> {
 
     fn send(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         self.counters.sent(request.len());
-        let reply = self.transport.call(server, request);
-        async {
-            let reply = reply.await?;
-            self.counters.received(reply.len());
-            Ok(reply)
-        }
+        self.counted(self.transport.call(server, request))
+    }
+
+    /// Sends a request that may overtake others.
+    fn send_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        self.counters.sent(request.len());
+        self.counted(self.transport.call_beside(server, request))
+    }
+
+    async fn counted(&self, reply: impl Future<Output = Result<Vec<u8>, Lost>>) -> Result<Vec<u8>, Lost> {
+        let reply = reply.await?;
+        self.counters.received(reply.len());
+        Ok(reply)
     }
 
     /// Sends a request that may be done twice: where the connection has ended, as
@@ -144,7 +151,7 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         request: &[u8],
     ) -> Result<Vec<u8>, Lost> {
-        match self.send(server, request).await {
+        match self.send_beside(server, request).await {
             Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.send(server, request).await,
             reply => reply,
         }

@@ -180,6 +180,8 @@ pub(crate) struct Node {
     pub(crate) told_empty: bool,
 }
 
+/// Marks among which a new one looks for one of the same keys.
+const MARKS_COMPARED: usize = 4;
 /// Moves that a node remembers.
 const MOVES_MAX: usize = 8;
 
@@ -456,6 +458,18 @@ impl Node {
     }
 
     fn mark(&mut self, mark: Mark) {
+        // Whoever is stopped by an older one is stopped by a newer one of the same
+        // keys too. What every transaction guards, as the cookie of a schema, would
+        // else stand here as often as there were commits of late.
+        let last = self.marks.iter().rev().take(MARKS_COMPARED);
+        let mut same =
+            last.enumerate().filter(|(_, known)| known.claim == mark.claim && known.range == mark.range);
+        if let Some((back, known)) = same.next() {
+            if known.at >= mark.at {
+                return;
+            }
+            self.marks.remove(self.marks.len() - 1 - back);
+        }
         // At the end, but for what was prepared before and decided after.
         let position = self.marks.partition_point(|known| known.at <= mark.at);
         self.marks.insert(position, mark);
@@ -582,3 +596,7 @@ impl Node {
         !matches!(self.shapes.as_slice(), [(at, None)] if *at <= low) || self.is_prepared()
     }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

@@ -69,6 +69,12 @@ pub trait Transport {
     /// Sends a request and brings back the bytes of its reply.
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>>;
 
+    /// The same for one that may overtake others which were sent before it, or be
+    /// overtaken, also where its reply was lost: a question, which changes nothing.
+    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        self.call(server, request)
+    }
+
     /// Whom to ask, now and then, what servers must know of the client.
     fn attend(&self, _holdings: Arc<dyn Holdings>) {}
 }
@@ -76,6 +82,10 @@ pub trait Transport {
 impl<T: Transport> Transport for &T {
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         (**self).call(server, request)
+    }
+
+    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        (**self).call_beside(server, request)
     }
 
     fn attend(&self, holdings: Arc<dyn Holdings>) {

@@ -14,6 +14,10 @@ pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
 pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 
+/// The bit of numbers by which clients greet with connections beside their own.
+/// These bring requests only that may overtake others.
+pub const LANE: u64 = 1 << 63;
+
 /// Bytes before the body: the magic and the body's length.
 const HEAD_BYTES: usize = MAGIC.len() + 4;
 

@@ -31,6 +31,19 @@ impl Transport for Any {
         }
     }
 
+    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        let call = match self {
+            Any::Embedded(embedded) => Call::Embedded(embedded.call_beside(server, request)),
+            Any::Sockets(sockets) => Call::Sockets(sockets.call_beside(server, request)),
+        };
+        async move {
+            match call {
+                Call::Embedded(call) => call.await,
+                Call::Sockets(call) => call.await,
+            }
+        }
+    }
+
     fn attend(&self, holdings: Arc<dyn Holdings>) {
         match self {
             Any::Embedded(embedded) => embedded.attend(holdings),

@@ -31,7 +31,8 @@ pub(crate) fn client_number() -> u64 {
     // The kernel refuses only before it has gathered chance, at boot; zero is
     // the number of nobody, so anything is better than it.
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    let number = u64::from_le_bytes(bytes);
+    // The highest bit is that of connections beside a client's own.
+    let number = u64::from_le_bytes(bytes) & !yesquel_wire::greeting::LANE;
     if filled == Ok(8) && number != 0 { number } else { u64::from(std::process::id()) << 32 | 1 }
 }
 

@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::atomic::Ordering::Relaxed,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use yesquel::{Address, Error, Options, Reach, SOCKET_MODE, Server, Settings, SocketOptions, Store};
 
@@ -58,11 +58,65 @@ fn threads_share_a_connection_on_tcp_and_unix() {
     let place = tempfile::tempdir().unwrap();
     let file = Address::Unix(place.path().join("socket"));
     let server = start(reach(vec![local(), file.clone()]));
-    work(&connect(&server));
-    work(&Store::connect(&file, SocketOptions::default()).unwrap());
+    let shared = SocketOptions { lanes: 0, ..SocketOptions::default() };
+    work(&Store::connect(&server.addresses()[0], shared.clone()).unwrap());
+    work(&Store::connect(&file, shared).unwrap());
     assert_eq!(server.sockets().accepted.load(Relaxed), 2);
     drop(server);
     assert!(!place.path().join("socket").exists());
+}
+
+/// Few threads ask and write until something is so.
+fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
+    let database = store.database_or_create("work").unwrap();
+    let map = database.map("few").unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    std::thread::scope(|scope| {
+        for thread in 0..3u8 {
+            let (database, is_so) = (&database, &is_so);
+            scope.spawn(move || {
+                for number in 0u64.. {
+                    database.put(map, &[thread], &number.to_be_bytes()).unwrap();
+                    assert_eq!(database.get(map, &[thread]).unwrap().unwrap()[..], number.to_be_bytes());
+                    if is_so() {
+                        return;
+                    }
+                    assert!(Instant::now() < end, "it is never so");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn few_threads_get_connections_to_themselves() {
+    let server = start(reach(vec![local()]));
+    let store = connect(&server);
+    // One for each but the first, and as many as there may be.
+    let counts = server.sockets();
+    work_until(&store, || counts.accepted.load(Relaxed) == 1 + 6);
+    work(&store);
+    // What comes by them is served, and they end with the store.
+    let before = counts.accepted.load(Relaxed);
+    work(&store);
+    assert_eq!(counts.accepted.load(Relaxed), before);
+    drop(store);
+    let end = Instant::now() + Duration::from_secs(30);
+    while counts.open.load(Relaxed) > 0 {
+        assert!(Instant::now() < end, "{} are open still", counts.open.load(Relaxed));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn connections_to_oneself_leave_places_to_other_clients() {
+    let server = start(Reach { clients_max: 4, ..reach(vec![local()]) });
+    let store = connect(&server);
+    let counts = server.sockets();
+    work_until(&store, || counts.refused.load(Relaxed) > 0);
+    assert_eq!(counts.open.load(Relaxed), 2);
+    let others = [connect(&server), connect(&server)];
+    others.iter().for_each(work);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use yesquel_model::ServerId;
 use yesquel_wire::{
     Malformed, News,
     frame::{FrameError, Inbox},
-    greeting::{Denial, GreetingError, Hello, VERSIONS, Welcome, common_version},
+    greeting::{Denial, GreetingError, Hello, LANE, VERSIONS, Welcome, common_version},
 };
 
 /// Requests that a connection may have under way. It is read no further while
@@ -104,7 +104,10 @@ impl Gate {
     /// Lets a client in, or says why not; `clients` are served already.
     fn judge(&self, hello: &Hello<'_>, clients: usize) -> Result<u16, Denial> {
         let version = common_version(hello.versions)?;
-        if clients >= self.clients_max {
+        // What clients can do without takes no more than half of the places.
+        let is_lane = hello.client & LANE != 0;
+        let clients_max = if is_lane { self.clients_max / 2 } else { self.clients_max };
+        if clients >= clients_max {
             return Err(Denial::TooManyConnections(self.clients_max as u32));
         }
         // In constant time: how long a refusal takes must not tell how near it was.

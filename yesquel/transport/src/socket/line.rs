@@ -6,6 +6,7 @@ use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
     failure::Step,
+    lanes::LANES,
     slots::{Delivered, Slots},
 };
 use crate::{
@@ -70,6 +71,8 @@ pub(super) struct Line {
     receiving: Mutex<Receiving>,
     /// Threads that were woken with a reply and will probably ask again.
     expected: AtomicU32,
+    /// Requests whose replies nobody has taken yet.
+    under_way: AtomicU32,
     /// Why nothing more will come.
     dead: OnceLock<Dead>,
     timeout: Duration,
@@ -116,6 +119,7 @@ impl Future for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        self.line.under_way.fetch_sub(1, Relaxed);
         if !self.is_over {
             self.line.slots.abandon(self.slot);
             // It may have been the one who was to receive.
@@ -167,6 +171,7 @@ impl Line {
             sending: Mutex::default(),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
             dead: OnceLock::new(),
             timeout: options.timeout,
         })
@@ -178,6 +183,11 @@ impl Line {
 
     pub(super) fn is_dead(&self) -> bool {
         self.dead.get().is_some()
+    }
+
+    /// How many wait for replies.
+    pub(super) fn under_way(&self) -> u32 {
+        self.under_way.load(Relaxed)
     }
 
     /// Ends the connection: all who wait are told.
@@ -196,6 +206,7 @@ impl Line {
     ) -> Result<Call, Dead> {
         let full = || Dead::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
+        self.under_way.fetch_add(1, Relaxed);
         let mut sending = self.lock();
         sending.outbox.push(u64::from(slot) + 1, request);
         let expected = self.expected.load(Relaxed);
@@ -205,7 +216,7 @@ impl Line {
         }
         if !sending.is_taken {
             sending.is_taken = true;
-            if expected > 1 {
+            if expected > LANES {
                 // Others have got their replies with this one: their next
                 // requests may come along.
                 drop(sending);

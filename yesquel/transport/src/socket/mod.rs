@@ -7,6 +7,7 @@
 mod address;
 mod channel;
 mod failure;
+mod lanes;
 mod line;
 mod slots;
 
@@ -17,6 +18,7 @@ use crate::{
     Holdings, Lost, Transport,
     wait::{LOOK_EVERY, gives_up, has_given_up},
 };
+use lanes::{LANES, Lanes, Taken};
 use line::{Dead, Line};
 use std::{
     fmt,
@@ -39,6 +41,10 @@ pub struct SocketOptions {
     pub connect_timeout: Duration,
     /// How long a server may be silent while it is waited for.
     pub timeout: Duration,
+    /// Connections that a process has to a server beside the one that its threads
+    /// share, at most: where few threads wait at a time each has one to itself.
+    /// More than six are never made.
+    pub lanes: u32,
 }
 
 impl Default for SocketOptions {
@@ -48,6 +54,7 @@ impl Default for SocketOptions {
             tls: None,
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
+            lanes: LANES,
         }
     }
 }
@@ -72,6 +79,8 @@ struct Link {
     connecting: Mutex<Connecting>,
     /// There is a connection, or whoever tried for one has given up.
     tried: Condvar,
+    /// More of them, for few threads.
+    lanes: Lanes,
 }
 
 /// One thread connects for all who wait.
@@ -183,6 +192,7 @@ impl Drop for Handle {
         self.0.end.notify_all();
         for link in &self.0.links {
             link.line().die(Dead::other("it was closed"));
+            link.lanes.end();
         }
     }
 }
@@ -193,7 +203,7 @@ impl Shared {
     }
 
     /// Tells servers now and then what they must know, for one who says
-    /// nothing else.
+    /// nothing else, and connects more often to those where it is wanted.
     fn report(shared: &Weak<Shared>) {
         while let Some(shared) = shared.upgrade() {
             let waited = shared.end.wait_timeout_while(shared.ended(), REPORT_EVERY, |ended| !*ended);
@@ -202,6 +212,13 @@ impl Shared {
             }
             if let Some(holdings) = shared.holdings.get() {
                 shared.links.iter().for_each(|link| link.line().report(holdings));
+            }
+            for link in &shared.links {
+                link.lanes.provide(shared.options.lanes, |number| {
+                    let number = lanes::number(shared.client, number);
+                    let line = Line::connect(&link.address, number, &shared.options).ok()?;
+                    (line.server == link.server).then_some(line)
+                });
             }
         }
     }
@@ -218,7 +235,14 @@ impl Sockets {
             let line = Line::connect(address, client, &options)?;
             let server = line.server;
             let (address, line) = (address.clone(), Mutex::new(Arc::new(line)));
-            Ok(Link { address, server, line, connecting: Mutex::default(), tried: Condvar::new() })
+            Ok(Link {
+                address,
+                server,
+                line,
+                connecting: Mutex::default(),
+                tried: Condvar::new(),
+                lanes: Lanes::default(),
+            })
         };
         let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
         let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
@@ -244,18 +268,32 @@ impl Sockets {
     }
 }
 
-impl Transport for Sockets {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+impl Sockets {
+    /// Sends a request now, not when the reply is waited for.
+    fn send<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+        may_overtake: bool,
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let shared = &self.0.0;
-        // It is sent now, not when it is polled.
         let link = shared.links.iter().find(|link| link.server == server);
-        let call = match link.map(|link| link.alive(shared)) {
-            Some(Ok(line)) => line.call(request, shared.holdings.get()),
-            Some(Err(_)) if has_given_up() => Err(Dead::given_up()),
-            Some(Err(why)) => Err(Dead::other(why)),
+        let mut taken = None;
+        let call = match link.map(|link| (link, link.alive(shared))) {
+            Some((link, Ok(line))) => {
+                taken = if may_overtake && shared.options.lanes > 0 { link.lanes.take(&line) } else { None };
+                match taken.as_ref().and_then(Taken::line) {
+                    Some(own) => own.call(request, None),
+                    None => line.call(request, shared.holdings.get()),
+                }
+            }
+            Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
+            Some((_, Err(why))) => Err(Dead::other(why)),
             None => Err(Dead::other("no address is known")),
         };
         async move {
+            // As long as its reply is waited for.
+            let _taken = taken;
             let reply = match call {
                 Ok(call) => call.await,
                 Err(dead) => Err(dead),
@@ -268,6 +306,16 @@ impl Transport for Sockets {
                 Lost { place, cause, why }
             })
         }
+    }
+}
+
+impl Transport for Sockets {
+    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        self.send(server, request, false)
+    }
+
+    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+        self.send(server, request, true)
     }
 
     fn attend(&self, holdings: Arc<dyn Holdings>) {

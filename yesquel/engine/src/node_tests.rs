@@ -1,0 +1,59 @@
+use super::*;
+use yesquel_model::{LocalId, ServerId, TreeId};
+use yesquel_seeds::{Random, check_seeds};
+
+fn leaf() -> Node {
+    let id = NodeId { tree: TreeId::new(1).unwrap(), server: ServerId(0), local: LocalId(1) };
+    let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+    Node::new(id, Timestamp::from_ms(1), &new)
+}
+
+/// Guards and deletes of few ranges, at any times, stop whom they all together
+/// stop, however few of them are kept.
+#[test]
+fn what_marks_stop_does_not_depend_on_how_many_are_kept() {
+    check_seeds(2_000, |seed| {
+        let mut random = Random::new(seed);
+        let mut node = leaf();
+        let mut all: Vec<Mark> = Vec::new();
+        for _ in 0..random.next(40) {
+            let low = random.next(5) as u8;
+            let range = if random.next(2) == 0 {
+                KeyRange::only(&[low])
+            } else {
+                KeyRange { low: [low].into(), high: Some([low + 1 + random.next(3) as u8].into()) }
+            };
+            let claim = if random.next(3) == 0 { Claim::Deleted } else { Claim::Guarded };
+            let mark = Mark { claim, range, at: Timestamp::from_ms(2 + random.next(30)) };
+            all.push(mark.clone());
+            node.mark(mark);
+        }
+        assert!(node.marks.iter().is_sorted_by_key(|mark| mark.at), "{:?}", node.marks);
+        for ms in 1..34 {
+            let snapshot = Timestamp::from_ms(ms);
+            for key in 0..9_u8 {
+                let is_met = |mark: &Mark| mark.range.contains(&[key]);
+                let expected = all.iter().any(|mark| mark.at > snapshot && is_met(mark));
+                assert_eq!(
+                    node.check_marks(snapshot, is_met).is_err(),
+                    expected,
+                    "{snapshot:?}, {key}: {all:?}"
+                );
+                let is_deleted = |mark: &Mark| mark.claim == Claim::Deleted && is_met(mark);
+                let expected = all.iter().any(|mark| mark.at > snapshot && is_deleted(mark));
+                assert_eq!(node.check_marks(snapshot, is_deleted).is_err(), expected);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_every_commit_guards_is_marked_once() {
+    let mut node = leaf();
+    let (cookie, other) = (KeyRange::only(b"cookie"), KeyRange::only(b"other"));
+    for ms in 2..1_000 {
+        node.guard(Timestamp::from_ms(ms), &cookie);
+        node.guard(Timestamp::from_ms(ms), &other);
+    }
+    assert_eq!(node.marks.len(), 2);
+}
