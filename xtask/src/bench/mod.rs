@@ -15,6 +15,7 @@ mod baseline;
 mod bindings;
 pub(crate) mod driver;
 mod figures;
+mod latencies;
 mod measure;
 mod script;
 mod yesquel;
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     /// Pairs of measurements, where two sides are compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Shorter and on fewer keys, to see that it works: its figures say little (those of Yesquel's paper)
+    /// Shorter and on fewer keys, to see that it works: its figures say little (those of Yesquel and its SQL)
     #[arg(long)]
     quick: bool,
 }
@@ -126,6 +127,26 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "sql",
         measures: "6.2: a million rows through SQLite's interface against Redis: reads, updates, short ranges",
         run: yesquel::sql::sql,
+    },
+    Benchmark {
+        name: "sql-mariadb",
+        measures: "the statements of 6.2 against MariaDB's, nothing synced on either side",
+        run: yesquel::sql::mariadb::mariadb,
+    },
+    Benchmark {
+        name: "sql-bulk",
+        measures: "a million rows into a server in transactions of 100, beside SQLite's own file",
+        run: yesquel::sql::bulk::bulk,
+    },
+    Benchmark {
+        name: "sql-sqlite",
+        measures: "against SQLite's own file (WAL, NORMAL): point reads, inserts by 8 threads and by 8 processes",
+        run: yesquel::sql::sqlite::sqlite,
+    },
+    Benchmark {
+        name: "sql-open",
+        measures: "opening a connection with its first SELECT, and memory of idle connections, beside SQLite's own file",
+        run: yesquel::sql::open::open,
     },
     Benchmark {
         name: "yesquel-embedded",

@@ -6,26 +6,23 @@
 //! of Yesquel's share one a process, as Yesquel's do.
 
 use std::cell::RefCell;
-use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use self::half_load::{Load, half_load};
+use self::side::{Seen, Side, folder, free_port, options, wait_for};
 use super::Bench;
-use super::measure::{self, Pairs, Spread, Table, alternate};
+use super::measure::{Pairs, Spread, Table, alternate};
 use crate::Result;
-use crate::children::Running;
 use crate::setup;
 
 pub(super) mod embedded;
+mod half_load;
 pub(super) mod inserts;
 pub(super) mod loads;
 pub(super) mod memory;
 pub(super) mod restart;
 pub(super) mod roots;
+mod side;
 pub(super) mod snapshots;
 pub(super) mod sql;
 pub(super) mod transactions;
@@ -39,58 +36,6 @@ const KEYS: u64 = 10_000;
 /// Seconds of a measurement.
 const SECONDS: f64 = 4.0;
 
-/// A server under load.
-struct Side {
-    target: String,
-    running: Running,
-    /// Processes that have loaded it: each has a number, and by that keys, of
-    /// its own.
-    processes: AtomicU64,
-    /// What it stores on disk goes with it.
-    _folder: Option<tempfile::TempDir>,
-}
-
-/// What the clients of one measurement saw together.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    throughput: f64,
-    client_cpu_us: f64,
-    server_cpu_us: f64,
-    p50_us: f64,
-    p99_us: f64,
-    aborts: f64,
-    operations: f64,
-    /// Refusals by the server because a key had moved, of all processes.
-    moved: f64,
-    /// Requests that waited at the server, of all processes.
-    waits: f64,
-    /// Requests to the server, of all processes.
-    requests: f64,
-}
-
-/// A port that is free now.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|error| format!("no port is free: {error}"))
-}
-
-fn folder() -> Result<tempfile::TempDir> {
-    tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))
-}
-
-/// Processor time that a process has used, in microseconds.
-fn cpu_us(pid: u32) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
-    // Behind the name, which is in brackets.
-    let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
-    let ticks = |at: usize| after.split(' ').nth(at).and_then(|field| field.parse::<f64>().ok());
-    match (ticks(11), ticks(12)) {
-        // A tick is a hundredth of a second.
-        (Some(user), Some(system)) => Ok((user + system) * 10_000.0),
-        _ => Err(format!("/proc/{pid}/stat is not understood")),
-    }
-}
-
 /// The programs that are measured.
 struct Programs {
     yesquel: PathBuf,
@@ -99,155 +44,15 @@ struct Programs {
 
 impl Programs {
     fn build(bench: &Bench) -> Result<Programs> {
+        Programs::build_with(bench, &[])
+    }
+
+    /// With more than the load is made of otherwise.
+    fn build_with(bench: &Bench, more: &[&str]) -> Result<Programs> {
         let build = ["build", "--release", "--package", "yesquel-cli", "--package", "yesquel-bench"];
-        bench.children.check(crate::cargo().args(build))?;
+        bench.children.check(crate::cargo().args(build).args(more))?;
         Ok(Programs { yesquel: Bench::built("yesquel")?, load: Bench::built("yesquel-bench")? })
     }
-}
-
-/// Waits until somebody listens.
-fn wait_for(running: &Running, port: u16) -> Result<()> {
-    let until = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if running.ended()? || Instant::now() > until {
-            return Err(format!("no server came up at port {port}"));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
-}
-
-fn start(bench: &Bench, command: &mut Command, kind: &str, port: u16) -> Result<Side> {
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let running = bench.children.start(command)?;
-    wait_for(&running, port)?;
-    let target = format!("{kind}:127.0.0.1:{port}");
-    Ok(Side { target, running, processes: AtomicU64::new(1), _folder: None })
-}
-
-impl Side {
-    fn yesquel(bench: &Bench, programs: &Programs, durable: bool) -> Result<Side> {
-        Side::yesquel_with(bench, programs, durable, &[])
-    }
-
-    /// A server with options of its own.
-    fn yesquel_with(bench: &Bench, programs: &Programs, durable: bool, more: &[&str]) -> Result<Side> {
-        let (port, folder) = (free_port()?, folder()?);
-        let mut command = Command::new(&programs.yesquel);
-        command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]).args(more);
-        if durable {
-            command.arg("--data").arg(folder.path().join("data"));
-        } else {
-            command.arg("--in-memory");
-        }
-        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
-    }
-
-    fn redis(bench: &Bench, durable: bool) -> Result<Side> {
-        let (port, folder) = (free_port()?, folder()?);
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--save", ""]);
-        if durable {
-            command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(folder.path());
-        }
-        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
-    }
-
-    /// Stores so many keys.
-    fn fill(&self, bench: &Bench, program: &Path, keys: u64) -> Result<()> {
-        let more = options(&[
-            ("threads", "8".to_owned()),
-            ("keys", keys.to_string()),
-            ("warm-up", "0".to_owned()),
-            ("batch", "100".to_owned()),
-        ]);
-        self.load_by(bench, program, "load", &more, 1).map(drop)
-    }
-
-    /// Loads it by the client processes together.
-    fn load(&self, bench: &Bench, program: &Path, workload: &str, more: &[String]) -> Result<Seen> {
-        self.load_by(bench, program, workload, more, PROCESSES)
-    }
-
-    fn load_by(
-        &self,
-        bench: &Bench,
-        program: &Path,
-        workload: &str,
-        more: &[String],
-        processes: u64,
-    ) -> Result<Seen> {
-        let first = self.processes.fetch_add(processes, Relaxed);
-        let before = cpu_us(self.running.pid())?;
-        let begun = Instant::now();
-        let outputs: Vec<Result<String>> = thread::scope(|scope| {
-            let run = |process: u64| {
-                let mut command = Command::new(program);
-                command.args([workload, "--target", &self.target, "--process", &process.to_string()]);
-                command.args(more);
-                measure::run(bench.children, &mut command).map(|measured| measured.stdout)
-            };
-            let threads: Vec<_> =
-                (first..first + processes).map(|process| scope.spawn(move || run(process))).collect();
-            let joined = threads.into_iter().map(|thread| thread.join());
-            joined.map(|joined| joined.map_err(|_panic| "a load panicked".to_owned())?).collect()
-        });
-        let (took, after) = (begun.elapsed().as_secs_f64(), cpu_us(self.running.pid())?);
-        let mut seen: Option<Seen> = None;
-        for output in outputs {
-            let own = Seen::of(&output?)?;
-            seen = Some(seen.map_or(own, |seen| seen.with(own)));
-        }
-        let seen = seen.ok_or("no process was run")?;
-        // Its warm-up is in both.
-        Ok(Seen { server_cpu_us: (after - before) / (seen.throughput * took), ..seen })
-    }
-}
-
-impl Seen {
-    fn of(json: &str) -> Result<Seen> {
-        let value: serde_json::Value =
-            serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;
-        let number = |name: &str| value[name].as_f64().ok_or_else(|| format!("no {name} in {json}"));
-        let of_server = |name: &str| {
-            value["server"][name].as_f64().ok_or_else(|| format!("no server's {name} in {json}"))
-        };
-        Ok(Seen {
-            throughput: number("throughput")?,
-            client_cpu_us: number("cpu_us")?,
-            server_cpu_us: 0.0,
-            p50_us: number("p50_us")?,
-            p99_us: number("p99_us")?,
-            aborts: number("aborts")?,
-            operations: number("operations")?,
-            moved: of_server("moved")?,
-            waits: of_server("waits")?,
-            requests: of_server("reads")? + of_server("commits")? + of_server("prepares")?,
-        })
-    }
-
-    /// Two processes as one: percentiles of the worse of them.
-    fn with(self, other: Seen) -> Seen {
-        let throughput = self.throughput + other.throughput;
-        let mean = |a: f64, b: f64| (a * self.throughput + b * other.throughput) / throughput;
-        Seen {
-            throughput,
-            client_cpu_us: mean(self.client_cpu_us, other.client_cpu_us),
-            server_cpu_us: 0.0,
-            p50_us: self.p50_us.max(other.p50_us),
-            p99_us: self.p99_us.max(other.p99_us),
-            aborts: self.aborts + other.aborts,
-            operations: self.operations + other.operations,
-            // Both have seen those of both.
-            moved: self.moved.max(other.moved),
-            waits: self.waits.max(other.waits),
-            requests: self.requests.max(other.requests),
-        }
-    }
-}
-
-fn options(pairs: &[(&str, String)]) -> Vec<String> {
-    pairs.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
 }
 
 fn closed_loop(threads: u64) -> Vec<String> {
@@ -263,14 +68,25 @@ fn compare(
     more: &[String],
     figure: fn(&Seen) -> f64,
 ) -> Result<(Pairs, [Vec<Seen>; 2])> {
+    turns(bench, |which| [yesquel, redis][which].load(bench, program, workload, more), figure)
+}
+
+/// The first side's measurements and the second's, in turn, whatever it is that
+/// makes one.
+fn turns(
+    bench: &Bench,
+    measure: impl Fn(usize) -> Result<Seen>,
+    figure: fn(&Seen) -> f64,
+) -> Result<(Pairs, [Vec<Seen>; 2])> {
     let all: RefCell<[Vec<Seen>; 2]> = RefCell::default();
-    let measure = |which: usize, side: &Side| {
-        let seen = side.load(bench, program, workload, more)?;
+    let measure = |which: usize| {
+        let seen = measure(which)?;
         all.borrow_mut()[which].push(seen);
         Ok(figure(&seen))
     };
-    let pairs = alternate(bench.pairs, || measure(0, yesquel), || measure(1, redis))?;
-    Ok((pairs, all.into_inner()))
+    let pairs = alternate(bench.pairs, || measure(0), || measure(1))?;
+    // Without the pair that was thrown away.
+    Ok((pairs, all.into_inner().map(|seen| seen[1..].to_vec())))
 }
 
 fn median(seen: &[Seen], of: fn(&Seen) -> f64) -> f64 {
@@ -330,7 +146,8 @@ pub(super) fn yesquel(bench: &Bench) -> Result<()> {
         median(&updates.1[0], |seen| seen.aborts / seen.throughput / SECONDS)
     );
     pipelined(bench, load, &redis)?;
-    half_load(bench, load, sides, reads.0.b().median)?;
+    let reads = [Load { name: "reads", workload: "read", saturation: reads.0.b().median }];
+    half_load(bench, load, (&yesquel, &redis, "Redis"), &reads, (KEYS, SECONDS), "1.0 or less")?;
     increasing(bench, load, &yesquel)?;
     drop((yesquel, redis));
     durable(bench, &programs)
@@ -344,23 +161,6 @@ fn pipelined(bench: &Bench, load: &Path, redis: &Side) -> Result<()> {
     println!(
         "Redis, 2 clients of one thread that send {THREADS} reads at once: {:.0}/s, client CPU {:.2} us, server CPU {:.2} us",
         seen.throughput, seen.client_cpu_us, seen.server_cpu_us
-    );
-    Ok(())
-}
-
-/// The 99th percentile where both are offered half of what Redis can do.
-fn half_load(bench: &Bench, load: &Path, sides: (&Side, &Side), saturation: f64) -> Result<()> {
-    let mut more = closed_loop(THREADS);
-    let rate = saturation / 2.0 / PROCESSES as f64;
-    more.extend(options(&[("rate", format!("{rate:.0}"))]));
-    let (pairs, seen) = compare(bench, load, sides, "read", &more, |seen| seen.p99_us)?;
-    let (ours, theirs) = (median(&seen[0], |seen| seen.p50_us), median(&seen[1], |seen| seen.p50_us));
-    println!(
-        "response time of reads at {:.0}/s, open loop, p99 us: Yesquel {:.0}, Redis {:.0}, ratio {:.2}, wanted 1.0 or less; p50 {ours:.0} and {theirs:.0}",
-        saturation / 2.0,
-        pairs.a(),
-        pairs.b(),
-        pairs.ratio()
     );
     Ok(())
 }

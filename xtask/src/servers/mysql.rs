@@ -75,10 +75,29 @@ impl Server for MariaServer {
 impl MariaServer {
     /// Starts a server and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
+        Self::start_with(children, options, &[])
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+    /// With settings of its own, which stand above ours.
+    pub(crate) fn start_with(
+        children: &Children,
+        options: &Options,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, settings))
+    }
+
+    /// The server's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    fn start_on(
+        port: u16,
+        children: &Children,
+        options: &Options,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let account = Account::of_server(USER)?;
         let folder = process::folder("mysql")?;
         process::give(folder.path(), account)?;
@@ -109,6 +128,8 @@ impl MariaServer {
             command.arg(format!("--{name}={value}"));
         }
         command.arg("--skip-name-resolve");
+        // The last of a name counts.
+        command.args(settings.iter().map(|(name, value)| format!("--{name}={value}")));
         if options.password.is_some() {
             process::certificate(children, folder.path(), account)?;
             command.arg(format!("--ssl-cert={}", file("server.crt")));

@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) batch: u64,
     /// Whether keys are loaded in no order.
     pub(crate) shuffled: bool,
+    /// Whether rows that are loaded get their keys from the database.
+    pub(crate) numbered: bool,
 }
 
 impl Plan {
@@ -138,19 +140,30 @@ pub(crate) fn run(plan: &Plan) -> Result<serde_json::Value> {
         "throughput": operations / seconds,
         "aborts": all.aborts,
         "server": asked,
-        "cpu_us": cpu_us as f64 / operations,
-        "p50_us": all.latency_us.value_at_quantile(0.5),
-        "p99_us": all.latency_us.value_at_quantile(0.99),
-        "max_us": all.latency_us.max(),
+        // Not of an operation: there may have been none, as where a file is
+        // locked by others all the time.
+        "cpu_us_total": cpu_us,
+        // All of them, for whoever puts those of several processes together.
+        "latencies_us": latencies(&all.latency_us),
     }))
+}
+
+/// How often each was seen.
+fn latencies(seen: &Histogram<u64>) -> Vec<(u64, u64)> {
+    seen.iter_recorded()
+        .map(|value| (value.value_iterated_to(), value.count_at_value()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }
 
 /// What the server was asked so far.
 fn requests(shared: &Shared) -> Result<RequestStatus> {
     match shared {
         Shared::Yesquel(database, _) => Ok(database.store().status()?.requests),
-        Shared::Sql(_, store) => Ok(store.status()?.requests),
-        Shared::Redis(_) => Ok(RequestStatus::default()),
+        Shared::Sql(_, Some(store)) => Ok(store.status()?.requests),
+        Shared::Sql(_, None) | Shared::Redis(_) => Ok(RequestStatus::default()),
+        #[cfg(feature = "mariadb")]
+        Shared::Maria(_) => Ok(RequestStatus::default()),
     }
 }
 
@@ -193,6 +206,15 @@ fn work(mut worker: Worker<'_>, thread: u32, measuring: &AtomicBool, ended: &Ato
         }
         seen.operations += operations;
         seen.latency_us.saturating_record(from.elapsed().as_micros() as u64);
+    }
+    // What was due and not begun has waited until now at least: left out, the
+    // slow ones at the end would be missing.
+    if let (Some(step), true) = (step, counts) {
+        let end = Instant::now();
+        while next < end {
+            seen.latency_us.saturating_record((end - next).as_micros() as u64);
+            next += step;
+        }
     }
     seen.aborts = worker.aborts;
     Ok(seen)

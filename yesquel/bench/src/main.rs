@@ -2,9 +2,12 @@
 //! on a schedule. `cargo xtask bench yesquel` starts servers and several of
 //! these, and compares.
 
+mod connections;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod load;
+#[cfg(feature = "mariadb")]
+mod mariadb;
 mod redis;
 mod roots;
 mod sql;
@@ -25,7 +28,7 @@ enum Workload {
     Update,
     /// Inserts a new random key.
     Insert,
-    /// Inserts the largest key so far.
+    /// Inserts the largest key so far; by SQL a row whose key the database chooses.
     InsertMono,
     /// The same, in a transaction that has looked for the key.
     InsertMonoRead,
@@ -46,6 +49,10 @@ enum Workload {
     Roots,
     /// Asks for the first key until there is an answer.
     Ready,
+    /// Opens connections by SQL, each with its first SELECT, and closes them.
+    Open,
+    /// Opens connections by SQL and says what memory they take.
+    Idle,
     /// Makes a folder of a store in this process, with all keys.
     EmbeddedLoad,
     /// Opens such a folder, reads and inserts.
@@ -58,7 +65,7 @@ enum Workload {
 struct Arguments {
     /// What to do
     workload: Workload,
-    /// Whom to ask: yesquel:ADDRESS, sql:ADDRESS or redis:ADDRESS; in this process: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
+    /// Whom to ask: yesquel:ADDRESS, redis:ADDRESS or mariadb:ADDRESS; by SQLite's interface: sql:ADDRESS, folder:FOLDER, sqlite:FILE or sqlite-cached:FILE; for embedded: yesquel:FOLDER, redb:FOLDER or fjall:FOLDER
     #[arg(long, default_value = "")]
     target: String,
     /// Threads
@@ -91,13 +98,19 @@ struct Arguments {
     /// Whether a load stores keys in no order, and keys of 64 bits
     #[arg(long)]
     shuffled: bool,
+    /// Whether the rows of a load by SQL get their keys from the database
+    #[arg(long)]
+    numbered: bool,
+    /// The server's process, for its memory
+    #[arg(long)]
+    server_process: Option<u32>,
     /// Keys of a scan
     #[arg(long, default_value_t = 10)]
     scan: u64,
     /// Threads of all processes, each of which then writes keys of its own; 0: they share all
     #[arg(long, default_value_t = 0)]
     apart: u64,
-    /// Operations of each kind, where they are counted and not timed
+    /// Operations of each kind, or connections, where they are counted and not timed
     #[arg(long, default_value_t = 5_000_000)]
     operations: u64,
     /// Which of several processes it is: its random numbers follow from it
@@ -132,6 +145,16 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
     let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
     match arguments.workload {
         Workload::EmbeddedLoad | Workload::Embedded => return embedded(arguments),
+        Workload::Open | Workload::Idle => {
+            let place = arguments.target.split_once(':').and_then(|(kind, rest)| sql::Place::of(kind, rest));
+            let plan = connections::Plan {
+                place: place.ok_or_else(|| format!("'{}' is nothing that SQLite opens", arguments.target))?,
+                count: arguments.operations.max(1),
+                server: arguments.server_process,
+            };
+            let is_open = arguments.workload == Workload::Open;
+            return if is_open { connections::times(&plan) } else { connections::memory(&plan) };
+        }
         Workload::Survey => return survey::run(&arguments.target, measured),
         Workload::Roots => {
             return roots::run(&roots::Plan {
@@ -160,6 +183,7 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
         scan: arguments.scan.max(1),
         apart: arguments.apart,
         shuffled: arguments.shuffled,
+        numbered: arguments.numbered,
     };
     if arguments.workload == Workload::Ready { load::wait(&plan) } else { load::run(&plan) }
 }

@@ -1,10 +1,12 @@
 //! What one thread does, again and again.
 
+#[cfg(feature = "mariadb")]
+use crate::mariadb::Maria;
 use crate::{
     Workload,
     load::{Plan, SHUFFLE},
     redis::Redis,
-    sql::Sql,
+    sql::{Place, Sql, Table},
 };
 use std::{
     error::Error,
@@ -20,14 +22,16 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 pub(crate) enum Shared {
     Yesquel(Database, Map),
     /// SQL has a connection a thread, which share a socket by themselves; the
-    /// store is for the server's status.
-    Sql(String, Store),
+    /// store is for the server's status, where there is one.
+    Sql(Place, Option<Store>),
+    #[cfg(feature = "mariadb")]
+    Maria(String),
     Redis(String),
 }
 
 pub(crate) enum Client<'a> {
     Yesquel(&'a Database, Map),
-    Sql(Box<Sql>),
+    Sql(Box<dyn Table>),
     Redis(Box<Redis>),
 }
 
@@ -50,20 +54,31 @@ impl Shared {
                 let map = database.map("bench")?;
                 Ok(Shared::Yesquel(database, map))
             }
-            Some(("sql", address)) => {
-                Sql::prepare(address)?;
-                let store = Store::connect(&address.parse()?, SocketOptions::default())?;
-                Ok(Shared::Sql(address.to_owned(), store))
-            }
             Some(("redis", address)) => Ok(Shared::Redis(address.to_owned())),
-            _ => Err(format!("'{target}' is none of yesquel:ADDRESS, sql:ADDRESS and redis:ADDRESS").into()),
+            #[cfg(feature = "mariadb")]
+            Some(("mariadb", address)) => {
+                Maria::prepare(address)?;
+                Ok(Shared::Maria(address.to_owned()))
+            }
+            #[cfg(not(feature = "mariadb"))]
+            Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
+            Some((kind, rest)) if let Some(place) = Place::of(kind, rest) => {
+                place.prepare()?;
+                let store = (kind == "sql").then(|| -> Result<Store> {
+                    Ok(Store::connect(&rest.parse()?, SocketOptions::default())?)
+                });
+                Ok(Shared::Sql(place, store.transpose()?))
+            }
+            _ => Err(format!("'{target}' is no KIND:PLACE that is known").into()),
         }
     }
 
     pub(crate) fn client(&self) -> Result<Client<'_>> {
         match self {
             Shared::Yesquel(database, map) => Ok(Client::Yesquel(database, *map)),
-            Shared::Sql(address, _) => Ok(Client::Sql(Box::new(Sql::connect(address)?))),
+            Shared::Sql(place, _) => Ok(Client::Sql(Box::new(Sql::connect(place)?))),
+            #[cfg(feature = "mariadb")]
+            Shared::Maria(address) => Ok(Client::Sql(Box::new(Maria::connect(address)?))),
             Shared::Redis(address) => Ok(Client::Redis(Box::new(Redis::connect(address)?))),
         }
     }
@@ -92,10 +107,10 @@ impl Worker<'_> {
             Workload::Read => self.read(),
             Workload::Update => self.update(),
             Workload::Insert => {
-                let number = self.random.next(u64::MAX >> 1) | 1 << 63;
+                let number = self.wide() | 1 << 63;
                 self.put(number)
             }
-            Workload::InsertMono => self.put(LAST.fetch_add(1, Relaxed)),
+            Workload::InsertMono => self.append(),
             Workload::InsertMonoRead => self.insert(LAST.fetch_add(1, Relaxed)),
             Workload::ScanUpdate => self.scan_update(),
             Workload::Scan => self.scan(),
@@ -104,9 +119,16 @@ impl Worker<'_> {
             Workload::Survey
             | Workload::Roots
             | Workload::Ready
+            | Workload::Open
+            | Workload::Idle
             | Workload::Embedded
             | Workload::EmbeddedLoad => Err("no thread does that".into()),
         }
+    }
+
+    /// A number of 62 bits: two of 31, which is what one has.
+    fn wide(&mut self) -> u64 {
+        self.random.next(1 << 31) << 31 | self.random.next(1 << 31)
     }
 
     /// A key of those that there are.
@@ -134,8 +156,8 @@ impl Worker<'_> {
                 })?;
             }
             Client::Sql(sql) => {
-                let stored = |number: u64| u64::from_be_bytes(key(number));
-                sql.insert_all(numbers.clone().map(stored), &self.value)?;
+                let stored = |number: u64| (!plan.numbered).then(|| u64::from_be_bytes(key(number)));
+                sql.insert_all(&mut numbers.clone().map(stored), &self.value)?;
             }
             Client::Redis(redis) => {
                 self.keys.clear();
@@ -169,8 +191,18 @@ impl Worker<'_> {
         Ok(1)
     }
 
+    /// Makes the value another one: who is told to write what is there already
+    /// need not write.
+    fn change(&mut self) {
+        let new = self.wide().to_ne_bytes();
+        for (byte, new) in self.value.iter_mut().zip(new) {
+            *byte = new;
+        }
+    }
+
     fn update(&mut self) -> Result<u64> {
         let number = self.key();
+        self.change();
         let plan = self.plan;
         match &mut self.client {
             // It reads the row and writes it, in a transaction of its own.
@@ -200,10 +232,19 @@ impl Worker<'_> {
             Client::Yesquel(database, map) => {
                 again(&mut self.aborts, || database.put(*map, &key(number), &self.value).map(drop))?;
             }
-            Client::Sql(_) => return Err(NOT_BY_SQL.into()),
+            Client::Sql(sql) => sql.insert(Some(number), &self.value)?,
             Client::Redis(redis) => redis.set(&key(number), &self.value)?,
         }
         Ok(1)
+    }
+
+    /// A row at the end, where the database counts, or the next key.
+    fn append(&mut self) -> Result<u64> {
+        if let Client::Sql(sql) = &mut self.client {
+            sql.insert(None, &self.value)?;
+            return Ok(1);
+        }
+        self.put(LAST.fetch_add(1, Relaxed))
     }
 
     /// As the paper's clients insert: they have looked for the key before.

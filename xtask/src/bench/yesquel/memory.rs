@@ -25,12 +25,13 @@ pub(super) fn memory(pid: u32, name: &str) -> Result<f64> {
 
 /// Stores keys and says how much the server has grown.
 fn growth(bench: &Bench, load: &Path, side: &Side, more: &[String]) -> Result<f64> {
-    let before = memory(side.running.pid(), "VmRSS")?;
+    let server = side.server().ok_or("there is no server")?;
+    let before = memory(server, "VmRSS")?;
     let mut command = Command::new(load);
     command.args(["load", "--target", &side.target, "--warm-up", "0"]).args(more);
     measure::run(bench.children, &mut command)?;
     thread::sleep(SETTLES);
-    Ok(memory(side.running.pid(), "VmRSS")? - before)
+    Ok(memory(server, "VmRSS")? - before)
 }
 
 /// What the server itself counts.

@@ -9,12 +9,22 @@
 //!
 //! Redis's keys have no order, so that its ranges are of a sorted set of the
 //! keys, which brings no values, as in the paper. Nothing is stored on disk.
+//! The modules below have what else is measured of SQL.
 
-use super::{PROCESSES, Programs, Seen, Side, THREADS, compare, median, options};
+use std::path::Path;
+
+use super::half_load::{Load, half_load};
+use super::side::{Kept, Seen, Side};
+use super::{Programs, THREADS, compare, median, options, turns};
 use crate::Result;
 use crate::bench::Bench;
-use crate::bench::measure::Table;
+use crate::bench::measure::{Pairs, Table};
 use crate::setup;
+
+pub(in crate::bench) mod bulk;
+pub(in crate::bench) mod mariadb;
+pub(in crate::bench) mod open;
+pub(in crate::bench) mod sqlite;
 
 /// Rows of the paper's table.
 const ROWS: u64 = 1_000_000;
@@ -25,11 +35,85 @@ const BATCH: u64 = 1_000;
 /// What the paper calls them, and what the clients do.
 const LOADS: [(&str, &str); 3] = [("read", "read"), ("update", "update"), ("scan", "range")];
 
-/// What is wanted of each load's throughput, of Redis's.
-const WANTED: &str = "0.9 or more";
+/// Seconds of a measurement.
+fn seconds(bench: &Bench) -> f64 {
+    if bench.quick { 0.5 } else { 4.0 }
+}
+
+/// Rows of the table.
+fn rows(bench: &Bench) -> u64 {
+    if bench.quick { ROWS / 20 } else { ROWS }
+}
 
 fn both([ours, theirs]: &[Vec<Seen>; 2], of: fn(&Seen) -> f64) -> String {
     format!("{:.1} ({:.1})", median(ours, of), median(theirs, of))
+}
+
+/// Requests to the server that an operation took.
+fn requests(seen: &Seen) -> f64 {
+    seen.requests / seen.operations
+}
+
+/// Makes the table, or what stands for it.
+fn fill(bench: &Bench, program: &Path, sides: &[(&Side, &str)]) -> Result<()> {
+    let filling = options(&[
+        ("threads", "2".to_owned()),
+        ("keys", rows(bench).to_string()),
+        ("warm-up", "0".to_owned()),
+        ("batch", BATCH.to_string()),
+    ]);
+    for (side, workload) in sides {
+        let seen = side.load_by(bench, program, workload, &filling, 1)?;
+        let kind = side.target.split(':').next().unwrap_or_default();
+        println!("{workload} of {kind}: {:.0} rows/s", seen.throughput);
+    }
+    Ok(())
+}
+
+/// The loads of section 6.2, both sides in turn; what the peer did.
+fn section(
+    bench: &Bench,
+    program: &Path,
+    (yesquel, peer, name): (&Side, &Side, &str),
+    wanted: &str,
+) -> Result<Vec<Load>> {
+    let peers = |head: &str| format!("{head} ({name}'s)");
+    let closed = options(&[
+        ("threads", THREADS.to_string()),
+        ("seconds", seconds(bench).to_string()),
+        ("keys", rows(bench).to_string()),
+    ]);
+    let mut table = Table::new([
+        "2 x 32 threads",
+        "Yesquel/s",
+        &format!("{name}/s"),
+        "ratio",
+        "wanted",
+        &peers("p99 us"),
+        &peers("client CPU us"),
+        &peers("server CPU us"),
+        "requests",
+    ]);
+    let mut loads = Vec::new();
+    for (name, workload) in LOADS {
+        eprintln!("{name}: {} pairs", bench.pairs);
+        let (pairs, seen) =
+            compare(bench, program, (yesquel, peer), workload, &closed, |seen| seen.throughput)?;
+        table.row([
+            name.to_owned(),
+            format!("{:.0}", pairs.a()),
+            format!("{:.0}", pairs.b()),
+            format!("{:.2}", pairs.ratio()),
+            wanted.to_owned(),
+            both(&seen, |seen| seen.p99_us),
+            both(&seen, |seen| seen.client_cpu_us),
+            both(&seen, |seen| seen.server_cpu_us),
+            format!("{:.2}", median(&seen[0], requests)),
+        ]);
+        loads.push(Load { name, workload, saturation: pairs.b().median });
+    }
+    print!("{table}");
+    Ok(loads)
 }
 
 pub(in crate::bench) fn sql(bench: &Bench) -> Result<()> {
@@ -38,72 +122,18 @@ pub(in crate::bench) fn sql(bench: &Bench) -> Result<()> {
     }
     let programs = Programs::build(bench)?;
     let load = programs.load.as_path();
-    let (yesquel, redis) = (Side::yesquel(bench, &programs, false)?, Side::redis(bench, false)?);
-    let yesquel = Side { target: yesquel.target.replacen("yesquel:", "sql:", 1), ..yesquel };
-    let rows = if bench.quick { ROWS / 20 } else { ROWS };
-    let seconds = if bench.quick { "0.5" } else { "4" };
-    let filling = options(&[
-        ("threads", "2".to_owned()),
-        ("keys", rows.to_string()),
-        ("warm-up", "0".to_owned()),
-        ("batch", BATCH.to_string()),
-    ]);
-    for (side, workload) in [(&yesquel, "load"), (&redis, "load"), (&redis, "index")] {
-        let seen = side.load_by(bench, load, workload, &filling, 1)?;
-        println!("{workload} of {}: {:.0} rows/s", side.target, seen.throughput);
-    }
-    let more = |pairs: &[(&str, String)]| {
-        let mut all = options(&[("seconds", seconds.to_owned()), ("keys", rows.to_string())]);
-        all.extend(options(pairs));
-        all
-    };
-    let mut table = Table::new([
-        "2 x 32 threads",
-        "Yesquel/s",
-        "Redis/s",
-        "ratio",
-        "wanted",
-        "p99 us (Redis's)",
-        "client CPU us (Redis's)",
-        "server CPU us (Redis's)",
-        "requests",
-    ]);
-    let mut saturated = Vec::new();
+    let (yesquel, redis) = (Side::sql(bench, &programs)?, Side::redis(bench, false)?);
+    fill(bench, load, &[(&yesquel, "load"), (&redis, "load"), (&redis, "index")])?;
+    let sides = (&yesquel, &redis, "Redis");
+    let loads = section(bench, load, sides, "0.9 or more")?;
+    half_load(bench, load, sides, &loads, (rows(bench), seconds(bench)), "1.2 or less")?;
     for (name, workload) in LOADS {
-        eprintln!("{name}: {} pairs", bench.pairs);
-        let closed = more(&[("threads", THREADS.to_string())]);
-        let (pairs, seen) =
-            compare(bench, load, (&yesquel, &redis), workload, &closed, |seen| seen.throughput)?;
-        table.row([
-            name.to_owned(),
-            format!("{:.0}", pairs.a()),
-            format!("{:.0}", pairs.b()),
-            format!("{:.2}", pairs.ratio()),
-            WANTED.to_owned(),
-            both(&seen, |seen| seen.p99_us),
-            both(&seen, |seen| seen.client_cpu_us),
-            both(&seen, |seen| seen.server_cpu_us),
-            format!("{:.2}", median(&seen[0], |seen| seen.requests / seen.operations)),
+        let pipelined = options(&[
+            ("threads", "1".to_owned()),
+            ("pipeline", THREADS.to_string()),
+            ("seconds", seconds(bench).to_string()),
+            ("keys", rows(bench).to_string()),
         ]);
-        saturated.push((name, workload, pairs.b().median));
-    }
-    print!("{table}");
-    for (name, workload, saturation) in saturated {
-        let rate = format!("{:.0}", saturation / 2.0 / PROCESSES as f64);
-        let paced = more(&[("threads", THREADS.to_string()), ("rate", rate)]);
-        let (pairs, seen) = compare(bench, load, (&yesquel, &redis), workload, &paced, |seen| seen.p99_us)?;
-        println!(
-            "{name} at {:.0}/s, half of what Redis does, open loop: p99 us {:.0}, Redis's {:.0}, ratio {:.2}; p50 {}; done/s {}",
-            saturation / 2.0,
-            pairs.a(),
-            pairs.b(),
-            pairs.ratio(),
-            both(&seen, |seen| seen.p50_us),
-            both(&seen, |seen| seen.throughput),
-        );
-    }
-    for (name, workload) in LOADS {
-        let pipelined = more(&[("threads", "1".to_owned()), ("pipeline", THREADS.to_string())]);
         let seen = redis.load(bench, load, workload, &pipelined)?;
         println!(
             "{name}, Redis, 2 clients that send {THREADS} at once on one connection each: {:.0}/s, client CPU {:.2} us, server CPU {:.2} us",
@@ -111,4 +141,56 @@ pub(in crate::bench) fn sql(bench: &Bench) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A table of measurements beside SQLite's own file.
+type BesideSqlite = Table<9>;
+
+fn beside_sqlite(what: &str) -> BesideSqlite {
+    Table::new([
+        what,
+        "Yesquel/s",
+        "SQLite/s",
+        "ratio",
+        "wanted",
+        "p99 us (SQLite's)",
+        "client CPU us (SQLite's)",
+        "server CPU us",
+        "requests",
+    ])
+}
+
+fn row(table: &mut BesideSqlite, name: &str, wanted: &str, (pairs, seen): &(Pairs, [Vec<Seen>; 2])) {
+    table.row([
+        name.to_owned(),
+        format!("{:.0}", pairs.a()),
+        format!("{:.0}", pairs.b()),
+        format!("{:.2}", pairs.ratio()),
+        wanted.to_owned(),
+        both(seen, |seen| seen.p99_us),
+        both(seen, |seen| seen.client_cpu_us),
+        format!("{:.1}", median(&seen[0], |seen| seen.server_cpu_us)),
+        format!("{:.2}", median(&seen[0], requests)),
+    ]);
+}
+
+/// A server of Yesquel's, or a folder, and an SQLite file, each made anew and
+/// empty for each measurement: what an insert takes must not follow from how
+/// many the other side has made.
+fn anew(
+    bench: &Bench,
+    program: &Path,
+    ours: &dyn Fn() -> Result<Side>,
+    (workload, processes): (&str, u64),
+    more: &[String],
+) -> Result<(Pairs, [Vec<Seen>; 2])> {
+    let measure = |which| {
+        let side = if which == 0 { ours()? } else { Side::in_clients("sqlite", "")? };
+        if processes > 1 {
+            // A file is put into WAL mode by one who has it to himself.
+            side.fill(bench, program, 1)?;
+        }
+        side.load_by(bench, program, workload, more, processes)
+    };
+    turns(bench, measure, |seen| seen.throughput)
 }

@@ -1,0 +1,99 @@
+//! Response times where both sides are offered half of what the peer can do.
+//!
+//! Each thread has a schedule, the same on both sides, and a response time is
+//! counted from the moment at which its operation was due: what waits behind a
+//! slow one has waited. What was due and not begun when the time was over
+//! counts with the time that it had waited. A percentile is of the operations of
+//! all processes together; sides take turns, and the ratio is the median of the
+//! pairs' ratios. What the machine itself does to the slowest hundredth of a
+//! measurement is much: so there is also the ratio of all measurements of a side
+//! together, which one disturbed pair moves.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use super::{PROCESSES, Seen, Side, THREADS, median, options};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::latencies::Latencies;
+use crate::bench::measure::{Table, alternate};
+
+/// Operations that are to be offered.
+pub(super) struct Load {
+    pub(super) name: &'static str,
+    pub(super) workload: &'static str,
+    /// What the peer did a second in a closed loop.
+    pub(super) saturation: f64,
+}
+
+/// Seconds in which clients that were just started find out where things are.
+const WARM_UP: &str = "2";
+
+/// Offers both sides each load at half of the peer's throughput.
+pub(super) fn half_load(
+    bench: &Bench,
+    program: &Path,
+    (yesquel, peer, name): (&Side, &Side, &str),
+    loads: &[Load],
+    (keys, seconds): (u64, f64),
+    wanted: &str,
+) -> Result<()> {
+    let peers = |head: &str| format!("{head} ({name}'s)");
+    let mut table = Table::new([
+        "at half load, open loop",
+        "offered/s",
+        &peers("p99 us"),
+        "ratio",
+        "of all pairs together",
+        "wanted",
+        &peers("p50 us"),
+        &peers("done of offered"),
+    ]);
+    for load in loads {
+        eprintln!("{} at half load: {} pairs", load.name, bench.pairs);
+        let offered = load.saturation / 2.0;
+        let more = options(&[
+            ("threads", THREADS.to_string()),
+            ("keys", keys.to_string()),
+            ("seconds", seconds.to_string()),
+            ("warm-up", WARM_UP.to_owned()),
+            ("rate", format!("{:.0}", offered / PROCESSES as f64)),
+        ]);
+        let all: RefCell<[Vec<(Seen, Latencies)>; 2]> = RefCell::default();
+        let measure = |which: usize, side: &Side| {
+            let seen = side.load_and_times(bench, program, load.workload, &more, PROCESSES)?;
+            let p99_us = seen.0.p99_us;
+            all.borrow_mut()[which].push(seen);
+            Ok(p99_us)
+        };
+        let pairs = alternate(bench.pairs, || measure(0, yesquel), || measure(1, peer))?;
+        let all = all.into_inner().map(|mut seen| {
+            // The pair that was thrown away.
+            seen.remove(0);
+            seen
+        });
+        let together = |side: &[(Seen, Latencies)]| {
+            let mut together = Latencies::default();
+            side.iter().for_each(|(_, times)| together.add(times));
+            together.quantile(0.99)
+        };
+        let seen = [&all[0], &all[1]].map(|side| side.iter().map(|(seen, _)| *seen).collect::<Vec<_>>());
+        let done = |side: &[Seen]| median(side, |seen| seen.throughput) / offered;
+        table.row([
+            load.name.to_owned(),
+            format!("{offered:.0}"),
+            format!("{:.0} ({:.0})", pairs.a(), pairs.b()),
+            format!("{:.2}", pairs.ratio()),
+            format!("{:.2}", together(&all[0]) / together(&all[1])),
+            wanted.to_owned(),
+            format!(
+                "{:.0} ({:.0})",
+                median(&seen[0], |seen| seen.p50_us),
+                median(&seen[1], |seen| seen.p50_us)
+            ),
+            format!("{:.3} ({:.3})", done(&seen[0]), done(&seen[1])),
+        ]);
+    }
+    print!("{table}");
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! Who is loaded, and what the clients of a measurement saw.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{PROCESSES, Programs};
+use crate::Result;
+use crate::bench::Bench;
+use crate::bench::latencies::Latencies;
+use crate::bench::measure;
+use crate::children::Running;
+use crate::servers::mysql::MariaServer;
+use crate::servers::{self, Server};
+
+/// Who answers.
+enum Host {
+    Server(Running),
+    Maria(MariaServer),
+    /// Each client by itself, on files that they share.
+    Clients,
+}
+
+/// Where a server of Yesquel keeps what it stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    InMemory,
+    /// In a folder, with this durability.
+    Durability(&'static str),
+}
+
+/// What is under load.
+pub(super) struct Side {
+    pub(super) target: String,
+    host: Host,
+    /// Processes that have loaded it: each has a number, and by that keys, of
+    /// its own.
+    processes: AtomicU64,
+    /// What is stored on disk goes with it.
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// What the clients of one measurement saw together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) throughput: f64,
+    pub(super) client_cpu_us: f64,
+    pub(super) server_cpu_us: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) aborts: f64,
+    pub(super) operations: f64,
+    /// Refusals by the server because a key had moved, of all processes.
+    pub(super) moved: f64,
+    /// Requests that waited at the server, of all processes.
+    pub(super) waits: f64,
+    /// Requests to the server, of all processes.
+    pub(super) requests: f64,
+}
+
+/// A port that is free now.
+pub(super) fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|error| format!("no port is free: {error}"))
+}
+
+pub(super) fn folder() -> Result<tempfile::TempDir> {
+    tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))
+}
+
+/// Processor time that a process has used, in microseconds.
+fn cpu_us(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
+    // Behind the name, which is in brackets.
+    let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
+    let ticks = |at: usize| after.split(' ').nth(at).and_then(|field| field.parse::<f64>().ok());
+    match (ticks(11), ticks(12)) {
+        // A tick is a hundredth of a second.
+        (Some(user), Some(system)) => Ok((user + system) * 10_000.0),
+        _ => Err(format!("/proc/{pid}/stat is not understood")),
+    }
+}
+
+/// Waits until somebody listens.
+fn wait_until(running: &Running, place: &str, mut listens: impl FnMut() -> bool) -> Result<()> {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !listens() {
+        if running.ended()? || Instant::now() > until {
+            return Err(format!("no server came up at {place}"));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Waits until somebody listens at a port.
+pub(super) fn wait_for(running: &Running, port: u16) -> Result<()> {
+    wait_until(running, &format!("port {port}"), || TcpStream::connect(("127.0.0.1", port)).is_ok())
+}
+
+fn start(bench: &Bench, command: &mut Command, kind: &str, port: u16) -> Result<Side> {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let running = bench.children.start(command)?;
+    wait_for(&running, port)?;
+    Ok(Side::new(format!("{kind}:127.0.0.1:{port}"), Host::Server(running), None))
+}
+
+impl Side {
+    fn new(target: String, host: Host, folder: Option<tempfile::TempDir>) -> Side {
+        Side { target, host, processes: AtomicU64::new(1), _folder: folder }
+    }
+
+    pub(super) fn yesquel(bench: &Bench, programs: &Programs, durable: bool) -> Result<Side> {
+        Side::yesquel_with(bench, programs, durable, &[])
+    }
+
+    /// A server with options of its own.
+    pub(super) fn yesquel_with(
+        bench: &Bench,
+        programs: &Programs,
+        durable: bool,
+        more: &[&str],
+    ) -> Result<Side> {
+        let (port, folder) = (free_port()?, folder()?);
+        let mut command = Command::new(&programs.yesquel);
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]).args(more);
+        if durable {
+            command.arg("--data").arg(folder.path().join("data"));
+        } else {
+            command.arg("--in-memory");
+        }
+        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "yesquel", port)? })
+    }
+
+    /// A server for SQL in memory, by TCP.
+    pub(super) fn sql(bench: &Bench, programs: &Programs) -> Result<Side> {
+        let side = Side::yesquel(bench, programs, false)?;
+        Ok(Side { target: side.target.replacen("yesquel:", "sql:", 1), ..side })
+    }
+
+    /// A server for SQL, by a Unix socket.
+    pub(super) fn sql_on_a_socket(bench: &Bench, programs: &Programs, kept: Kept) -> Result<Side> {
+        let folder = folder()?;
+        let socket = folder.path().join("socket");
+        let mut command = Command::new(&programs.yesquel);
+        command.args(["serve", "--listen"]).arg(&socket);
+        match kept {
+            Kept::InMemory => command.arg("--in-memory"),
+            Kept::Durability(durability) => {
+                command.args(["--durability", durability, "--data"]).arg(folder.path().join("data"))
+            }
+        };
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let running = bench.children.start(&mut command)?;
+        let place = socket.display().to_string();
+        wait_until(&running, &place, || UnixStream::connect(&socket).is_ok())?;
+        Ok(Side::new(format!("sql:{place}"), Host::Server(running), Some(folder)))
+    }
+
+    /// Files that the clients open themselves, as the load calls their kind,
+    /// with options behind the name.
+    pub(super) fn in_clients(kind: &str, options: &str) -> Result<Side> {
+        let folder = folder()?;
+        let target = format!("{kind}:{}{options}", folder.path().join("bench").display());
+        Ok(Side::new(target, Host::Clients, Some(folder)))
+    }
+
+    pub(super) fn redis(bench: &Bench, durable: bool) -> Result<Side> {
+        let (port, folder) = (free_port()?, folder()?);
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--save", ""]);
+        if durable {
+            command.args(["--appendonly", "yes", "--appendfsync", "always", "--dir"]).arg(folder.path());
+        }
+        Ok(Side { _folder: Some(folder), ..start(bench, &mut command, "redis", port)? })
+    }
+
+    /// A MariaDB with settings of its own.
+    pub(super) fn mariadb(bench: &Bench, settings: &[(&str, &str)]) -> Result<Side> {
+        let server = MariaServer::start_with(bench.children, &servers::Options::default(), settings)?;
+        Ok(Side::new(format!("mariadb:{}", server.address()), Host::Maria(server), None))
+    }
+
+    /// The server's process, where there is one.
+    pub(super) fn server(&self) -> Option<u32> {
+        match &self.host {
+            Host::Server(running) => Some(running.pid()),
+            Host::Maria(server) => Some(server.pid()),
+            Host::Clients => None,
+        }
+    }
+
+    /// The same files by another kind of client. They go with the side that
+    /// made them.
+    pub(super) fn same_files(&self, kind: &str) -> Side {
+        let rest = self.target.split_once(':').map_or("", |(_, rest)| rest);
+        Side::new(format!("{kind}:{rest}"), Host::Clients, None)
+    }
+
+    /// Stores so many keys.
+    pub(super) fn fill(&self, bench: &Bench, program: &Path, keys: u64) -> Result<()> {
+        let more = options(&[
+            ("threads", "8".to_owned()),
+            ("keys", keys.to_string()),
+            ("warm-up", "0".to_owned()),
+            ("batch", "100".to_owned()),
+        ]);
+        self.load_by(bench, program, "load", &more, 1).map(drop)
+    }
+
+    /// Loads it by the client processes together.
+    pub(super) fn load(
+        &self,
+        bench: &Bench,
+        program: &Path,
+        workload: &str,
+        more: &[String],
+    ) -> Result<Seen> {
+        self.load_by(bench, program, workload, more, PROCESSES)
+    }
+
+    pub(super) fn load_by(
+        &self,
+        bench: &Bench,
+        program: &Path,
+        workload: &str,
+        more: &[String],
+        processes: u64,
+    ) -> Result<Seen> {
+        self.load_and_times(bench, program, workload, more, processes).map(|(seen, _)| seen)
+    }
+
+    /// The same, and all response times.
+    pub(super) fn load_and_times(
+        &self,
+        bench: &Bench,
+        program: &Path,
+        workload: &str,
+        more: &[String],
+        processes: u64,
+    ) -> Result<(Seen, Latencies)> {
+        let used = || self.server().map_or(Ok(0.0), cpu_us);
+        let first = self.processes.fetch_add(processes, Relaxed);
+        let before = used()?;
+        let begun = Instant::now();
+        let outputs: Vec<Result<String>> = thread::scope(|scope| {
+            let run = |process: u64| {
+                let mut command = Command::new(program);
+                command.args([workload, "--target", &self.target, "--process", &process.to_string()]);
+                command.args(more);
+                measure::run(bench.children, &mut command).map(|measured| measured.stdout)
+            };
+            let threads: Vec<_> =
+                (first..first + processes).map(|process| scope.spawn(move || run(process))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|joined| joined.map_err(|_panic| "a load panicked".to_owned())?).collect()
+        });
+        let (took, after) = (begun.elapsed().as_secs_f64(), used()?);
+        let mut seen: Option<Seen> = None;
+        let mut times = Latencies::default();
+        for output in outputs {
+            let (own, own_times) = Seen::of(&output?)?;
+            seen = Some(seen.map_or(own, |seen| seen.with(own)));
+            times.add(&own_times);
+        }
+        let seen = seen.ok_or("no process was run")?;
+        let seen = Seen {
+            client_cpu_us: seen.client_cpu_us / seen.operations,
+            // Its warm-up is in both.
+            server_cpu_us: (after - before) / (seen.throughput * took),
+            p50_us: times.quantile(0.5),
+            p99_us: times.quantile(0.99),
+            ..seen
+        };
+        Ok((seen, times))
+    }
+}
+
+impl Seen {
+    /// What a process says; percentiles, and processor time of an operation, are
+    /// of all processes together.
+    fn of(json: &str) -> Result<(Seen, Latencies)> {
+        let value: serde_json::Value =
+            serde_json::from_str(json).map_err(|error| format!("{error} in {json}"))?;
+        let number = |name: &str| value[name].as_f64().ok_or_else(|| format!("no {name} in {json}"));
+        let of_server = |name: &str| {
+            value["server"][name].as_f64().ok_or_else(|| format!("no server's {name} in {json}"))
+        };
+        let seen = Seen {
+            throughput: number("throughput")?,
+            client_cpu_us: number("cpu_us_total")?,
+            server_cpu_us: 0.0,
+            p50_us: f64::NAN,
+            p99_us: f64::NAN,
+            aborts: number("aborts")?,
+            operations: number("operations")?,
+            moved: of_server("moved")?,
+            waits: of_server("waits")?,
+            requests: of_server("reads")? + of_server("commits")? + of_server("prepares")?,
+        };
+        let times = Latencies::of(&value["latencies_us"]);
+        Ok((seen, times.ok_or_else(|| format!("no response times in {json}"))?))
+    }
+
+    /// Two processes as one.
+    fn with(self, other: Seen) -> Seen {
+        Seen {
+            throughput: self.throughput + other.throughput,
+            client_cpu_us: self.client_cpu_us + other.client_cpu_us,
+            aborts: self.aborts + other.aborts,
+            operations: self.operations + other.operations,
+            // Both have seen those of both.
+            moved: self.moved.max(other.moved),
+            waits: self.waits.max(other.waits),
+            requests: self.requests.max(other.requests),
+            ..self
+        }
+    }
+}
+
+pub(super) fn options(pairs: &[(&str, String)]) -> Vec<String> {
+    pairs.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
+}

@@ -1,0 +1,46 @@
+//! A million rows into an empty table at a server, in transactions of 100, by
+//! one connection through its Unix socket; the peer is SQLite's own file, in WAL
+//! mode with `synchronous=NORMAL`, which has no server to ask.
+
+use super::{Kept, Programs, ROWS, Side, anew, beside_sqlite, options, row};
+use crate::Result;
+use crate::bench::Bench;
+
+/// Rows of a transaction.
+const TRANSACTION: u64 = 100;
+
+/// Twenty times what the authors' prototype does, which is 5,000.
+const WANTED: &str = "100000 rows/s";
+
+/// Where the rows are kept, and what it is called.
+const PLACES: [(Kept, &str); 3] = [
+    (Kept::InMemory, "in memory"),
+    (Kept::Durability("none"), "a log, never waited for"),
+    (Kept::Durability("sync"), "a log, each commit synced"),
+];
+
+pub(in crate::bench) fn bulk(bench: &Bench) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    let rows = if bench.quick { ROWS / 10 } else { ROWS };
+    let mut table = beside_sqlite("rows by one connection");
+    for (kept, place) in PLACES {
+        for (numbered, keys) in [(false, "keys given"), (true, "keys by the database")] {
+            eprintln!("{place}, {keys}: {} pairs", bench.pairs);
+            let mut more = options(&[
+                ("threads", "1".to_owned()),
+                ("keys", rows.to_string()),
+                ("warm-up", "0".to_owned()),
+                ("batch", TRANSACTION.to_string()),
+            ]);
+            more.extend(numbered.then(|| "--numbered".to_owned()));
+            let ours = || Side::sql_on_a_socket(bench, &programs, kept);
+            let seen = anew(bench, &programs.load, &ours, ("load", 1), &more)?;
+            row(&mut table, &format!("{place}; {keys}"), WANTED, &seen);
+        }
+    }
+    print!("{table}");
+    println!(
+        "{rows} rows of 100 bytes, {TRANSACTION} a transaction; p99 is a transaction's, CPU and requests a row's"
+    );
+    Ok(())
+}

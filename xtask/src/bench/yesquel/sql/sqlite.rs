@@ -1,0 +1,98 @@
+//! Yesquel through SQLite's interface beside SQLite itself, on a file in WAL mode
+//! with `synchronous=NORMAL`: point reads in the process, and inserts of single
+//! rows, each a transaction, by eight threads in one process and by eight
+//! processes. Both are the same library: stock is what it does with a plain
+//! path.
+//!
+//! | | a process is killed | the power goes |
+//! |---|---|---|
+//! | SQLite, WAL, NORMAL | nothing is lost | what came since the last checkpoint |
+//! | `durability=none` | what the log's thread has not written yet | what the system has not written |
+//! | `durability` interval, 100 ms | 100 ms | 100 ms |
+//!
+//! None of them waits for the disk.
+
+use super::{Kept, Programs, ROWS, Side, anew, beside_sqlite, options, row, seconds, turns};
+use crate::Result;
+use crate::bench::Bench;
+
+/// Those that write at the same time.
+const WRITERS: u64 = 8;
+
+/// The same durability, as a folder's address has it and as a server does.
+const IN_A_FOLDER: [(&str, &str); 2] = [("none", "?durability=none"), ("100 ms", "?durability=100")];
+const AT_A_SERVER: [(&str, Kept); 3] = [
+    ("none", Kept::Durability("none")),
+    ("100 ms", Kept::Durability("interval")),
+    ("in memory", Kept::InMemory),
+];
+
+pub(in crate::bench) fn sqlite(bench: &Bench) -> Result<()> {
+    let programs = Programs::build(bench)?;
+    reads(bench, &programs)?;
+    inserts(bench, &programs)
+}
+
+/// One thread reads rows by their keys.
+fn reads(bench: &Bench, programs: &Programs) -> Result<()> {
+    let program = programs.load.as_path();
+    let rows = if bench.quick { ROWS / 20 } else { ROWS };
+    let ours = Side::in_clients("folder", "?durability=none")?;
+    let stock = Side::in_clients("sqlite", "")?;
+    let filling = options(&[
+        ("threads", "1".to_owned()),
+        ("keys", rows.to_string()),
+        ("warm-up", "0".to_owned()),
+        ("batch", super::BATCH.to_string()),
+    ]);
+    for side in [&ours, &stock] {
+        side.load_by(bench, program, "load", &filling, 1)?;
+    }
+    let reading = options(&[
+        ("threads", "1".to_owned()),
+        ("keys", rows.to_string()),
+        ("seconds", seconds(bench).to_string()),
+    ]);
+    let mut table = beside_sqlite("one thread in the process");
+    let cached = stock.same_files("sqlite-cached");
+    for (name, theirs, wanted) in
+        [("point reads", &stock, "0.5 or more"), ("point reads, SQLite's cache for all rows", &cached, "-")]
+    {
+        eprintln!("{name}: {} pairs", bench.pairs);
+        let measure = |which: usize| [&ours, theirs][which].load_by(bench, program, "read", &reading, 1);
+        row(&mut table, name, wanted, &turns(bench, measure, |seen| seen.throughput)?);
+    }
+    print!("{table}");
+    println!(
+        "{rows} rows of 100 bytes; SQLite's cache is 2 MB unless said otherwise, and the system's behind it"
+    );
+    Ok(())
+}
+
+/// Threads and processes insert rows, whose keys the database chooses, a
+/// transaction each, into an empty table.
+fn inserts(bench: &Bench, programs: &Programs) -> Result<()> {
+    let program = programs.load.as_path();
+    let writing =
+        |threads: u64| options(&[("threads", threads.to_string()), ("seconds", seconds(bench).to_string())]);
+    let mut table = beside_sqlite("single inserts");
+    for (durability, option) in IN_A_FOLDER {
+        let name = format!("{WRITERS} threads, a folder, {durability}");
+        eprintln!("{name}: {} pairs", bench.pairs);
+        let ours = || Side::in_clients("folder", option);
+        let seen = anew(bench, program, &ours, ("insert-mono", 1), &writing(WRITERS))?;
+        row(&mut table, &name, "1.0 or more", &seen);
+    }
+    for (durability, kept) in AT_A_SERVER {
+        let name = format!("{WRITERS} processes, a server, {durability}");
+        eprintln!("{name}: {} pairs", bench.pairs);
+        let ours = || Side::sql_on_a_socket(bench, programs, kept);
+        let seen = anew(bench, program, &ours, ("insert-mono", WRITERS), &writing(1))?;
+        row(&mut table, &name, "0.5 or more", &seen);
+    }
+    print!("{table}");
+    println!(
+        "rows of 100 bytes, a connection a writer; servers by Unix socket; processor time is user's and system's"
+    );
+    Ok(())
+}
