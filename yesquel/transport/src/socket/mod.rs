@@ -14,7 +14,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use failure::{ConnectError, Step as ConnectStep};
 
 use crate::{
-    Holdings, Lost, Transport,
+    Holdings, Lost, OF_PARENT, Transport,
     wait::{LOOK_EVERY, gives_up, has_given_up},
 };
 use line::{Dead, Line};
@@ -25,6 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{ServerId, Timestamp};
+use yesquel_server::forks;
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -156,6 +157,8 @@ impl Link {
 
 struct Shared {
     links: Vec<Link>,
+    /// The process that has them, see [`forks`].
+    made_in: u32,
     client: u64,
     options: SocketOptions,
     holdings: OnceLock<Arc<dyn Holdings>>,
@@ -179,6 +182,10 @@ impl fmt::Debug for Sockets {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.0.made_in != forks::generation() {
+            // Another process goes on with it.
+            return;
+        }
         *self.0.ended() = true;
         self.0.end.notify_all();
         for link in &self.0.links {
@@ -222,8 +229,15 @@ impl Sockets {
         };
         let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
         let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
-        let shared =
-            Arc::new(Shared { links: links?, client, options, holdings, ended, end: Condvar::new() });
+        let shared = Arc::new(Shared {
+            links: links?,
+            made_in: forks::generation(),
+            client,
+            options,
+            holdings,
+            ended,
+            end: Condvar::new(),
+        });
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name("yesquel-news".to_owned());
         let spawned = thread.spawn(move || Shared::report(&weak));
@@ -249,10 +263,12 @@ impl Transport for Sockets {
         let shared = &self.0.0;
         // It is sent now, not when it is polled.
         let link = shared.links.iter().find(|link| link.server == server);
-        let call = match link.map(|link| link.alive(shared)) {
+        let is_ours = shared.made_in == forks::generation();
+        let call = match link.filter(|_| is_ours).map(|link| link.alive(shared)) {
             Some(Ok(line)) => line.call(request, shared.holdings.get()),
             Some(Err(_)) if has_given_up() => Err(Dead::given_up()),
             Some(Err(why)) => Err(Dead::other(why)),
+            None if !is_ours => Err(Dead::other(OF_PARENT)),
             None => Err(Dead::other("no address is known")),
         };
         async move {
