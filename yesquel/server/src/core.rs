@@ -3,6 +3,7 @@
 use crate::{
     DataFolder, FolderError, SocketCounters, Time,
     bell::Bell,
+    forks,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
     recovery::{Recovered, recover},
@@ -139,6 +140,8 @@ const TICK_MS: u64 = 50;
 pub struct Core {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The process that has it, see [`forks`].
+    made_in: u32,
 }
 
 impl fmt::Debug for Core {
@@ -151,7 +154,7 @@ impl Core {
     /// In memory only: what it knows ends with it.
     pub fn in_memory(settings: Settings, time: impl Time + 'static, deliver: impl Deliver) -> Core {
         let shared = Core::shared(Engine::new(settings), Box::new(time), Box::new(deliver), None);
-        Core { shared: Arc::new(shared), thread: None }
+        Core { shared: Arc::new(shared), thread: None, made_in: forks::generation() }
     }
 
     /// On a data folder, whose checkpoint and log are read first.
@@ -181,7 +184,7 @@ impl Core {
         });
         let thread =
             thread.map_err(|error| FolderError::Io { path: "a thread for the log".into(), error })?;
-        Ok(Core { shared, thread: Some(thread) })
+        Ok(Core { shared, thread: Some(thread), made_in: forks::generation() })
     }
 
     fn shared(
@@ -333,6 +336,11 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if self.made_in != forks::generation() {
+            // It is another process's, and so is its thread.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let mut locked = self.shared.lock();
         let inner = &mut *locked;
         inner.engine.end(&mut inner.effects);

@@ -1,9 +1,11 @@
 //! A data folder, which one server at a time has, and always the same one.
 
+use crate::forks::Kept;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, Write as _},
+    os::fd::AsFd,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -74,6 +76,8 @@ pub enum FolderError {
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
+    /// A child has no part in the lock.
+    _kept: Kept,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -129,7 +133,7 @@ impl DataFolder {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()));
         written.map_err(failed(&file))?;
-        Ok(DataFolder { path, _lock: lock })
+        Ok(DataFolder { path, _kept: Kept::new(lock.as_fd()), _lock: lock })
     }
 
     /// Where it is.

@@ -8,6 +8,7 @@
 mod bell;
 mod core;
 mod folder;
+pub mod forks;
 mod keeper;
 mod options;
 mod recovery;

@@ -217,6 +217,7 @@ impl Session {
     /// up.
     pub(crate) fn new_row(&mut self, map: Map, above: i64) -> Result<Option<i64>, Code> {
         let tree = map.tree();
+        self.shared.check_process()?;
         self.begun();
         let mut last = None;
         loop {

@@ -111,6 +111,7 @@ impl Session {
         sequences: Map,
         (row, mut above, name): (Option<i64>, i64, Option<&[u8]>),
     ) -> Result<i64, Code> {
+        self.shared.check_process()?;
         let stored = match row {
             Some(row) => self.with(|transaction| transaction.get(sequences, &of_row(row)))?,
             None => None,

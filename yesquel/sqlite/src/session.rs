@@ -35,6 +35,7 @@ impl Code {
     pub(crate) const CANTOPEN: Code = Code(14);
     pub(crate) const SCHEMA: Code = Code(17);
     pub(crate) const TOOBIG: Code = Code(18);
+    pub(crate) const MISUSE: Code = Code(21);
     pub(crate) const DONE: Code = Code(101);
 }
 
@@ -216,6 +217,7 @@ impl Session {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
+        self.shared.check_process()?;
         let _waits = self.waits();
         self.begun();
         let Some(open) = &mut self.open else { return Err(Code::INTERNAL) };
@@ -399,6 +401,12 @@ impl Session {
     }
 
     fn drop_transaction(&mut self, is_committed: bool) {
+        if self.shared.is_of_parent() {
+            // Who goes on with it, and is not to be told of an end.
+            std::mem::forget((self.open.take(), self.lease.take()));
+            self.numbered.clear();
+            self.given.clear();
+        }
         self.open = None;
         self.goes_on = false;
         self.is_another = self.sides > 0;
@@ -431,6 +439,7 @@ impl Session {
     /// transaction ends, which must not have begun: what has been read so far is
     /// read anew.
     pub(crate) fn take_lease(&mut self, cookies: Map) -> Result<(), Code> {
+        self.shared.check_process()?;
         if self.lease.is_some() || self.has_written {
             return Ok(());
         }
@@ -491,6 +500,7 @@ impl Session {
         if !self.has_written {
             return Ok(());
         }
+        self.shared.check_process()?;
         let _waits = self.waits();
         let outcome = match self.schemas.is_asked().then(|| self.schemas.proved_since()) {
             // It has read nothing.

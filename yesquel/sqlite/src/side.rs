@@ -99,6 +99,7 @@ impl Side {
     /// it is another one, the first request says so.
     pub(crate) fn begin(&mut self) -> Result<u32, Code> {
         let mut session = self.session.borrow_mut();
+        session.shared.check_process()?;
         if self.state == State::Out {
             session.enter(self.known);
             self.state = State::In;

@@ -3,6 +3,8 @@
 use crate::{
     address::{Address, Place},
     rows::Rows,
+    session::Code,
+    told,
 };
 use std::{
     collections::HashMap,
@@ -10,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
-use yesquel::{Error, Options, SocketOptions, Store};
+use yesquel::{Error, Options, SocketOptions, Store, forks};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Which {
@@ -23,9 +25,15 @@ enum Which {
 /// find it. An entry goes with the last connection.
 type Open = HashMap<Which, Weak<Common>>;
 
+/// Processes that were forked, one from the other, and have each their own of
+/// these; then from the first one on again.
+const PROCESSES: usize = 64;
+
 fn open_stores() -> MutexGuard<'static, Option<Open>> {
-    static OPEN: Mutex<Option<Open>> = Mutex::new(None);
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    // In a child none of its parent's threads is there to let go of a lock.
+    static OPEN: [Mutex<Option<Open>>; PROCESSES] = [const { Mutex::new(None) }; PROCESSES];
+    let own = &OPEN[forks::generation() as usize % PROCESSES];
+    own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A store, and what the connections of a process know of it together.
@@ -33,11 +41,13 @@ fn open_stores() -> MutexGuard<'static, Option<Open>> {
 pub(crate) struct Common {
     store: Store,
     rows: Mutex<Rows>,
+    /// The process that has opened it.
+    made_in: u32,
 }
 
 impl Common {
     fn new(store: Store) -> Arc<Common> {
-        Arc::new(Common { store, rows: Mutex::default() })
+        Arc::new(Common { store, rows: Mutex::default(), made_in: forks::generation() })
     }
 }
 
@@ -63,6 +73,21 @@ impl Shared {
         self.common().rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is the parent's, of which this process is a child.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.common().made_in != forks::generation()
+    }
+
+    /// A child is told that the connection is not its own.
+    pub(crate) fn check_process(&self) -> Result<(), Code> {
+        if !self.is_of_parent() {
+            return Ok(());
+        }
+        let words = "the connection was opened before fork(), by another process, which has it: open one in this process";
+        told::say(Code::MISUSE, words);
+        Err(Code::MISUSE)
+    }
+
     pub(crate) fn is(&self, other: &Shared) -> bool {
         matches!((&self.0, &other.0), (Some(own), Some(other)) if Arc::ptr_eq(own, other))
     }
@@ -70,6 +95,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.is_of_parent() {
+            // Its threads are not here, and its files are the parent's.
+            std::mem::forget(self.0.take());
+            return;
+        }
         // Whoever opens the folder next must find it either shared or closed.
         let _opening = open_stores();
         self.0 = None;
@@ -89,7 +119,9 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
     };
     let mut open = open_stores();
     let open = open.get_or_insert_default();
-    if let Some(store) = open.get(&which).and_then(Weak::upgrade) {
+    if let Some(store) =
+        open.get(&which).and_then(Weak::upgrade).filter(|store| store.made_in == forks::generation())
+    {
         return Ok(Shared(Some(store)));
     }
     let store = match &which {

@@ -1,6 +1,6 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Cause, Holdings, Lost, Transport, numbers::unique, wait};
+use crate::{Cause, Holdings, Lost, OF_PARENT, Transport, numbers::unique, wait};
 use std::{
     collections::HashMap,
     fmt,
@@ -10,7 +10,7 @@ use std::{
 };
 use yesquel_engine::{Asker, Engine, Settings};
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time};
+use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time, forks};
 
 /// The connection of the calls from this process. Those of sockets have other
 /// numbers.
@@ -83,6 +83,8 @@ pub struct Embedded {
     core: Arc<Core>,
     places: Places,
     clients: Arc<Mutex<Vec<Attended>>>,
+    /// The process that has it, see [`forks`].
+    made_in: u32,
 }
 
 /// A client in this process.
@@ -101,7 +103,13 @@ impl fmt::Debug for Embedded {
 
 impl Embedded {
     fn around(server: ServerId, core: Core, places: Places) -> Embedded {
-        Embedded { server, core: Arc::new(core), places, clients: Arc::default() }
+        Embedded {
+            server,
+            core: Arc::new(core),
+            places,
+            clients: Arc::default(),
+            made_in: forks::generation(),
+        }
     }
 
     /// In memory only.
@@ -215,7 +223,9 @@ impl Transport for Embedded {
     fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
-        if server == self.server {
+        if self.made_in != forks::generation() {
+            begun = Err(lost(OF_PARENT.to_owned()));
+        } else if server == self.server {
             let number = unique();
             let asker = Asker { connection: OWN, request: number };
             // Under the core's lock, so that the reply does not come before

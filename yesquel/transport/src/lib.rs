@@ -56,6 +56,10 @@ impl Lost {
     }
 }
 
+/// What a child is told of what its parent has opened.
+const OF_PARENT: &str =
+    "it was opened before fork(), by another process, which has it: open one in this process";
+
 /// What a client must tell its servers of itself.
 pub trait Holdings: Send + Sync {
     /// Its number, which no other client has.

@@ -13,7 +13,7 @@ use std::{
 use yesquel_client::Client;
 use yesquel_engine::{Settings, Techniques};
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time};
+use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time, forks};
 use yesquel_transport::{Embedded, block_on};
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
@@ -44,6 +44,8 @@ pub struct Host {
     pub(crate) identity: Identity,
     ending: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
+    /// The process that has it, see [`forks`].
+    made_in: u32,
 }
 
 impl Host {
@@ -70,6 +72,7 @@ impl Host {
     }
 
     fn around(embedded: Embedded, settings: Settings) -> Result<Host, Error> {
+        forks::watch();
         let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
@@ -78,7 +81,14 @@ impl Host {
         let helper = helper
             .map_err(|error| FolderError::Io { path: "a thread for splits".into(), error })
             .map_err(Error::from)?;
-        let host = Host { embedded, server, identity: Identity::fresh(), ending, helper: Some(helper) };
+        let host = Host {
+            embedded,
+            server,
+            identity: Identity::fresh(),
+            ending,
+            helper: Some(helper),
+            made_in: forks::generation(),
+        };
         let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
         block_on(trees.create_if_missing(catalog(server)))?;
         Ok(host)
@@ -97,6 +107,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if self.made_in != forks::generation() {
+            // Threads do not go along with a fork: nobody would ever come.
+            std::mem::forget(self.helper.take());
+            return;
+        }
         self.ending.store(true, Relaxed);
         self.embedded.core().wake_work();
         if let Some(helper) = self.helper.take() {

@@ -40,7 +40,7 @@ pub use yesquel_model::{
 };
 pub use yesquel_server::{
     Core, CoreError, DataFolder, Deliver, Durability, FolderError, ManualTime, Options, SocketCounters, Time,
-    WallTime,
+    WallTime, forks,
 };
 pub use yesquel_transport::{
     Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, Patience, Patient,

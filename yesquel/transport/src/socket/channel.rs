@@ -13,12 +13,13 @@ use std::{
     borrow::Cow,
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
+use yesquel_server::forks::Kept;
 use yesquel_wire::frame::Inbox;
 
 #[derive(Debug)]
@@ -120,6 +121,8 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 #[derive(Debug)]
 pub(super) struct Channel {
+    /// A child of this process does not have it: goes before the socket.
+    _kept: Kept,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
@@ -238,7 +241,11 @@ impl Channel {
             }
             _ => None,
         };
-        Ok(Channel { socket, tls })
+        let kept = Kept::new(match &socket {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        });
+        Ok(Channel { _kept: kept, socket, tls })
     }
 
     /// How long a read or a write may bring nothing.

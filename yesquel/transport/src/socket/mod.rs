@@ -15,7 +15,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use failure::{ConnectError, Step as ConnectStep};
 
 use crate::{
-    Holdings, Lost, Transport,
+    Holdings, Lost, OF_PARENT, Transport,
     wait::{LOOK_EVERY, gives_up, has_given_up},
 };
 use lanes::{LANES, Lanes, Taken};
@@ -27,6 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{ServerId, Timestamp};
+use yesquel_server::forks;
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -165,6 +166,8 @@ impl Link {
 
 struct Shared {
     links: Vec<Link>,
+    /// The process that has them, see [`forks`].
+    made_in: u32,
     client: u64,
     options: SocketOptions,
     holdings: OnceLock<Arc<dyn Holdings>>,
@@ -188,6 +191,10 @@ impl fmt::Debug for Sockets {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.0.made_in != forks::generation() {
+            // Another process goes on with it.
+            return;
+        }
         *self.0.ended() = true;
         self.0.end.notify_all();
         for link in &self.0.links {
@@ -213,10 +220,13 @@ impl Shared {
             if let Some(holdings) = shared.holdings.get() {
                 shared.links.iter().for_each(|link| link.line().report(holdings));
             }
+            // Servers must not wait long for news because of them.
+            let connect_timeout = shared.options.connect_timeout.min(REPORT_EVERY);
             for link in &shared.links {
                 link.lanes.provide(shared.options.lanes, |number| {
                     let number = lanes::number(shared.client, number);
-                    let line = Line::connect(&link.address, number, &shared.options).ok()?;
+                    let options = SocketOptions { connect_timeout, ..shared.options.clone() };
+                    let line = Line::connect(&link.address, number, &options).ok()?;
                     (line.server == link.server).then_some(line)
                 });
             }
@@ -246,8 +256,15 @@ impl Sockets {
         };
         let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
         let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
-        let shared =
-            Arc::new(Shared { links: links?, client, options, holdings, ended, end: Condvar::new() });
+        let shared = Arc::new(Shared {
+            links: links?,
+            made_in: forks::generation(),
+            client,
+            options,
+            holdings,
+            ended,
+            end: Condvar::new(),
+        });
         let weak = Arc::downgrade(&shared);
         let thread = thread::Builder::new().name("yesquel-news".to_owned());
         let spawned = thread.spawn(move || Shared::report(&weak));
@@ -278,8 +295,9 @@ impl Sockets {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let shared = &self.0.0;
         let link = shared.links.iter().find(|link| link.server == server);
+        let is_ours = shared.made_in == forks::generation();
         let mut taken = None;
-        let call = match link.map(|link| (link, link.alive(shared))) {
+        let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
             Some((link, Ok(line))) => {
                 taken = if may_overtake && shared.options.lanes > 0 { link.lanes.take(&line) } else { None };
                 match taken.as_ref().and_then(Taken::line) {
@@ -289,6 +307,7 @@ impl Sockets {
             }
             Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
             Some((_, Err(why))) => Err(Dead::other(why)),
+            None if !is_ours => Err(Dead::other(OF_PARENT)),
             None => Err(Dead::other("no address is known")),
         };
         async move {
