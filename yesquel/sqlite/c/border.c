@@ -244,6 +244,11 @@ static int yqBtreeOpen(
     sqlite3_free(zAddress);
     return rc;
   }
+  /* Options of a server are not shown: a credential may be among them. */
+  if( sqlite3_strnicmp(zAddress, "yesquel://", 10)==0 ){
+    char *zQuery = strchr(zAddress, '?');
+    if( zQuery ) *zQuery = 0;
+  }
   pYq = sqlite3MallocZero(sizeof(*pYq));
   if( pYq ) pYq->zName = (char*)sqlite3_create_filename(zShown ? zShown : zAddress, "", "", 0, 0);
   sqlite3_free(zAddress);

@@ -10,9 +10,13 @@
 //! yesquel:///PATH/OF/SOCKET/NAME   at a server on this machine
 //! ```
 //!
-//! Options follow as in any URI: `?timeout=2000&durability=none`.
+//! Options follow as in any URI: `?timeout=2000&durability=none`, with `%26` for
+//! what stands for something else. Of servers they are also `tls`, `tls-ca`,
+//! `credential-file` and `credential`.
 
+use crate::secrets::{self, Encryption, Secrets, anchored, decoded};
 use std::{
+    borrow::Cow,
     fmt,
     fs::{self, File},
     io::Read,
@@ -60,6 +64,8 @@ pub struct Address {
     pub timeout: Option<Duration>,
     /// When what was committed is on disk, in a folder.
     pub durability: Durability,
+    /// How a server is convinced, and trusted.
+    pub secrets: Secrets,
 }
 
 impl fmt::Display for Address {
@@ -82,7 +88,7 @@ impl Address {
         address: &'a str,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Address, AddressError> {
-        let wrong = |what: String| AddressError { address: address.to_owned(), what };
+        let wrong = |what: String| AddressError { address: secrets::shown(address), what };
         let rest =
             address.strip_prefix(SCHEME).ok_or_else(|| wrong(format!("it does not begin with {SCHEME}")))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -104,11 +110,25 @@ impl Address {
                 )
             }
         };
-        let (mut timeout, mut durability) = (None, Durability::default());
+        let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
-        for (option, value) in own.chain(options) {
-            let bad = |what: &str| wrong(format!("{option}={value}: {what}"));
+        let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
+        let given = options.into_iter().map(|(option, value)| (option, Cow::Borrowed(value)));
+        for (option, value) in own.chain(given) {
+            let value = &*value;
+            let bad = |what: &str| match option {
+                "credential" => wrong(format!("{option}: {what}")),
+                _ => wrong(format!("{option}={value}: {what}")),
+            };
+            if let Place::Server(server) = &place
+                && secrets.take(option, value).map_err(bad)?
+            {
+                if matches!(server, yesquel::Address::Unix(_)) && secrets.encryption != Encryption::None {
+                    return Err(bad("what is said at a socket of this machine is not encrypted"));
+                }
+                continue;
+            }
             match option {
                 "timeout" => {
                     let ms = value.parse().ok().filter(|ms| *ms > 0);
@@ -128,10 +148,16 @@ impl Address {
                 "cache" if value == "shared" && place == Place::Memory => place = Place::SharedMemory,
                 // SQLite's own.
                 "vfs" | "mode" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
-                _ => return Err(bad("there is no such option; there are timeout, durability and database")),
+                "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
+                _ => {
+                    let known = "timeout, durability and database, and of servers tls, tls-ca, credential-file \
+                        and credential";
+                    return Err(bad(&format!("there is no such option; there are {known}")));
+                }
             }
         }
-        Ok(Address { place, name: name.unwrap_or_else(|| DEFAULT_NAME.to_owned()), timeout, durability })
+        let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        Ok(Address { place, name, timeout, durability, secrets })
     }
 }
 
@@ -154,11 +180,12 @@ pub(crate) fn of_name(name: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
     let address = text.lines().next()?.trim_end();
+    let folder = fs::canonicalize(path).ok()?.parent()?.to_str()?.to_owned();
+    let address = anchored(address, &folder);
     let rest = address.strip_prefix(SCHEME)?;
     if rest.is_empty() || rest.starts_with(['/', '?']) {
-        return Some(address.to_owned());
+        return Some(address);
     }
-    let folder = fs::canonicalize(path).ok()?.parent()?.to_str()?.to_owned();
     Some(format!("{SCHEME}{folder}/{rest}"))
 }
 
@@ -199,6 +226,11 @@ mod tests {
         assert_eq!(parse("yesquel://db:7000/shop"), Ok((Place::Server(tcp), named("shop"))));
         let unix = yesquel::Address::Unix("/run/y.sock".into());
         assert_eq!(parse("yesquel:///run/y.sock/shop"), Ok((Place::Server(unix), named("shop"))));
+        let secured = Address::parse("yesquel://db/shop?tls-ca=a%26b&credential-file=c", []).unwrap();
+        assert_eq!(secured.secrets.encryption, Encryption::SignedBy("a&b".into()));
+        assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
+        let told = Address::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
+        assert!(!told.contains("geheim"), "{told}");
         for wrong in [
             "shop.db",
             "yesquel://",
@@ -206,6 +238,12 @@ mod tests {
             "yesquel://db/",
             "yesquel:a?speed=9",
             "yesquel:a?timeout=x",
+            "yesquel:a?tls=yes",
+            "yesquel:?credential=c",
+            "yesquel:///run/y.sock/shop?tls=yes",
+            "yesquel://db/shop?tls=maybe",
+            "yesquel://db/shop?tls-ca=",
+            "yesquel://db/shop?password=c",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

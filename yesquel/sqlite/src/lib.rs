@@ -13,6 +13,7 @@ mod record;
 mod rows;
 mod scan;
 mod schema;
+mod secrets;
 mod sequence;
 mod session;
 mod side;
@@ -22,6 +23,7 @@ mod told;
 mod trees;
 
 pub use address::{Address, AddressError, Place};
+pub use secrets::{Credential, Encryption, Secrets};
 pub use told::Trouble;
 pub use trees::{Costs, Trees};
 
@@ -54,6 +56,11 @@ pub fn last_trouble() -> Option<Trouble> {
 /// The address that a name is, or that stands in the small file of that name.
 pub fn address_of(name: &str) -> Option<String> {
     address::of_name(name)
+}
+
+/// An address as it may be shown: without a credential that stands in it.
+pub fn shown_address(address: &str) -> String {
+    secrets::shown(address)
 }
 
 /// Whether a word is one of SQL's own.

@@ -3,6 +3,7 @@
 use crate::{
     address::{Address, Place},
     rows::Rows,
+    secrets::Secrets,
     session::Code,
     told,
 };
@@ -12,13 +13,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
-use yesquel::{Error, Options, SocketOptions, Store, forks};
+use yesquel::{Error, Options, Store, forks};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Which {
     Memory(String),
     Folder(PathBuf),
-    Server(yesquel::Address, Option<Duration>),
+    Server(yesquel::Address, Option<Duration>, Secrets),
 }
 
 /// One process has a folder once, whatever its connections: this is where they
@@ -115,7 +116,7 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
             let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
             Which::Folder(full.canonicalize().unwrap_or(full))
         }
-        Place::Server(server) => Which::Server(server.clone(), address.timeout),
+        Place::Server(server) => Which::Server(server.clone(), address.timeout, address.secrets.clone()),
     };
     let mut open = open_stores();
     let open = open.get_or_insert_default();
@@ -129,8 +130,8 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
         Which::Folder(folder) => {
             Store::open_with(folder, Options { durability: address.durability, ..Options::default() })?
         }
-        Which::Server(server, timeout) => {
-            let mut options = SocketOptions::default();
+        Which::Server(server, timeout, secrets) => {
+            let mut options = secrets.options()?;
             if let Some(timeout) = timeout {
                 options.timeout = *timeout;
                 options.connect_timeout = *timeout;

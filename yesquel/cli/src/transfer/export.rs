@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::NamedTempFile;
+use yesquel_sqlite::shown_address;
 
 const ABOUT: &str = "The database is read as of one moment, and keeps nobody from writing. The file is written beside \
     its place under another name and put there when it is whole and on disk: after Ctrl-C or an error there is what \
@@ -119,6 +120,13 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let bytes = file.as_file().metadata().map_err(of_file)?.len();
     put(file, &arguments.file, arguments.force).map_err(of_file)?;
     let to = arguments.file.display().to_string();
-    Summary { verb: "exported", from: &arguments.address, to: &to, content, bytes, time: began.elapsed() }
-        .tell(arguments.json, arguments.quiet)
+    Summary {
+        verb: "exported",
+        from: &shown_address(&arguments.address),
+        to: &to,
+        content,
+        bytes,
+        time: began.elapsed(),
+    }
+    .tell(arguments.json, arguments.quiet)
 }

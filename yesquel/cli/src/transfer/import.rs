@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+use yesquel_sqlite::shown_address;
 
 /// What SQLite's files begin with.
 const HEADER: &[u8] = b"SQLite format 3\0";
@@ -133,16 +134,17 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
     if !arguments.force && !is_empty(&to)? {
         return Err(Failure::Usage(format!(
             "there is something in {} already; --force replaces all of it",
-            arguments.address
+            shown_address(&arguments.address)
         )));
     }
     let progress = Progress::new("import", arguments.quiet || arguments.json);
     let copied = copy(&from, &mut to, &progress, &interrupt, arguments.wait);
     progress.end();
-    copied.map_err(|error| lost(error, &arguments.address))?;
+    copied.map_err(|error| lost(error, &shown_address(&arguments.address)))?;
     let bytes = std::fs::metadata(&arguments.file).map(|known| known.len()).unwrap_or_default();
     let from = arguments.file.display().to_string();
-    Summary { verb: "imported", from: &from, to: &arguments.address, content, bytes, time: began.elapsed() }
+    let to = shown_address(&arguments.address);
+    Summary { verb: "imported", from: &from, to: &to, content, bytes, time: began.elapsed() }
         .tell(arguments.json, arguments.quiet)
 }
 

@@ -1,0 +1,184 @@
+//! How a server is convinced, and trusted: what addresses say of encryption and
+//! of the credential.
+
+use std::{
+    env, fmt, fs,
+    path::{Path, PathBuf},
+};
+use yesquel::{CREDENTIAL_BYTES_MAX, Error, SocketOptions};
+
+/// Names the file with the credential, where an address does not, as for the
+/// commands.
+const VARIABLE: &str = "YESQUEL_CREDENTIAL_FILE";
+
+/// Options whose values are paths.
+const PATHS: [&str; 2] = ["tls-ca", "credential-file"];
+
+/// Encryption, on TCP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Encryption {
+    /// There is none.
+    #[default]
+    None,
+    /// Servers are trusted whom browsers trust.
+    Browsers,
+    /// Those that were signed by a certificate of this file (PEM).
+    SignedBy(PathBuf),
+}
+
+/// What shows that one may.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// The file that the environment names, if it does.
+    #[default]
+    Environment,
+    /// The first line of a file.
+    File(PathBuf),
+    /// It stands in the address.
+    Text(String),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Credential::Environment => f.write_str("Environment"),
+            Credential::File(path) => f.debug_tuple("File").field(path).finish(),
+            Credential::Text(_) => f.write_str("Text(..)"),
+        }
+    }
+}
+
+impl Credential {
+    fn bytes(&self) -> Result<Box<[u8]>, Error> {
+        match self {
+            Credential::Environment => match env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+                Some(path) => of_file(Path::new(&path)),
+                None => Ok(Box::default()),
+            },
+            Credential::File(path) => of_file(path),
+            Credential::Text(text) => Ok(text.as_bytes().into()),
+        }
+    }
+}
+
+fn of_file(path: &Path) -> Result<Box<[u8]>, Error> {
+    let wrong = |what: String| Error::Location { location: path.display().to_string(), what };
+    let read = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match line.len() {
+        0 => Err(wrong("the credential, its first line, is empty".to_owned())),
+        1..=CREDENTIAL_BYTES_MAX => Ok(line.into()),
+        bytes => Err(wrong(format!(
+            "the credential, its first line, has {bytes} bytes, and the most is {CREDENTIAL_BYTES_MAX}"
+        ))),
+    }
+}
+
+/// What a server is convinced by, and trusted for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Secrets {
+    /// How what is said to it is encrypted.
+    pub encryption: Encryption,
+    /// What it is shown.
+    pub credential: Credential,
+}
+
+impl Secrets {
+    /// Takes an option of an address; whether it is one of these.
+    pub(crate) fn take(&mut self, option: &str, value: &str) -> Result<bool, &'static str> {
+        match (option, value) {
+            ("tls-ca" | "credential-file", "") => return Err("it is the path of a file"),
+            ("tls", "yes" | "1" | "true" | "on") => {
+                if self.encryption == Encryption::None {
+                    self.encryption = Encryption::Browsers;
+                }
+            }
+            ("tls", "no" | "0" | "false" | "off") => self.encryption = Encryption::None,
+            ("tls", _) => return Err("it is 'yes' or 'no'"),
+            ("tls-ca", path) => self.encryption = Encryption::SignedBy(path.into()),
+            ("credential-file", path) => self.credential = Credential::File(path.into()),
+            ("credential", text) => self.credential = Credential::Text(text.to_owned()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// How to connect by them.
+    pub(crate) fn options(&self) -> Result<SocketOptions, Error> {
+        let tls = match &self.encryption {
+            Encryption::None => None,
+            Encryption::Browsers => Some(yesquel::tls::client(None)?),
+            Encryption::SignedBy(path) => Some(yesquel::tls::client(Some(path))?),
+        };
+        Ok(SocketOptions { credential: self.credential.bytes()?, tls, ..SocketOptions::default() })
+    }
+}
+
+/// A value of an option as it was meant: `%26` is `&`.
+pub(crate) fn decoded(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = behind.get(if byte.is_some() { 2 } else { 0 }..).unwrap_or_default();
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| value.to_owned())
+}
+
+/// Does something with each option of an address.
+fn with_options(address: &str, change: impl Fn(&str, &str) -> Option<String>) -> String {
+    let Some((place, query)) = address.split_once('?') else { return address.to_owned() };
+    let option = |option: &str| {
+        let changed = option.split_once('=').and_then(|(name, value)| Some((name, change(name, value)?)));
+        changed.map_or_else(|| option.to_owned(), |(name, value)| format!("{name}={value}"))
+    };
+    let all: Vec<String> = query.split('&').map(option).collect();
+    format!("{place}?{}", all.join("&"))
+}
+
+/// An address as it may be shown.
+pub(crate) fn shown(address: &str) -> String {
+    with_options(address, |name, _| (name == "credential").then(|| "...".to_owned()))
+}
+
+/// An address whose files are counted from a folder.
+pub(crate) fn anchored(address: &str, folder: &str) -> String {
+    with_options(address, |name, value| {
+        let is_relative = PATHS.contains(&name) && !value.is_empty() && !decoded(value).starts_with('/');
+        // What is not as it is in an address is written so.
+        let folder = folder.replace('%', "%25").replace('&', "%26");
+        is_relative.then(|| format!("{folder}/{value}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_not_shown() {
+        for (address, seen) in [
+            ("yesquel://db/shop?credential=geheim&tls=yes", "yesquel://db/shop?credential=...&tls=yes"),
+            ("yesquel://db/shop?tls=no", "yesquel://db/shop?tls=no"),
+            ("yesquel://db/shop", "yesquel://db/shop"),
+        ] {
+            assert_eq!(shown(address), seen);
+        }
+        assert!(!format!("{:?}", Credential::Text("geheim".to_owned())).contains("geheim"));
+    }
+
+    #[test]
+    fn values_are_decoded_and_paths_anchored() {
+        for (value, meant) in
+            [("a%26b", "a&b"), ("100%", "100%"), ("%zz%2f", "%zz/"), ("%ff", "%ff"), ("", "")]
+        {
+            assert_eq!(decoded(value), meant);
+        }
+        let address = "yesquel://db/shop?tls-ca=ca.pem&timeout=9&credential-file=/etc/secret";
+        let seen = "yesquel://db/shop?tls-ca=/a%26b/ca.pem&timeout=9&credential-file=/etc/secret";
+        assert_eq!(anchored(address, "/a&b"), seen);
+    }
+}

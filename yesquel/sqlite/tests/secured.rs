@@ -1,0 +1,106 @@
+//! Servers that want encryption and a credential, by what addresses say.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rusqlite::Connection;
+use std::fs;
+use tempfile::TempDir;
+use yesquel::{Address, Options, Reach, Server, Settings};
+
+struct Place {
+    _server: Server,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        assert!(yesquel_sqlite::is_linked());
+        let folder = TempDir::new().unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (folder.path().join("ca.pem"), folder.path().join("key.pem"));
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::write(folder.path().join("secret"), "open & sesame\nof the shop\n").unwrap();
+        fs::write(folder.path().join("wrong"), "sesame\n").unwrap();
+        let local = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+        let reach = Reach {
+            addresses: vec![local],
+            tls: Some(yesquel::tls::server(&certificate, &key).unwrap()),
+            credential: Some(b"open & sesame"[..].into()),
+            ..Reach::default()
+        };
+        let server = Server::start(None, Settings::default(), Options::default(), reach).unwrap();
+        let Address::Tcp { port, .. } = server.addresses()[0] else { panic!("it listens at a file") };
+        Place { _server: server, port, folder }
+    }
+
+    /// An address; `DIR` in the options is the folder.
+    fn address(&self, options: &str) -> String {
+        let options = options.replace("DIR", self.folder.path().to_str().unwrap());
+        format!("yesquel://127.0.0.1:{}/shop?{options}", self.port)
+    }
+}
+
+/// As a name of its own, and as a URI of SQLite's, which reads options itself.
+const FORMS: [&str; 2] = ["", "file:"];
+
+#[test]
+fn who_knows_the_credential_and_trusts_the_server_is_served() {
+    let place = Place::new();
+    let rights = [
+        "tls-ca=DIR/ca.pem&credential-file=DIR/secret",
+        "tls=yes&tls-ca=DIR/ca.pem&credential-file=DIR/secret&timeout=9000",
+        "credential=open%20%26%20sesame&tls-ca=DIR/ca.pem&tls=yes",
+    ];
+    for (at, options) in rights.iter().enumerate() {
+        for form in FORMS {
+            let connection = Connection::open(format!("{form}{}", place.address(options))).unwrap();
+            connection.execute_batch("CREATE TABLE IF NOT EXISTS t(a); INSERT INTO t VALUES(1)").unwrap();
+            let list = "SELECT file FROM pragma_database_list";
+            let shown: String = connection.query_row(list, [], |row| row.get(0)).unwrap();
+            assert_eq!(shown, format!("yesquel://127.0.0.1:{}/shop", place.port));
+        }
+        let connection = Connection::open(place.address(options)).unwrap();
+        let count: isize = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(count as usize, 2 * (at + 1));
+    }
+    // A file that holds the address: files in it are beside it.
+    let name = place.folder.path().join("shop.db");
+    fs::write(&name, place.address("tls-ca=ca.pem&credential-file=./secret")).unwrap();
+    let connection = Connection::open(name).unwrap();
+    let count: isize = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 6);
+    // A connection that is there lets nobody else in.
+    assert!(Connection::open(place.address("tls-ca=DIR/ca.pem&credential=geheim")).is_err());
+}
+
+#[test]
+fn others_are_told_what_is_wrong() {
+    let place = Place::new();
+    for (options, what) in [
+        ("", "speaks TLS"),
+        ("credential-file=DIR/secret", "speaks TLS"),
+        ("tls=no&credential-file=DIR/secret", "speaks TLS"),
+        ("tls=yes&credential-file=DIR/secret", "certificate is not trusted"),
+        ("tls-ca=DIR/ca.pem", "credential"),
+        ("tls-ca=DIR/ca.pem&credential-file=DIR/wrong", "does not take this credential"),
+        ("tls-ca=DIR/ca.pem&credential=geheim", "does not take this credential"),
+        ("tls-ca=DIR/ca.pem&credential-file=DIR/absent", "No such file"),
+        ("tls-ca=DIR/absent&credential-file=DIR/secret", "absent"),
+        ("tls-ca=DIR/secret&credential-file=DIR/secret", "no certificate"),
+        ("tls=perhaps", "'yes' or 'no'"),
+        ("tls-ca=DIR/ca.pem&user=me&credential=geheim", "there is no such option"),
+    ] {
+        for form in FORMS {
+            let told = Connection::open(format!("{form}{}", place.address(options))).unwrap_err().to_string();
+            assert!(told.contains(what), "{form} {options}: {told}");
+            // Who has opened it names the name himself.
+            let said = told.rsplit_once(": ").map_or(&*told, |(said, _)| said);
+            assert!(!said.contains("geheim"), "{told}");
+        }
+    }
+    let folder = format!("yesquel:{}?tls=yes", place.folder.path().join("data").display());
+    let told = Connection::open(folder).unwrap_err().to_string();
+    assert!(told.contains("it is of servers"), "{told}");
+}
