@@ -8,6 +8,7 @@ use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use clap::Args;
 
@@ -73,12 +74,25 @@ pub(crate) fn all(seconds: u64, children: &Children) -> Result<String> {
     each(&TARGETS.iter().collect::<Vec<_>>(), seconds, children)
 }
 
-/// One after the other. What one finds does not keep the others from running.
+/// As many side by side as there are processors. What one finds does not keep the
+/// others from running.
 fn each(targets: &[&Target], seconds: u64, children: &Children) -> Result<String> {
     children.check(&mut cargo_fuzz("build"))?;
     let (mut counts, mut problems) = (Vec::new(), Vec::new());
-    for target in targets {
-        match one(target, seconds, children) {
+    let beside = thread::available_parallelism().map_or(1, usize::from);
+    let outcomes = targets.chunks(beside).flat_map(|targets| {
+        thread::scope(|scope| {
+            let run = |target| scope.spawn(move || one(target, seconds, children));
+            let running: Vec<_> = targets.iter().map(|target| (*target, run(*target))).collect();
+            let ended = running.into_iter().map(|(target, running)| {
+                let died = || Err(format!("{}: the thread that ran it died", target.name));
+                (target, running.join().unwrap_or_else(|_| died()))
+            });
+            ended.collect::<Vec<_>>()
+        })
+    });
+    for (target, outcome) in outcomes {
+        match outcome {
             Ok(count) => {
                 let rate = count / seconds.max(1);
                 println!("    {}: {count} inputs, {rate} a second", target.name);

@@ -11,7 +11,7 @@ use crate::{
     search::{FORWARD_STEPS_MAX, Looked, Stored, Wanted, check_key},
     split::Split,
 };
-use std::{collections::BTreeMap, rc::Rc};
+use std::{borrow::Cow, collections::BTreeMap, rc::Rc};
 use yesquel_client::{CommitError, Held, Lease, Moment, Reading, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
@@ -522,19 +522,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     /// Finds the leaf of an operation, whatever the cache thinks.
-    async fn find(&self, goal: &Addressed, found: &mut Found) -> Result<(), TreeError> {
+    async fn find(&self, goal: &Addressed<'_>, found: &mut Found) -> Result<(), TreeError> {
         // Looking for others may have brought a newer way there.
         let guess = self.trees.guess_again(goal.root, Goal::At(&goal.key));
-        let (path, leaf) =
-            if guess.leaf == goal.leaf { (goal.path.clone(), goal.leaf) } else { (guess.path, guess.leaf) };
-        let (leaf, fence) = self.trees.leaf_from(goal.root, &goal.key, path, leaf).await?;
+        let (leaf, fence) = self.trees.leaf_from(goal.root, &goal.key, guess.path, guess.leaf).await?;
         found.put(goal.root, fence, leaf);
         Ok(())
     }
 
     /// Finds the leaves of all operations: each refusal tells of one, and each
     /// time all of them are sent.
-    async fn find_all(&self, goals: &[Addressed], found: &mut Found) -> Result<(), TreeError> {
+    async fn find_all(&self, goals: &[Addressed<'_>], found: &mut Found) -> Result<(), TreeError> {
         let mut fresh = Found::default();
         for goal in goals.iter().filter(|goal| !self.creates.contains(&goal.root)) {
             if fresh.get(goal.root, &goal.key).is_none() {
@@ -547,8 +545,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// All operations with the nodes that the cache thinks right, in the order
     /// in which they are done; and what each is for.
-    fn addressed(&self, splits: &[Split], found: &Found, larges: &Larges) -> (Writes, Vec<Addressed>) {
-        let (mut writes, mut goals) = (Writes::new(), Vec::new());
+    fn addressed(&self, splits: &[Split], found: &Found, larges: &Larges) -> (Writes, Vec<Addressed<'_>>) {
+        let count = self.guards.len() + self.writes.values().map(BTreeMap::len).sum::<usize>();
+        let (mut writes, mut goals) = (Writes::new(), Vec::with_capacity(count));
         self.lease.iter().for_each(|lease| writes.under(lease));
         let guess = |of: NodeId, key: &[u8]| {
             let guess = self.trees.guess(of, Goal::At(key));
@@ -560,7 +559,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         for root in &self.creates {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
             writes.push(&Operation { node: *root, write: WriteOperation::Create(new) });
-            goals.push(Addressed { root: *root, key: Key::default(), path: Vec::new(), leaf: *root });
+            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
         }
         let ranges = self.ranges.iter().map(|range| (range, true));
         for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
@@ -569,7 +568,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             while !rest.is_empty() {
                 let guess = guess(*root, &rest.low);
                 let part = rest.intersection(&guess.fence);
-                let key = rest.low.clone();
+                let key = Cow::Owned(rest.low.to_vec());
                 let next = if rest.covers(&guess.fence) || part.high != rest.high {
                     part.high.clone()
                 } else {
@@ -578,7 +577,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 let write =
                     if deletes { WriteOperation::DeleteRange(part) } else { WriteOperation::Guard(part) };
                 writes.push(&Operation { node: guess.leaf, write });
-                goals.push(Addressed { root: *root, key, path: guess.path, leaf: guess.leaf });
+                goals.push(Addressed { root: *root, key, leaf: guess.leaf });
                 match next {
                     Some(next) => rest.low = next,
                     None => break,
@@ -587,7 +586,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         for (root, all) in &self.writes {
             for (key, Write { value, expect }) in all {
-                let guess = guess(*root, key);
+                let leaf = match found.get(*root, key) {
+                    Some((_, leaf)) => *leaf,
+                    None => self.trees.leaf(*root, key),
+                };
                 // Mostly there are none.
                 let large = if larges.is_empty() { None } else { larges.get(&(*root, key.clone())) };
                 let large = large.map(Large::encode);
@@ -600,13 +602,13 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     }
                     (None, None) => WriteOperation::Delete { key, expect: *expect },
                 };
-                writes.push(&Operation { node: guess.leaf, write });
-                goals.push(Addressed { root: *root, key: key.clone(), path: guess.path, leaf: guess.leaf });
+                writes.push(&Operation { node: leaf, write });
+                goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
         for root in &self.drops {
             writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
-            goals.push(Addressed { root: *root, key: Key::default(), path: Vec::new(), leaf: *root });
+            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
         }
         // Last: what is written is checked, and moves, with the rest of the leaf.
         splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
@@ -642,9 +644,8 @@ impl Found {
 }
 
 /// Where an operation was sent, and for which key.
-struct Addressed {
+struct Addressed<'a> {
     root: NodeId,
-    key: Key,
-    path: Vec<NodeId>,
+    key: Cow<'a, [u8]>,
     leaf: NodeId,
 }

@@ -94,7 +94,7 @@ fn few_threads_get_connections_to_themselves() {
     let store = connect(&server);
     // One for each but the first, and as many as there may be.
     let counts = server.sockets();
-    work_until(&store, || counts.accepted.load(Relaxed) == 1 + 6);
+    work_until(&store, || counts.accepted.load(Relaxed) == 1 + 4);
     work(&store);
     // What comes by them is served, and they end with the store.
     let before = counts.accepted.load(Relaxed);

@@ -22,7 +22,7 @@ use yesquel_wire::greeting::LANE;
 
 /// Connections beside the shared one; with more requests under way than that,
 /// these are better sent together.
-pub(super) const LANES: u32 = 6;
+pub(super) const LANES: u32 = 4;
 
 /// How long none is tried for after a server has taken none.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);

@@ -6,7 +6,6 @@ use super::{
     Address, ConnectError, SocketOptions,
     channel::{Channel, is_late},
     failure::Step,
-    lanes::LANES,
     slots::{Delivered, Slots},
 };
 use crate::{
@@ -216,7 +215,7 @@ impl Line {
         }
         if !sending.is_taken {
             sending.is_taken = true;
-            if expected > LANES {
+            if expected > 1 {
                 // Others have got their replies with this one: their next
                 // requests may come along.
                 drop(sending);

@@ -44,7 +44,7 @@ pub struct SocketOptions {
     pub timeout: Duration,
     /// Connections that a process has to a server beside the one that its threads
     /// share, at most: where few threads wait at a time each has one to itself.
-    /// More than six are never made.
+    /// More than four are never made.
     pub lanes: u32,
 }
 

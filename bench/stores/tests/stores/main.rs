@@ -1,0 +1,22 @@
+//! What is tested of all stores, a module each: in one program, for to link the
+//! drivers of them all takes longer than most of the tests.
+//!
+//! One alone: `cargo test -p serval-stores --all-features --test stores redis::`.
+
+mod accumulo;
+mod cassandra;
+mod driver;
+mod etcd;
+mod fjall;
+mod hbase;
+mod memcached;
+mod memory;
+mod mongodb;
+mod mysql;
+mod postgres;
+mod redis;
+mod rest;
+mod sqlite;
+mod yesquel_sql;
+mod yesquel_tree;
+mod zookeeper;
