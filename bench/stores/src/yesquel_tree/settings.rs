@@ -163,6 +163,7 @@ fn socket_options(reader: &mut Reader<'_>) -> SocketOptions {
         tls,
         connect_timeout: above_zero(reader, &CONNECT_TIMEOUT),
         timeout: above_zero(reader, &TIMEOUT),
+        ..SocketOptions::default()
     }
 }
 
