@@ -90,8 +90,9 @@ impl Lanes {
         }
     }
 
-    /// Has those connect that were missed, as many as there may be; they are not
-    /// missed enough that anybody waits for it.
+    /// Has one connect if one was missed and there may be one more. Nobody waits
+    /// for it, and who calls has other things to do too: the next one comes when
+    /// it is missed in its turn.
     pub(super) fn provide(&self, lanes_max: u32, connect: impl Fn(u64) -> Option<Line>) {
         if !self.wanted.swap(false, Relaxed) {
             return;
@@ -110,6 +111,7 @@ impl Lanes {
             };
             *lane.lock() = Some(Arc::new(line));
             lane.is_free.store(true, Release);
+            return;
         }
     }
 
