@@ -7,6 +7,9 @@ use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{Cause, Transport};
 use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Staged, Vote};
 
+/// Bytes of operations that there is room for from the start.
+const FIRST_BYTES: usize = 256;
+
 /// Why a transaction did not commit, or may not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
@@ -62,6 +65,10 @@ impl Writes {
         if last.len() > PART_BYTES {
             full.push(std::mem::take(last));
             *last_node = None;
+        }
+        if last.capacity() == 0 {
+            // Most transactions write a few cells.
+            last.reserve(FIRST_BYTES);
         }
         Operations::push(last, last_node, operation);
     }

@@ -28,12 +28,15 @@ use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
     News,
     frame::{Inbox, Outbox},
-    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, VERSIONS, Welcome},
+    greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
 
 /// How old what the server knows of its client may be when something is sent.
 /// Well below the time for which a server keeps a snapshot that it has given.
 const NEWS_EVERY: Duration = Duration::from_millis(200);
+
+/// Requests under way on a lane.
+const LANE_REQUESTS_MAX: u32 = 16;
 
 #[derive(Debug, Default)]
 struct Sending {
@@ -138,6 +141,7 @@ impl Line {
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(ConnectError::LongCredential { address: address.clone(), bytes });
         }
+        let is_lane = client & LANE != 0;
         let failed = |error| ConnectError::at(address, options, Step::Greet, error);
         // More than a day is no limit.
         let until = Instant::now() + options.connect_timeout.min(Duration::from_secs(86_400));
@@ -165,8 +169,9 @@ impl Line {
             channel,
             server,
             now,
-            // What a server allows is its affair, but not without bound.
-            slots: Slots::new(requests_max.clamp(1, 1 << 16)),
+            // What a server allows is its affair, but not without bound; a lane has
+            // few at a time, and those that nobody waits for any more.
+            slots: Slots::new(requests_max.clamp(1, if is_lane { LANE_REQUESTS_MAX } else { 1 << 16 })),
             sending: Mutex::default(),
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),

@@ -300,10 +300,10 @@ impl Sockets {
         let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
             Some((link, Ok(line))) => {
                 taken = if may_overtake && shared.options.lanes > 0 { link.lanes.take(&line) } else { None };
-                match taken.as_ref().and_then(Taken::line) {
-                    Some(own) => own.call(request, None),
-                    None => line.call(request, shared.holdings.get()),
-                }
+                let own = taken.as_ref().and_then(Taken::line);
+                // Many may be under way there that nobody waits for any more.
+                let by_own = own.and_then(|own| own.call(request, None).ok());
+                by_own.map_or_else(|| line.call(request, shared.holdings.get()), Ok)
             }
             Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
             Some((_, Err(why))) => Err(Dead::other(why)),

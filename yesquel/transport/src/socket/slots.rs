@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     task::Waker,
 };
@@ -35,6 +35,8 @@ pub(super) struct Slots {
     free: Mutex<Vec<u32>>,
     /// A bit for each slot that is open and has a waker.
     waiting: Box<[AtomicU64]>,
+    /// How many words of these bits were ever in use: mostly one of many.
+    words: AtomicUsize,
 }
 
 /// What came for a slot.
@@ -55,6 +57,7 @@ impl Slots {
             // The lowest first: few words of bits are ever looked at.
             free: Mutex::new((0..count).rev().collect()),
             waiting: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            words: AtomicUsize::new(0),
         }
     }
 
@@ -70,6 +73,11 @@ impl Slots {
     pub(super) fn open(&self) -> Option<u32> {
         let slot = self.free().pop()?;
         self.lock(slot).phase = Phase::Open;
+        let word = slot as usize / 64;
+        if word >= self.words.load(SeqCst) {
+            // Before its bit is set, which whoever looks for one must not miss.
+            self.words.fetch_max(word + 1, SeqCst);
+        }
         Some(slot)
     }
 
@@ -135,7 +143,7 @@ impl Slots {
 
     /// Somebody who waits.
     pub(super) fn any_waiting(&self) -> Option<Waker> {
-        for (word, bits) in self.waiting.iter().enumerate() {
+        for (word, bits) in self.waiting.iter().enumerate().take(self.words.load(SeqCst)) {
             let mut bits = bits.load(SeqCst);
             while bits != 0 {
                 let slot = word as u32 * 64 + bits.trailing_zeros();
