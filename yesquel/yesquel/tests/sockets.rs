@@ -72,7 +72,7 @@ fn work_until(store: &Store, is_so: impl Fn() -> bool + Sync) {
     let map = database.map("few").unwrap();
     let end = Instant::now() + Duration::from_secs(30);
     std::thread::scope(|scope| {
-        for thread in 0..3u8 {
+        for thread in 0..5u8 {
             let (database, is_so) = (&database, &is_so);
             scope.spawn(move || {
                 for number in 0u64.. {
