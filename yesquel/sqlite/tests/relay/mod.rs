@@ -21,6 +21,9 @@ struct State {
     sent: usize,
     /// It shuts itself when they have sent so many.
     shuts_at: Option<usize>,
+    /// How often it was opened: who was stopped before may go on although it is
+    /// shut again.
+    opened: u64,
 }
 
 #[derive(Default)]
@@ -80,7 +83,8 @@ fn pump(mut from: UnixStream, mut to: UnixStream, gate: &Gate, mut asked: Option
                 gate.changed.notify_all();
             }
         }
-        drop(gate.changed.wait_while(state, |state| state.is_shut).unwrap());
+        let opened = state.opened;
+        drop(gate.changed.wait_while(state, |state| state.is_shut && state.opened == opened).unwrap());
         if to.write_all(&kept).is_err() {
             break;
         }
@@ -121,7 +125,8 @@ impl Relay {
 
     /// Shuts when clients have sent so many bytes from now on.
     pub(crate) fn shut_after(&self, bytes: usize) {
-        *self.gate.state.lock().unwrap() = State { shuts_at: Some(bytes), ..State::default() };
+        let mut state = self.gate.state.lock().unwrap();
+        *state = State { shuts_at: Some(bytes), opened: state.opened, ..State::default() };
     }
 
     /// Waits until a client has asked something in vain.
@@ -131,7 +136,9 @@ impl Relay {
     }
 
     pub(crate) fn open(&self) {
-        *self.gate.state.lock().unwrap() = State::default();
+        let mut state = self.gate.state.lock().unwrap();
+        *state = State { opened: state.opened + 1, ..State::default() };
+        drop(state);
         self.gate.changed.notify_all();
     }
 }
