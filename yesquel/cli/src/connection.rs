@@ -45,7 +45,8 @@ pub(crate) fn open(name: &str, access: Access) -> Result<Connection, Failure> {
         let said = words(&error);
         // What was opened stands behind, once more.
         let said = said.strip_suffix(&format!(": {name}")).unwrap_or(&said).to_owned();
-        let said = if address.is_none() { format!("{name}: {said}") } else { said };
+        let said =
+            if address.is_none() { format!("{}: {said}", yesquel_sqlite::shown_address(name)) } else { said };
         match Failure::sql(&error) {
             Failure::Unreachable(_) => Failure::Unreachable(said),
             Failure::Absent(_) => Failure::Absent(said),

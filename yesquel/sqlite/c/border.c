@@ -147,14 +147,10 @@ static const char *yqErrStr(int rc){
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
 
 /* Whether whoever waits for a server, or for others, is to give up: another
-** thread has interrupted the connection, or its progress handler says so, which
-** is asked now and then, as no instructions are counted while one waits. */
+** thread has interrupted the connection. The progress handler is not asked, for
+** it counts instructions, of which none are run while one waits. */
 int yq_gives_up(sqlite3 *db){
-  if( AtomicLoad(&db->u1.isInterrupted) ) return 1;
-#ifndef SQLITE_OMIT_PROGRESS_CALLBACK
-  if( db->xProgress && db->xProgress(db->pProgressArg) ) return 1;
-#endif
-  return 0;
+  return AtomicLoad(&db->u1.isInterrupted)!=0;
 }
 
 /* Whether to try again what others keep from being done, and what it has come to

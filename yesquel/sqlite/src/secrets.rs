@@ -120,7 +120,8 @@ pub(crate) fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let [first, behind @ ..] = rest {
-        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = behind.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         let byte = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(byte.unwrap_or(*first));
         rest = behind.get(if byte.is_some() { 2 } else { 0 }..).unwrap_or_default();

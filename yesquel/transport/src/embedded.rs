@@ -183,6 +183,8 @@ impl Embedded {
     /// Waits for a reply that did not come at once.
     async fn wait(&self, seat: Seat<'_>) -> Result<Vec<u8>, Lost> {
         poll_fn(|context| {
+            // Of this request, whatever comes of it: the next one begins anew.
+            let is_to_end = wait::is_to_end();
             let mut places = self.places.lock();
             let Some(place) = places.get_mut(&seat.request) else {
                 return Poll::Ready(Err(lost("the request is gone".to_owned())));
@@ -190,7 +192,7 @@ impl Embedded {
             if let Some(reply) = place.reply.take() {
                 return Poll::Ready(Ok(reply));
             }
-            if wait::is_to_end() {
+            if is_to_end {
                 return Poll::Ready(Err(Lost::given_up(HERE.to_owned())));
             }
             place.waker = Some(context.waker().clone());

@@ -40,6 +40,9 @@ pub(crate) enum Value<'a> {
     Large(Large),
 }
 
+/// Places that there is room for before they are needed.
+const PLACES_MAX: usize = 4_096;
+
 impl Cells {
     /// Those of an answer, which took so many bytes; none if one of them was not
     /// told whole.
@@ -51,8 +54,9 @@ impl Cells {
         for (key, value) in cells {
             let start = u32::try_from(all.bytes.len()).ok()?;
             if start > 0 && all.places.len() == 1 {
-                // As many as there are if they are all like the first.
-                all.places.reserve(told_bytes / all.bytes.len());
+                // As many as there are if they are all like the first, which may be
+                // a very short one.
+                all.places.reserve((told_bytes / all.bytes.len()).min(PLACES_MAX));
             }
             all.bytes.extend_from_slice(key);
             let is_large = match value {

@@ -115,6 +115,17 @@ impl Lanes {
         }
     }
 
+    /// Ends those that nobody has, to be made anew when they are missed.
+    pub(super) fn forget_free(&self) {
+        for lane in &self.lanes {
+            if lane.is_free.swap(false, Acquire)
+                && let Some(line) = lane.lock().take()
+            {
+                line.die(Dead::other("the server was connected to anew"));
+            }
+        }
+    }
+
     /// Ends them all.
     pub(super) fn end(&self) {
         for lane in &self.lanes {

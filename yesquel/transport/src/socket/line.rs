@@ -234,6 +234,8 @@ impl Line {
 
     /// The reply, if it has come; receives, if nobody else does.
     fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, Dead>> {
+        // Of this request, whatever comes of it: the next one begins anew.
+        let is_to_end = wait::is_to_end();
         loop {
             if let Some(reply) = self.slots.take(slot, waker) {
                 return Poll::Ready(Ok(reply));
@@ -244,7 +246,7 @@ impl Line {
             let role = match self.receiving.try_lock() {
                 Ok(role) => role,
                 Err(TryLockError::Poisoned(role)) => role.into_inner(),
-                Err(TryLockError::WouldBlock) if wait::is_to_end() => {
+                Err(TryLockError::WouldBlock) if is_to_end => {
                     return Poll::Ready(Err(Dead::given_up()));
                 }
                 Err(TryLockError::WouldBlock) => return Poll::Pending,

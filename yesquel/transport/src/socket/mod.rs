@@ -151,6 +151,8 @@ impl Link {
                 Ok(line) => {
                     let line = Arc::new(line);
                     *self.line.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&line);
+                    // The lanes have ended with the old one, and nobody reads there.
+                    self.lanes.forget_free();
                     return Ok(line);
                 }
                 // It may be about to start anew.
