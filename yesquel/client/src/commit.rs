@@ -174,14 +174,15 @@ impl<T: Transport> Client<T> {
         snapshot: Option<Timestamp>,
         written: (u64, Option<Staged>, &[u8]),
     ) -> Result<Timestamp, CommitError> {
-        let outcome = self.try_commit_at_one(server, snapshot, written).await;
+        let outcome = self.try_commit_at_one(server, snapshot, written, true).await;
         match &outcome {
             // It had read nothing that a server might have lost since, and the server
             // has said that it is not done and will not be: it is another one now.
             Err(CommitError::Failed(Error::Lost(lost)))
                 if lost.cause == Cause::Ended && snapshot.is_none() && written.1.is_none() =>
             {
-                self.try_commit_at_one(server, snapshot, written).await
+                // By the connection that was made anew for the question of its end.
+                self.try_commit_at_one(server, snapshot, written, false).await
             }
             _ => outcome,
         }
@@ -192,6 +193,7 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         snapshot: Option<Timestamp>,
         (lease, staged, bytes): (u64, Option<Staged>, &[u8]),
+        may_overtake: bool,
     ) -> Result<Timestamp, CommitError> {
         let failed = CommitError::Failed;
         let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
@@ -200,7 +202,12 @@ impl<T: Transport> Client<T> {
         let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
         // If its answer is lost the server is asked for its end, which it then gives up
         // if it comes later.
-        let bytes = match self.send_beside(server, &Client::<T>::bytes_of(&request)).await {
+        let request = Client::<T>::bytes_of(&request);
+        let sent = match may_overtake {
+            true => self.send_beside(server, &request).await,
+            false => self.send(server, &request).await,
+        };
+        let bytes = match sent {
             Ok(bytes) => bytes,
             Err(lost) => return self.find_out(server, txn, lost.into()).await,
         };

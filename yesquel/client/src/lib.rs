@@ -152,7 +152,9 @@ impl<T: Transport> Client<T> {
         request: &[u8],
     ) -> Result<Vec<u8>, Lost> {
         match self.send_beside(server, request).await {
-            Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.send(server, request).await,
+            // A lane may have ended before the connection that is shared; this one then
+            // too is only found to have ended when it is used.
+            Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.ask(server, request).await,
             reply => reply,
         }
     }

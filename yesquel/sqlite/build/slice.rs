@@ -309,7 +309,7 @@ const EDITS: &[Edit] = &[
     Edit {
         file: "attach.c",
         old: "        zErrDyn = sqlite3MPrintf(db, \"unable to open database: %s\", zFile);\n",
-        new: "        zErrDyn = sqlite3MPrintf(db, \"unable to open database: %s\", yq_message(rc) ? yqErrStr(rc) : zFile);\n",
+        new: "        zErrDyn = yq_message(rc) ? sqlite3MPrintf(db, \"unable to open database: %s\", yqErrStr(rc))\n                                 : sqlite3MPrintf(db, \"unable to open database: %.*s\", yqShown(zFile), zFile);\n",
     },
 ];
 

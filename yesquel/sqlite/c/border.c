@@ -144,6 +144,12 @@ static const char *yqErrStr(int rc){
   return z ? z : sqlite3ErrStr(rc);
 }
 
+/* Bytes of an address that may be shown: not its credential. */
+static int yqShown(const char *z){
+  const char *zSecret = strstr(z, "credential=");
+  return (int)(zSecret ? zSecret-z : (i64)strlen(z));
+}
+
 static YqSide *yqSide(Btree *p){ return p->pYq->pSide; }
 
 /* Whether whoever waits for a server, or for others, is to give up: another

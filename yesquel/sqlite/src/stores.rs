@@ -107,6 +107,13 @@ impl Drop for Shared {
     }
 }
 
+/// One that is open already.
+fn found(open: &mut Option<Open>, which: &Which) -> Option<Shared> {
+    let store = open.get_or_insert_default().get(which).and_then(Weak::upgrade)?;
+    // Another process may have had its place.
+    (store.made_in == forks::generation()).then_some(Shared(Some(store)))
+}
+
 /// The store of an address.
 pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
     let which = match &address.place {
@@ -119,11 +126,8 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
         Place::Server(server) => Which::Server(server.clone(), address.timeout, address.secrets.clone()),
     };
     let mut open = open_stores();
-    let open = open.get_or_insert_default();
-    if let Some(store) =
-        open.get(&which).and_then(Weak::upgrade).filter(|store| store.made_in == forks::generation())
-    {
-        return Ok(Shared(Some(store)));
+    if let Some(store) = found(&mut open, &which) {
+        return Ok(store);
     }
     let store = match &which {
         Which::Memory(_) => Store::in_memory()?,
@@ -131,15 +135,26 @@ pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
             Store::open_with(folder, Options { durability: address.durability, ..Options::default() })?
         }
         Which::Server(server, timeout, secrets) => {
+            // Others do not wait for a server that is slow to answer, or does not.
+            drop(open);
             let mut options = secrets.options()?;
             if let Some(timeout) = timeout {
                 options.timeout = *timeout;
                 options.connect_timeout = *timeout;
             }
-            Store::connect(server, options)?
+            let connected = Store::connect(server, options)?;
+            open = open_stores();
+            if let Some(store) = found(&mut open, &which) {
+                // Another thread was first; this connection ends, and not meanwhile.
+                drop(open);
+                drop(connected);
+                return Ok(store);
+            }
+            connected
         }
     };
     let store = Common::new(store);
+    let open = open.get_or_insert_default();
     open.retain(|_, store| store.strong_count() > 0);
     // A folder that was just made has its full name only now.
     let which = match which {

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long a thread waits before it asks whether it is to go on, and how often
@@ -78,6 +78,14 @@ pub fn gives_up() -> bool {
     is_over
 }
 
+/// Does something meanwhile that is not given up: where nobody may be asked.
+pub(crate) fn unasked<R>(does: impl FnOnce() -> R) -> R {
+    let patience = PATIENCE.take();
+    let result = does();
+    PATIENCE.set(patience);
+    result
+}
+
 /// Whether the future that is polled is to end, because nobody waits any more.
 pub(crate) fn is_to_end() -> bool {
     ENDS.take()
@@ -99,15 +107,20 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     WAKER.with(|waker| {
         let mut context = Context::from_waker(waker);
+        let mut asked = None;
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
                 Poll::Pending if PATIENCE.get().is_none() => thread::park(),
                 Poll::Pending => {
-                    thread::park_timeout(LOOK_EVERY);
-                    // Whoever was woken asks too: seldom does one sleep at all.
-                    if gives_up() {
-                        ENDS.set(true);
+                    // One who is woken for nothing, time and again, asks no more often.
+                    let since = *asked.get_or_insert_with(Instant::now);
+                    thread::park_timeout(LOOK_EVERY.saturating_sub(since.elapsed()));
+                    if since.elapsed() >= LOOK_EVERY {
+                        asked = None;
+                        if gives_up() {
+                            ENDS.set(true);
+                        }
                     }
                 }
             }
@@ -143,6 +156,28 @@ mod tests {
         drop(patient);
         assert!(!has_given_up());
         assert!(!gives_up());
+    }
+
+    #[test]
+    fn one_who_is_woken_for_nothing_is_not_asked_for_it() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let _patient = Patience { is_over: |_| ASKED.fetch_add(1, Relaxed) > 0, of: 0 }.begin();
+        let mut polled = 0;
+        block_on(poll_fn(|context| {
+            polled += 1;
+            context.waker().wake_by_ref();
+            if is_to_end() { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        // It was asked twice, after having waited for long, and polled much more often.
+        assert_eq!(ASKED.load(Relaxed), 2);
+        assert!(polled > 10, "{polled}");
+    }
+
+    #[test]
+    fn nobody_is_asked_where_nothing_may_be_given_up() {
+        let _patient = Patience { is_over: |_| true, of: 0 }.begin();
+        assert!(!unasked(gives_up));
+        assert!(gives_up());
     }
 
     #[test]

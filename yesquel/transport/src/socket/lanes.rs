@@ -145,6 +145,11 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.lanes.taken.fetch_sub(1, Relaxed);
+        // On the connection that is shared somebody goes on with what was not all
+        // sent; here nobody need come, and the server would wait for it.
+        if let Some(line) = self.line().filter(|line| line.is_cut()) {
+            line.die(Dead::other("what was sent was given up"));
+        }
         // A dead one is free again when it has been connected again.
         if self.line().is_some() {
             self.lane.is_free.store(true, Release);

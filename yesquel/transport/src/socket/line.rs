@@ -18,7 +18,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, Waker},
     thread,
@@ -75,6 +75,8 @@ pub(super) struct Line {
     expected: AtomicU32,
     /// Requests whose replies nobody has taken yet.
     under_way: AtomicU32,
+    /// The end of something sent waits for whoever sends next.
+    is_cut: AtomicBool,
     /// Why nothing more will come.
     dead: OnceLock<Dead>,
     timeout: Duration,
@@ -176,6 +178,7 @@ impl Line {
             receiving: Mutex::new(Receiving { inbox, wakers: Vec::new(), quiet: None }),
             expected: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
+            is_cut: AtomicBool::new(false),
             dead: OnceLock::new(),
             timeout: options.timeout,
         })
@@ -192,6 +195,12 @@ impl Line {
     /// How many wait for replies.
     pub(super) fn under_way(&self) -> u32 {
         self.under_way.load(Relaxed)
+    }
+
+    /// Whether the end of something sent may be missing, because its sender has
+    /// given up.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
     }
 
     /// Ends the connection: all who wait are told.
@@ -314,6 +323,7 @@ impl Line {
                     if self.is_quiet(&mut quiet) {
                         self.die(self.silent());
                     } else if wait::gives_up() {
+                        self.is_cut.store(true, Relaxed);
                         return Some(sealed.to_vec());
                     }
                 }
@@ -408,7 +418,9 @@ impl Line {
         sending.flush = true;
         if !sending.is_taken {
             sending.is_taken = true;
-            self.send_all(sending, None);
+            // In the role of who receives: whoever would be asked might himself ask
+            // servers, and wait for this one.
+            wait::unasked(|| self.send_all(sending, None));
         }
     }
 }
