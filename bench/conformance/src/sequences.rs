@@ -18,6 +18,15 @@ enum Step {
     Delete(String),
 }
 
+/// Whether bytes have the form of UTF-8 and are none: halves of surrogate pairs,
+/// and numbers above U+10FFFF. A Cassandra takes them as text; others do not.
+fn is_disputed(bytes: &[u8]) -> bool {
+    let pairs = bytes.iter().zip(bytes.iter().skip(1));
+    pairs
+        .into_iter()
+        .any(|pair| matches!(pair, (0xED, 0xA0..=0xBF) | (0xF4, 0x90..=0xBF) | (0xF5..=0xF7, 0x80..=0xBF)))
+}
+
 /// Sequences of operations on few keys, so that they meet.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let key = || prop::sample::select(&["a", "ab", "b", "'", "é", "日"][..]).prop_map(String::from);
@@ -28,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             ".{0,12}".prop_map(String::into_bytes),
             prop::collection::vec(any::<u8>(), 0..12),
         ]
+        .prop_filter("servers disagree whether it is text", |bytes| !is_disputed(bytes))
     };
     let some = move || {
         (prop::sample::subsequence(&FIELDS[..], 1..=4), prop::collection::vec(value(), 4))
