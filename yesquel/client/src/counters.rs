@@ -6,6 +6,7 @@ use yesquel_model::Tally;
 #[derive(Debug, Default)]
 pub struct Counters {
     requests: Tally,
+    beside: Tally,
     bytes_sent: Tally,
     bytes_received: Tally,
 }
@@ -15,6 +16,9 @@ pub struct Counters {
 pub struct Counts {
     /// Requests that were sent.
     pub requests: u64,
+    /// Of them, those that were sent beside another one, and waited for with it: all
+    /// others are round trips.
+    pub beside: u64,
     /// Bytes of them.
     pub bytes_sent: u64,
     /// Bytes of the replies.
@@ -27,6 +31,11 @@ impl Counters {
         self.bytes_sent.add_many(bytes as u64);
     }
 
+    /// A request is sent beside the next one.
+    pub(crate) fn beside(&self) {
+        self.beside.add();
+    }
+
     pub(crate) fn received(&self, bytes: usize) {
         self.bytes_received.add_many(bytes as u64);
     }
@@ -34,6 +43,7 @@ impl Counters {
     /// What they are now.
     pub fn counts(&self) -> Counts {
         Counts {
+            beside: self.beside.count(),
             requests: self.requests.count(),
             bytes_sent: self.bytes_sent.count(),
             bytes_received: self.bytes_received.count(),

@@ -116,7 +116,11 @@ impl<T: Transport> Client<T> {
         bytes
     }
 
-    fn send(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn send<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a, T> {
         self.counters.sent(request.len());
         self.counted(self.transport.call(server, request))
     }
@@ -289,12 +293,29 @@ impl<T: Transport> Client<T> {
     pub async fn take(&self, node: NodeId, count: u64, above: u64) -> Result<u64, Error> {
         // Numbers that were given twice are lost, once.
         let request = Request::Take { node, count, above };
-        let bytes = self.ask(node.server, &Client::<T>::bytes_of(&request)).await?;
-        match Reply::decode(&bytes)? {
-            Reply::Taken(first) => Ok(first),
-            Reply::Refused { refusal, .. } => Err(refusal.into()),
-            _ => Err(Error::Unfit),
-        }
+        taken(&self.ask(node.server, &Client::<T>::bytes_of(&request)).await?)
+    }
+
+    /// The same, sent now, beside what is asked next, so that it costs no round
+    /// trip of its own. It is not sent again if the connection has ended.
+    pub fn take_beside(
+        &self,
+        node: NodeId,
+        count: u64,
+        above: u64,
+    ) -> impl Future<Output = Result<u64, Error>> + use<'_, T> {
+        self.counters.beside();
+        let reply = self.send(node.server, &Client::<T>::bytes_of(&Request::Take { node, count, above }));
+        async move { taken(&reply.await?) }
+    }
+}
+
+/// The first of the numbers that a server has given.
+fn taken(reply: &[u8]) -> Result<u64, Error> {
+    match Reply::decode(reply)? {
+        Reply::Taken(first) => Ok(first),
+        Reply::Refused { refusal, .. } => Err(refusal.into()),
+        _ => Err(Error::Unfit),
     }
 }
 

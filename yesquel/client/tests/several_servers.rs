@@ -284,7 +284,11 @@ impl World {
 struct Network(Shared);
 
 impl Transport for Network {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let mut world = self.0.borrow_mut();
         let world = &mut *world;
         world.next += 1;

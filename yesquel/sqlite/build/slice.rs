@@ -127,6 +127,17 @@ const EDITS: &[Edit] = &[
         old: "    aOp[3].p5 = OPFLAG_APPEND;\n",
         new: "    aOp[3].p5 = OPFLAG_APPEND|OPFLAG_YQSEQ;\n",
     },
+    // The number is asked for beside that row.
+    Edit {
+        file: "insert.c",
+        old: "    aOp[0].p3 = memId+2;\n    aOp[2].p3 = memId;\n",
+        new: "    aOp[0].p3 = memId+2;\n    aOp[1].p3 = (int)p->pTab->tnum;\n    aOp[2].p3 = memId;\n",
+    },
+    Edit {
+        file: "vdbe.c",
+        old: "    rc = sqlite3BtreeFirst(pCrsr, &res);\n    pC->deferredMoveto = 0;\n",
+        new: "    if( pOp->p3 && pOp->opcode==OP_Rewind ) yqExpectSequence(pCrsr, (u32)pOp->p3);\n    rc = sqlite3BtreeFirst(pCrsr, &res);\n    pC->deferredMoveto = 0;\n",
+    },
     Edit {
         file: "vdbe.c",
         old: "  rc = sqlite3BtreeInsert(pC->uc.pCursor, &x,\n      (pOp->p5 & (OPFLAG_APPEND|OPFLAG_SAVEPOSITION|OPFLAG_PREFORMAT)),\n      seekResult\n  );\n",

@@ -125,6 +125,7 @@ extern int yq_count(YqScan*, i64 *pn);
 extern int yq_new_row(YqScan*, i64 iAbove, i64 *piRow);
 extern int yq_new_sequence(YqScan*, YqSide*, u32 iSeqRoot, int hasRow, i64 iRow, i64 iAbove, const char *zName,
                            i64 *piRow);
+extern void yq_expect_sequence(YqScan*, u32 iRoot);
 extern int yq_put_sequence(YqScan*, i64 iRow, const u8*, u32 n);
 extern void yq_show_sequence(YqScan*);
 extern int yq_guard_sought(YqScan*);
@@ -700,6 +701,12 @@ static Schema *yqSchemaOf(sqlite3 *db, BtCursor *pCur){
     if( db->aDb[i].pBt==pCur->pBtree ) return db->aDb[i].pSchema;
   }
   return 0;
+}
+
+/* OP_Rewind of sqlite_sequence, for inserts into a table with AUTOINCREMENT: the
+** next number is likely to be wanted. */
+SQLITE_PRIVATE void yqExpectSequence(BtCursor *pCur, u32 iRoot){
+  if( yqIsOurs(pCur) ) yq_expect_sequence(pCur->pYq->pScan, iRoot);
 }
 
 /* OP_NewRowid of a table with AUTOINCREMENT. aMem[0] is the greatest number so

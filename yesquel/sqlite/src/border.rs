@@ -640,6 +640,14 @@ unsafe extern "C" fn yq_new_sequence(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_expect_sequence(scan: &mut Scan, table: u32) {
+    answer(|| {
+        scan.expect_sequence(u64::from(table));
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_put_sequence(scan: &mut Scan, row: i64, record: *const u8, length: u32) -> c_int {
     answer(|| {
         // SAFETY: so many bytes are there.

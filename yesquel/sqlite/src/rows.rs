@@ -46,6 +46,9 @@ pub(crate) struct Rows {
     /// Tables with AUTOINCREMENT, and whether rows were written there by numbers
     /// of their own.
     sequenced: FxHashMap<u64, bool>,
+    /// The counter of a table with AUTOINCREMENT, by the trees of `sqlite_sequence`
+    /// and of the table, while inserts want numbers of it.
+    counters: FxHashMap<(u64, u64), i64>,
 }
 
 /// What is to be done for the number of a row.
@@ -74,6 +77,23 @@ impl Rows {
     /// It was looked at.
     pub(crate) fn is_looked_at(&mut self, tree: u64) {
         self.sequenced.insert(tree, false);
+    }
+
+    /// The counter by which the next insert into a table is likely to get its
+    /// number, if it is known, and is known to know all numbers.
+    pub(crate) fn likely_counter(&self, sequences: u64, tree: u64) -> Option<i64> {
+        let counter = self.counters.get(&(sequences, tree)).copied();
+        counter.filter(|_| !self.is_suspect(tree))
+    }
+
+    /// An insert has got its number by it.
+    pub(crate) fn counts_by(&mut self, (sequences, counter): Counter, tree: u64) {
+        self.counters.insert((sequences, tree), counter);
+    }
+
+    /// One had a number of its own.
+    pub(crate) fn counts_no_more(&mut self, sequences: u64, tree: u64) {
+        self.counters.remove(&(sequences, tree));
     }
 
     /// Numbers that are left of a counter's; who takes them has them alone.

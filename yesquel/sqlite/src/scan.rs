@@ -409,6 +409,11 @@ impl Scan {
         Ok(number)
     }
 
+    /// It is over sqlite_sequence, and a number for a tree is likely to be wanted.
+    pub(crate) fn expect_sequence(&mut self, tree: u64) {
+        self.session.borrow_mut().expect_sequence(self.map, tree);
+    }
+
     /// It is over sqlite_sequence, of which it shows how far counters have come.
     pub(crate) fn show_sequences(&mut self) {
         self.shows_sequences = true;

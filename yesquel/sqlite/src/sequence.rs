@@ -14,11 +14,13 @@ use crate::{
     record::Fields,
     session::{Code, Session},
 };
+use self_cell::self_cell;
 use std::{
+    fmt,
     hash::{BuildHasher, RandomState},
     ops::Range,
 };
-use yesquel::Map;
+use yesquel::{Database, Error, Map, Numbers};
 
 /// A row of `sqlite_sequence`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,6 +100,45 @@ pub(crate) struct Given {
     asked: u64,
 }
 
+type Asked<'a> = Option<Numbers<'a>>;
+
+self_cell!(
+    struct Asking {
+        owner: Database,
+        #[not_covariant]
+        dependent: Asked,
+    }
+);
+
+/// A number that was asked for before it was known to be wanted, beside the row
+/// that says by which counter: both take one round trip.
+pub(crate) struct Expected {
+    counter: Counter,
+    /// The tree of the table.
+    tree: u64,
+    asking: Asking,
+}
+
+impl fmt::Debug for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expected").field("counter", &self.counter).finish_non_exhaustive()
+    }
+}
+
+impl Expected {
+    fn wait(mut self) -> Result<Range<i64>, Code> {
+        let asked = self.asking.with_dependent_mut(|_, asked| asked.take().map(Numbers::wait));
+        signed(&asked.ok_or(Code::INTERNAL)?.map_err(|error| Code::from(&error))?)
+    }
+}
+
+fn signed(given: &Range<u64>) -> Result<Range<i64>, Code> {
+    match (i64::try_from(given.start), i64::try_from(given.end)) {
+        (Ok(start), Ok(end)) => Ok(start..end),
+        _ => Err(Code::FULL),
+    }
+}
+
 /// Numbers that are asked for at a time, by a transaction that wants many.
 const COUNT_MAX: u64 = 64;
 
@@ -160,7 +201,10 @@ impl Session {
         // As many as make little of a difference to what it has.
         let count = (asked / 8).clamp(1, COUNT_MAX);
         let asked = asked + count;
-        let taken = self.take(sequences, counter, (count, above))?;
+        let taken = match self.expected(named, wanted) {
+            Some(taken) => taken,
+            None => self.take(sequences, counter, (count, above))?,
+        };
         let mut all = taken.clone();
         // What was given before and not used, if nobody else was given any since.
         let spare = self.shared.rows().take_spare(named);
@@ -169,6 +213,7 @@ impl Session {
         }
         let next = all.start.max(wanted);
         let given = Given { counter: named, tree, all, next: next + 1, asked };
+        self.shared.rows().counts_by(named, tree);
         match place.and_then(|place| self.given.get_mut(place)) {
             // A gap is left: what was before it is not given out again.
             Some(before) if before.all.end != taken.start => *before = given,
@@ -183,11 +228,37 @@ impl Session {
     fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, Code> {
         let _waits = self.waits();
         let given = self.database().numbers(map, counter.unsigned_abs(), count, above.unsigned_abs());
-        let given = given.map_err(|error| self.told(&error))?;
-        match (i64::try_from(given.start), i64::try_from(given.end)) {
-            (Ok(start), Ok(end)) => Ok(start..end),
-            _ => Err(Code::FULL),
+        signed(&given.map_err(|error| self.told(&error))?)
+    }
+
+    /// The row of `sqlite_sequence` is read next, and then a number for a new row
+    /// of a table is likely to be wanted: it is asked for now.
+    pub(crate) fn expect_sequence(&mut self, sequences: Map, tree: u64) {
+        if self.expected.is_some() || self.shared.is_of_parent() {
+            return;
         }
+        let Some(counter) = self.shared.rows().likely_counter(sequences.tree(), tree) else { return };
+        let counter = (sequences.tree(), counter);
+        if self.given.iter().any(|given| given.counter == counter) {
+            return;
+        }
+        // It may ask for a lease, which comes first.
+        self.begun();
+        let _waits = self.waits();
+        let asking = Asking::try_new(self.database().clone(), |database| {
+            database.numbers_beside(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
+        });
+        // Whoever wants it asks himself, and is told what is wrong.
+        let asking: Result<_, Error> = asking;
+        self.expected = asking.ok().map(|asking| Expected { counter, tree, asking });
+    }
+
+    /// What was asked for before it was wanted, if it is of this counter and above
+    /// a number.
+    fn expected(&mut self, counter: Counter, wanted: i64) -> Option<Range<i64>> {
+        let expected = self.expected.take_if(|expected| expected.counter == counter)?;
+        let _waits = self.waits();
+        expected.wait().ok().filter(|taken| taken.start >= wanted)
     }
 
     /// A statement has inserted rows up to what the record says. Whether the row
@@ -240,6 +311,22 @@ impl Session {
     /// The transaction is over.
     pub(crate) fn end_sequences(&mut self, is_committed: bool) {
         self.drawn.clear();
+        if let Some(expected) = self.expected.take() {
+            // Rows had numbers of their own, or none came.
+            let (counter, tree) = (expected.counter, expected.tree);
+            let taken = {
+                let _waits = self.waits();
+                expected.wait()
+            };
+            let mut rows = self.shared.rows();
+            rows.counts_no_more(counter.0, tree);
+            if let Ok(mut taken) = taken {
+                if let Some(spare) = rows.take_spare(counter).filter(|spare| spare.end == taken.start) {
+                    taken.start = spare.start;
+                }
+                rows.put_spare(counter, taken);
+            }
+        }
         if self.given.is_empty() {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::{
     habit::Habit,
     schema::{META, Schema, Schemas, Values},
-    sequence::Given,
+    sequence::{Expected, Given},
     stores::Shared,
     told,
 };
@@ -113,6 +113,8 @@ pub(crate) struct Session {
     /// given of those.
     pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
     pub(crate) given: Vec<Given>,
+    /// One that was asked for beside what was read first.
+    pub(crate) expected: Option<Expected>,
     /// How many entries statements have taken of trees, the last time.
     taken: FxHashMap<u64, u64>,
     /// Whether what the transaction seeks in trees lies side by side.
@@ -156,6 +158,7 @@ impl Session {
             wants_lease: None,
             drawn: HashMap::new(),
             given: Vec::new(),
+            expected: None,
             taken: FxHashMap::default(),
             habits: FxHashMap::default(),
             numbered: Vec::new(),
@@ -403,7 +406,7 @@ impl Session {
     fn drop_transaction(&mut self, is_committed: bool) {
         if self.shared.is_of_parent() {
             // Who goes on with it, and is not to be told of an end.
-            std::mem::forget((self.open.take(), self.lease.take()));
+            std::mem::forget((self.open.take(), self.lease.take(), self.expected.take()));
             self.numbered.clear();
             self.given.clear();
         }

@@ -11,9 +11,11 @@ use yesquel::{Database, Error, Map, status::TreeNodes};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Costs {
-    /// Requests to servers; each is a round trip, where the server is not in
-    /// this process.
+    /// Requests to servers.
     pub requests: u64,
+    /// How often they were waited for, one or several at a time; where the server is
+    /// not in this process, each is a round trip.
+    pub round_trips: u64,
     /// Bytes of them.
     pub bytes_sent: u64,
     /// Bytes of what was answered.
@@ -55,6 +57,7 @@ impl Trees {
         let (sent, searches) = (store.sent(), store.searches());
         Costs {
             requests: sent.requests,
+            round_trips: sent.requests - sent.beside,
             bytes_sent: sent.bytes_sent,
             bytes_received: sent.bytes_received,
             searches: searches.searches,

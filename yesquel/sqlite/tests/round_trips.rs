@@ -79,16 +79,16 @@ impl Served {
     }
 
     /// Those of all connections: they share the one to the server.
-    fn requests(&self) -> u64 {
+    fn round_trips(&self) -> u64 {
         // SAFETY: it is open.
-        unsafe { Trees::of(self.counted.handle(), "main") }.unwrap().costs().requests
+        unsafe { Trees::of(self.counted.handle(), "main") }.unwrap().costs().round_trips
     }
 
-    /// Requests that something takes.
+    /// Round trips that something takes.
     fn cost(&self, act: impl FnOnce()) -> u64 {
-        let before = self.requests();
+        let before = self.round_trips();
         act();
-        self.requests() - before
+        self.round_trips() - before
     }
 }
 
@@ -133,6 +133,25 @@ fn statements_take_the_round_trips_that_the_design_allows() {
         let cost = served.cost(|| assert_eq!(run(&connection, "INSERT INTO plain(v) VALUES('new')"), 0));
         assert!(cost <= 2, "insert {number}: {cost}");
     }
+    // So does AUTOINCREMENT once it is known by which counter.
+    run(&connection, "CREATE TABLE auto(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
+    run(&connection, "INSERT INTO auto(v) VALUES('first')");
+    let insert = "INSERT INTO auto(v) VALUES('new')";
+    for number in 2..20 {
+        let cost = served.cost(|| assert_eq!(run(&connection, insert), 0));
+        assert!(cost <= 2, "insert {number}: {cost}");
+        assert_eq!(connection.last_insert_rowid(), number);
+    }
+    // One that has a number of its own looks whether it is there, and tells the
+    // counter; it costs none that is missing later.
+    let cost = served.cost(|| assert_eq!(run(&connection, "INSERT INTO auto VALUES(7777, 'own')"), 0));
+    assert!(cost <= 4, "{cost}");
+    run(&connection, insert);
+    assert_eq!(connection.last_insert_rowid(), 7778);
+    run(&connection, "DELETE FROM auto WHERE id < 0");
+    let cost = served.cost(|| assert_eq!(run(&connection, insert), 0));
+    assert!(cost <= 2, "{cost}");
+    assert_eq!(connection.last_insert_rowid(), 7779);
     // Short ranges lie in a leaf, or in two.
     for sql in [
         "SELECT v FROM plain WHERE id >= 1000 LIMIT 5",

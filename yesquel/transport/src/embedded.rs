@@ -222,7 +222,11 @@ impl Drop for Seat<'_> {
 }
 
 impl Transport for Embedded {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
         if self.made_in != forks::generation() {

@@ -70,8 +70,13 @@ pub trait Holdings: Send + Sync {
 
 /// A way to servers.
 pub trait Transport {
-    /// Sends a request and brings back the bytes of its reply.
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>>;
+    /// Sends a request and brings back the bytes of its reply. It is sent at once,
+    /// not when the reply is waited for.
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a, Self>;
 
     /// The same for one that may overtake others which were sent before it, or be
     /// overtaken, also where its reply was lost: a question, which changes nothing.
@@ -83,8 +88,12 @@ pub trait Transport {
     fn attend(&self, _holdings: Arc<dyn Holdings>) {}
 }
 
-impl<T: Transport> Transport for &T {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+impl<'b, T: Transport> Transport for &'b T {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a, 'b, T> {
         (**self).call(server, request)
     }
 

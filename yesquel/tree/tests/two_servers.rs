@@ -57,7 +57,11 @@ impl Both {
 }
 
 impl Transport for Both {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let decoded = Request::decode(request).unwrap();
         if let Request::Forget { .. } = decoded {
             self.forgot.borrow_mut().push(server);

@@ -17,7 +17,11 @@ enum Call<A, B> {
 }
 
 impl Transport for Any {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         // What is called now is sent now, whenever it is polled.
         let call = match self {
             Any::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),

@@ -5,7 +5,10 @@ use crate::{
 };
 use std::{
     collections::HashMap,
+    fmt,
+    future::Future,
     ops::Range,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use yesquel_model::{LocalId, NodeId, Refusal, Timestamp, TreeId};
@@ -233,11 +236,21 @@ impl Database {
     /// they go on whatever becomes of transactions, and survive the server.
     pub fn numbers(&self, map: Map, counter: u64, count: u64, above: u64) -> Result<Range<u64>, Error> {
         let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
-        match block_on(self.trees().client().take(node, count, above)) {
-            Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
-            Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
-            Err(error) => Err(error.into()),
-        }
+        numbers_of(block_on(self.trees().client().take(node, count, above)), count)
+    }
+
+    /// The same, asked for now, beside what is read next, so that it costs no
+    /// round trip of its own.
+    pub fn numbers_beside(
+        &self,
+        map: Map,
+        counter: u64,
+        count: u64,
+        above: u64,
+    ) -> Result<Numbers<'_>, Error> {
+        let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
+        let reply = Box::pin(self.trees().client().take_beside(node, count, above));
+        Ok(Numbers { count, reply })
     }
 
     /// Numbers for new rows of a map, all above `above`, that nobody else gets:
@@ -253,5 +266,35 @@ impl Database {
             Err(yesquel_client::Error::Refused(Refusal::Moved(_))) => self.told(Err(Error::NoMap(root.tree))),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Numbers that were asked for, [`Database::numbers_beside`]. Those that are not
+/// waited for are used by nobody.
+pub struct Numbers<'a> {
+    count: u64,
+    reply: Pin<Box<dyn Future<Output = Result<u64, yesquel_client::Error>> + Send + 'a>>,
+}
+
+impl fmt::Debug for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Numbers").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Numbers<'_> {
+    /// Them, once they have come. They are not asked for again if the connection
+    /// was lost.
+    pub fn wait(self) -> Result<Range<u64>, Error> {
+        numbers_of(block_on(self.reply), self.count)
+    }
+}
+
+/// What a counter has given.
+fn numbers_of(first: Result<u64, yesquel_client::Error>, count: u64) -> Result<Range<u64>, Error> {
+    match first {
+        Ok(first) => Ok(first..first.checked_add(count).ok_or(Error::NoRowIds)?),
+        Err(yesquel_client::Error::Refused(Refusal::Unfit(_))) => Err(Error::NoRowIds),
+        Err(error) => Err(error.into()),
     }
 }

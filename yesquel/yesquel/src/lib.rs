@@ -25,7 +25,7 @@ pub mod tls;
 mod transaction;
 
 pub use catalog::NAME_BYTES_MAX;
-pub use database::{Database, Map};
+pub use database::{Database, Map, Numbers};
 pub use error::Error;
 pub use host::Host;
 pub use lease::Lease;

@@ -45,7 +45,7 @@ pub(super) fn tell_costs(before: &Accounts, out: &mut dyn Write) -> std::io::Res
         let at_name = if before.len() > 1 { format!("{name}: ") } else { String::new() };
         let searches = new.searches - old.searches;
         let hits = searches.saturating_sub(new.fetches - old.fetches);
-        writeln!(out, "{at_name}Round trips:  {}", show::count(new.requests - old.requests))?;
+        writeln!(out, "{at_name}Round trips:  {}", show::count(new.round_trips - old.round_trips))?;
         writeln!(
             out,
             "{at_name}Cache hits:   {} of {} searches in trees",

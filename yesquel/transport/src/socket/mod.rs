@@ -331,7 +331,11 @@ impl Sockets {
 }
 
 impl Transport for Sockets {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         self.send(server, request, false)
     }
 

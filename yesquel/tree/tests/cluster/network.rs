@@ -366,7 +366,11 @@ async fn wait(shared: Shared, server: ServerId, number: u64) -> Result<Vec<u8>, 
 }
 
 impl Transport for Network {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let number = self.shared.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
         wait(Rc::clone(&self.shared), server, number)
     }
@@ -377,7 +381,11 @@ impl Transport for Network {
 }
 
 impl Transport for Inside {
-    fn call(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         assert_eq!(usize::from(server.0), self.server, "a server's nodes are its own");
         let mut world = self.shared.borrow_mut();
         let number = world.new_call(None);
