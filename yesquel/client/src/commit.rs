@@ -2,8 +2,7 @@
 //! two phases where several do.
 
 use crate::{Client, Error, Lease, PART_BYTES, Staging};
-use std::collections::BTreeMap;
-use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Few, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{Cause, Transport};
 use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Staged, Vote};
 
@@ -35,7 +34,7 @@ pub enum CommitError {
 /// What a transaction writes, by server.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
-    servers: BTreeMap<ServerId, Parts>,
+    servers: Few<ServerId, Parts>,
     /// The number of the lease under which it is written; zero: none.
     lease: u64,
 }
@@ -45,7 +44,15 @@ pub struct Writes {
 struct Parts {
     full: Vec<Vec<u8>>,
     last: Vec<u8>,
+    /// Operations in the last one.
+    last_count: usize,
     last_node: Option<NodeId>,
+}
+
+impl Parts {
+    fn last(&self) -> Operations<'_> {
+        Operations::written(&self.last, self.last_count)
+    }
 }
 
 impl Writes {
@@ -61,16 +68,17 @@ impl Writes {
 
     /// Adds an operation; those on one server are done in their order.
     pub fn push(&mut self, operation: &Operation<'_>) {
-        let Parts { full, last, last_node } = self.servers.entry(operation.node.server).or_default();
+        let Parts { full, last, last_count, last_node } = self.servers.or_default(operation.node.server);
         if last.len() > PART_BYTES {
             full.push(std::mem::take(last));
-            *last_node = None;
+            (*last_count, *last_node) = (0, None);
         }
         if last.capacity() == 0 {
             // Most transactions write a few cells.
             last.reserve(FIRST_BYTES);
         }
         Operations::push(last, last_node, operation);
+        *last_count += 1;
     }
 
     /// Whether there is more than goes into one message.
@@ -149,7 +157,7 @@ impl<T: Transport> Client<T> {
         writes: &Writes,
         staging: &mut Staging,
     ) -> Result<Timestamp, CommitError> {
-        for (server, parts) in &writes.servers {
+        for (server, parts) in writes.servers.iter() {
             for part in &parts.full {
                 staging.is_spent = true;
                 self.stage(staging, *server, part).await?;
@@ -159,7 +167,7 @@ impl<T: Transport> Client<T> {
         let at = match (servers.next(), servers.next()) {
             (None, _) => return Ok(snapshot.unwrap_or_else(|| self.seen())),
             (Some((server, parts)), None) => {
-                let written = (writes.lease, staging.at(*server), &*parts.last);
+                let written = (writes.lease, staging.at(*server), parts.last());
                 self.commit_at_one(*server, snapshot, written).await?
             }
             _ => self.commit_at_several(snapshot, writes, staging).await?,
@@ -172,7 +180,7 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
-        written: (u64, Option<Staged>, &[u8]),
+        written: (u64, Option<Staged>, Operations<'_>),
     ) -> Result<Timestamp, CommitError> {
         let outcome = self.try_commit_at_one(server, snapshot, written, true).await;
         match &outcome {
@@ -192,11 +200,9 @@ impl<T: Transport> Client<T> {
         &self,
         server: ServerId,
         snapshot: Option<Timestamp>,
-        (lease, staged, bytes): (u64, Option<Staged>, &[u8]),
+        (lease, staged, operations): (u64, Option<Staged>, Operations<'_>),
         may_overtake: bool,
     ) -> Result<Timestamp, CommitError> {
-        let failed = CommitError::Failed;
-        let operations = Operations::decode(bytes).map_err(|malformed| failed(malformed.into()))?;
         let attempt = self.ledger.attempt();
         let txn = attempt.txn;
         let request = Request::Commit { txn, snapshot, seen: self.seen(), lease, staged, operations };
@@ -266,9 +272,8 @@ impl<T: Transport> Client<T> {
         let participants =
             Participants::decode(&participants).map_err(|malformed| failed(malformed.into()))?;
         let (mut at, mut no, mut took_staged) = (Timestamp::ZERO, None, false);
-        for (server, parts) in &writes.servers {
-            let operations = Operations::decode(&parts.last).map_err(|malformed| failed(malformed.into()))?;
-            let (seen, staged) = (self.seen(), staging.at(*server));
+        for (server, parts) in writes.servers.iter() {
+            let (seen, staged, operations) = (self.seen(), staging.at(*server), parts.last());
             let lease = writes.lease;
             let request = Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations };
             let vote = match self.call(*server, &request).await {

@@ -66,6 +66,13 @@ impl Moment {
         self.proofs.swap_remove(place).outcome
     }
 
+    /// The same for one that holds.
+    pub fn holds(&mut self, root: NodeId) -> bool {
+        let holds = |proof: &Proof| proof.root == root && matches!(proof.outcome, Some(Outcome::Holds));
+        let place = self.proofs.iter().position(holds);
+        place.map(|place| self.proofs.swap_remove(place)).is_some()
+    }
+
     /// Whether anything is to be asked of a server.
     pub(crate) fn asks(&self, server: ServerId) -> bool {
         self.unasked > 0 && self.unasked_at(server).next().is_some()

@@ -106,6 +106,23 @@ impl KeyRange {
         KeyRange { low: short(&self.low), high: self.high.as_ref().map(short) }
     }
 
+    /// The same, of a range that is needed no more.
+    pub fn into_bounds(self) -> KeyRange {
+        let is_short = |key: &Key| key.len() <= BOUND_BYTES_MAX;
+        if is_short(&self.low) && self.high.as_ref().is_none_or(is_short) {
+            self
+        } else {
+            self.within_bounds()
+        }
+    }
+
+    /// Whether it is [that of one key alone](KeyRange::only).
+    pub fn is_only(&self) -> bool {
+        self.high
+            .as_ref()
+            .is_some_and(|high| high.split_last().is_some_and(|(last, key)| *last == 0 && *key == *self.low))
+    }
+
     /// All keys that begin with a prefix. Its end is the prefix with its last
     /// byte raised by one, bytes of 255 at its end left out first; a prefix of
     /// nothing but such bytes has no end.

@@ -5,6 +5,7 @@
 
 mod clock;
 mod error;
+mod few;
 mod id;
 mod key;
 pub mod limits;
@@ -12,6 +13,7 @@ mod tally;
 
 pub use clock::{Clock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
+pub use few::Few;
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
 pub use key::{Bounds, Key, KeyRange, Prefix, bound_of, prefix_of, separator};
 pub use tally::Tally;

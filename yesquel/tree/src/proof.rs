@@ -33,6 +33,12 @@ impl<T: Transport> Transaction<'_, T> {
         Ok(())
     }
 
+    /// Whether a proof was asked and what was to be proved is so, which is mostly
+    /// all there is to know; it is told once.
+    pub fn holds(&mut self, tree: Tree) -> bool {
+        self.moment.holds(tree.root)
+    }
+
     /// What has come of a proof, if it was asked; it is told once. `other` is the
     /// tree that was named.
     pub async fn proof(&mut self, tree: Tree, other: Tree) -> Result<Option<Proof>, TreeError> {

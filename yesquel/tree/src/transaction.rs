@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{borrow::Cow, collections::BTreeMap, rc::Rc};
 use yesquel_client::{CommitError, Held, Lease, Moment, Reading, Staging, Writes};
-use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
+use yesquel_model::{Conflict, Few, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Expect, Large, NewNode, NodeKind, Operation, PIECE_BYTES, Question, WriteOperation};
 
@@ -36,7 +36,7 @@ pub struct Transaction<'a, T> {
     asked: u64,
     /// Has servers keep what the snapshot sees.
     held: Option<Held<'a>>,
-    writes: BTreeMap<NodeId, BTreeMap<Key, Write>>,
+    writes: Few<NodeId, BTreeMap<Key, Write>>,
     /// Ranges to delete, before the writes.
     ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
@@ -74,7 +74,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             moment: snapshot.into(),
             asked: 0,
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
-            writes: BTreeMap::new(),
+            writes: Few::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
             creates: Vec::new(),
@@ -286,7 +286,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
-        let old = self.writes.entry(tree.root).or_default().insert(key.into(), write);
+        let old = self.writes.or_default(tree.root).insert(key.into(), write);
         self.steps.push(Undo::Write(tree.root, key.into(), old));
     }
 
@@ -353,9 +353,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// What was read in a range must still be so at the commit, and whoever
     /// changes it meanwhile loses, or this one.
-    pub fn guard(&mut self, tree: Tree, range: &KeyRange) {
+    pub fn guard(&mut self, tree: Tree, range: KeyRange) {
         if !range.is_empty() {
-            self.guards.push((tree.root, range.within_bounds()));
+            self.guards.push((tree.root, range.into_bounds()));
             self.steps.push(Undo::Guard);
         }
     }
@@ -395,7 +395,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         for undo in self.steps.back_to(savepoint).map_err(TreeError::Savepoint)? {
             match undo {
                 Undo::Write(root, key, old) => {
-                    let writes = self.writes.entry(root).or_default();
+                    let writes = self.writes.or_default(root);
                     match old {
                         Some(old) => drop(writes.insert(key, old)),
                         None => drop(writes.remove(&key)),
@@ -441,7 +441,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Where its long values are going to be.
     async fn larges(&self) -> Result<Larges, TreeError> {
         let mut larges = Larges::new();
-        for (root, writes) in &self.writes {
+        for (root, writes) in self.writes.iter() {
             for (key, write) in writes {
                 let length = write.value.as_ref().map_or(0, |value| value.len());
                 if length > limits::CELL_VALUE_BYTES_MAX {
@@ -563,6 +563,14 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         let ranges = self.ranges.iter().map(|range| (range, true));
         for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
+            if !deletes && range.is_only() {
+                // Mostly: a key has one leaf.
+                let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
+                let leaf = leaf.unwrap_or_else(|| self.trees.leaf(*root, &range.low));
+                writes.push(&Operation { node: leaf, write: WriteOperation::Guard(range.clone()) });
+                goals.push(Addressed { root: *root, key: Cow::Borrowed(&range.low), leaf });
+                continue;
+            }
             // Leaf by leaf.
             let mut rest = range.clone();
             while !rest.is_empty() {
@@ -584,7 +592,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 }
             }
         }
-        for (root, all) in &self.writes {
+        for (root, all) in self.writes.iter() {
             for (key, Write { value, expect }) in all {
                 let leaf = match found.get(*root, key) {
                     Some((_, leaf)) => *leaf,

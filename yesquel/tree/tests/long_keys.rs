@@ -148,7 +148,7 @@ fn keys_that_are_too_long_are_refused_where_they_are_named_and_ends_of_ranges_ar
     block_on(cursor.seek(&mut transaction, &longest[0])).unwrap();
     let next = block_on(cursor.next(&mut transaction)).unwrap();
     assert_eq!(next.map(|(key, _)| key.to_vec()), sorted.get(at + 1).cloned());
-    transaction.guard(place.tree, &KeyRange::from(&*beyond));
+    transaction.guard(place.tree, KeyRange::from(&*beyond));
     transaction.delete_range(place.tree, &KeyRange { low: Box::default(), high: Some(beyond.into()) });
     block_on(transaction.commit()).unwrap();
     place.check(&sorted[at + 1..]);

@@ -259,7 +259,7 @@ impl Run<'_> {
                 let Some(which) = self.pick(*txn) else { return };
                 let (tree, range) = (self.tree, range(*from, *to));
                 let open = &mut self.open[which];
-                open.txn.guard(tree, &range);
+                open.txn.guard(tree, range.clone());
                 if !range.is_empty() {
                     open.effects.push(Effect::Guard(range));
                 }

@@ -175,6 +175,12 @@ impl<'a> Operations<'a> {
         self.bytes.len()
     }
 
+    /// So many that were [written](Operations::push) here. Of other bytes the
+    /// operations end before the first that is none.
+    pub fn written(bytes: &'a [u8], count: usize) -> Operations<'a> {
+        Operations { bytes, count }
+    }
+
     /// None.
     pub const NONE: Operations<'static> = Operations { bytes: &[], count: 0 };
 

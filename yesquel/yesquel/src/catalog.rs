@@ -179,7 +179,7 @@ impl<'a> Catalog<'a> {
             transaction.create_tree(tree);
             transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
             // Not into a database that is dropped meanwhile.
-            transaction.guard(self.tree(), &KeyRange::only(&database_key(database)));
+            transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
             match transaction.commit().await.map_err(Error::from) {
                 Ok(_) => return Ok(tree),
                 // Another one made it a moment ago, or dropped the database.
@@ -203,7 +203,7 @@ impl<'a> Catalog<'a> {
         check_name(&name)?;
         transaction.create_tree(tree);
         transaction.insert(self.tree(), &map_key(number, &name), &tree.root().to_bits().to_be_bytes())?;
-        transaction.guard(self.tree(), &KeyRange::only(&database_key(database)));
+        transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
         Ok(tree)
     }
 

@@ -29,7 +29,12 @@ pub struct Transaction<'a> {
 
 /// A range of keys as a whole: what its bounds say.
 pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
-    let after = |key: &[u8]| KeyRange::only(key).high.unwrap_or_default();
+    let after = |key: &[u8]| {
+        let mut next = Vec::with_capacity(key.len() + 1);
+        next.extend_from_slice(key);
+        next.push(0);
+        Key::from(next)
+    };
     let low = match range.start_bound() {
         Bound::Included(key) => key.as_ref().into(),
         Bound::Excluded(key) => after(key.as_ref()),
@@ -121,7 +126,7 @@ impl<'a> Transaction<'a> {
     /// another store the commit fails.
     pub fn guard<K: AsRef<[u8]>>(&mut self, map: Map, range: impl RangeBounds<K>) {
         match self.tree_of(map) {
-            Ok(tree) => self.inner.guard(tree, &range_of(&range)),
+            Ok(tree) => self.inner.guard(tree, range_of(&range)),
             Err(_) => self.is_misused = true,
         }
     }
@@ -144,6 +149,9 @@ impl<'a> Transaction<'a> {
     /// What has come of a proof, once, if it was asked; `other` is the map that was
     /// named.
     pub fn proof(&mut self, map: Map, other: Map) -> Result<Option<Proof>, Error> {
+        if self.inner.holds(map.tree) {
+            return Ok(Some(Proof::Holds));
+        }
         let outcome = block_on(self.inner.proof(map.tree, other.tree));
         self.told(outcome)
     }

@@ -172,9 +172,13 @@ impl<'a> Worker<'a> {
             Act::DeleteRange { slot, from, to } => {
                 self.in_range(*slot, *from, *to, Transaction::delete_range, Effect::Clear)
             }
-            Act::Guard { slot, from, to } => {
-                self.in_range(*slot, *from, *to, Transaction::guard, Effect::Guard)
-            }
+            Act::Guard { slot, from, to } => self.in_range(
+                *slot,
+                *from,
+                *to,
+                |transaction, tree, range| transaction.guard(tree, range.clone()),
+                Effect::Guard,
+            ),
             Act::Replace { slot, server, key: number, value } => {
                 self.replace(*slot, *server, *number, *value).await
             }
