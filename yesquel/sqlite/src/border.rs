@@ -5,21 +5,20 @@
 
 #![allow(unsafe_code)]
 
+mod cursors;
+
 use crate::{
     address::{self, Address},
-    key::{Collation, Column, Encoding, Field},
-    scan::{Form, Scan, Seek},
     session::Code,
     side::Side,
     told,
     trees::Trees,
 };
 use libsqlite3_sys::{
-    SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_NULL,
-    SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, SQLITE_TEXT, sqlite3, sqlite3_complete, sqlite3_db_mutex,
-    sqlite3_keyword_check, sqlite3_keyword_count, sqlite3_keyword_name, sqlite3_libversion_number,
-    sqlite3_mprintf, sqlite3_mutex_enter, sqlite3_mutex_leave, sqlite3_snprintf, sqlite3_uri_key,
-    sqlite3_uri_parameter,
+    SQLITE_NOMEM, SQLITE_NOTFOUND, SQLITE_OPEN_CREATE, SQLITE_OPEN_READONLY, sqlite3, sqlite3_complete,
+    sqlite3_db_mutex, sqlite3_keyword_check, sqlite3_keyword_count, sqlite3_keyword_name,
+    sqlite3_libversion_number, sqlite3_mprintf, sqlite3_mutex_enter, sqlite3_mutex_leave, sqlite3_snprintf,
+    sqlite3_uri_key, sqlite3_uri_parameter,
 };
 use std::{
     cmp::Ordering,
@@ -30,36 +29,6 @@ use std::{
 use yesquel::Patience;
 
 const OK: c_int = 0;
-
-/// Where a cursor stands, for C. It lives in C's cursor, and points into the
-/// scan's record.
-#[repr(C)]
-pub(crate) struct Place {
-    record: *const u8,
-    length: u32,
-    row: i64,
-}
-
-#[repr(C)]
-pub(crate) struct CField {
-    kind: u8,
-    integer: i64,
-    real: f64,
-    bytes: *const u8,
-    length: u32,
-    zeros: u32,
-}
-
-#[repr(C)]
-pub(crate) struct CForm {
-    columns: u16,
-    all: u16,
-    encoding: u8,
-    sorts: *const u8,
-    collations: *const u8,
-}
-
-const ORDER_DESC: u8 = 1;
 
 /// Compares records as an index's columns are compared.
 #[derive(Debug, Clone, Copy)]
@@ -408,275 +377,6 @@ unsafe extern "C" fn yq_size(side: &mut Side, size: &mut i64) -> c_int {
         *size = i64::try_from(side.size()).unwrap_or(i64::MAX);
         Ok(OK)
     })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_cursor(
-    side: &mut Side,
-    root: u32,
-    form: &CForm,
-    key_info: *mut c_void,
-    opened: *mut *mut Scan,
-) -> c_int {
-    answer(|| {
-        // SAFETY: there are as many of both as there are columns.
-        let (sorts, collations) = unsafe {
-            let columns = u32::from(form.columns);
-            (bytes(form.sorts, columns), bytes(form.collations, columns))
-        };
-        let columns = sorts.iter().zip(collations).map(|(sort, collation)| Column {
-            is_descending: sort & ORDER_DESC != 0,
-            collation: match collation {
-                0 => Collation::Binary,
-                1 => Collation::Nocase,
-                2 => Collation::Rtrim,
-                _ => Collation::Other,
-            },
-        });
-        let encoding = match form.encoding {
-            2 => Encoding::Utf16Le,
-            3 => Encoding::Utf16Be,
-            _ => Encoding::Utf8,
-        };
-        let form = (form.columns > 0).then(|| Form {
-            columns: columns.collect(),
-            is_table: form.columns < form.all,
-            encoding,
-        });
-        let scan = Box::new(Scan::new(side, root, form, Comparer(key_info))?);
-        // SAFETY: C gives room for it.
-        unsafe { *opened = Box::into_raw(scan) };
-        Ok(OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_close_cursor(scan: *mut Scan) {
-    answer(|| {
-        // SAFETY: it is of yq_cursor, and is not used again.
-        drop(unsafe { Box::from_raw(scan) });
-        Ok(OK)
-    });
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_follow(scan: &mut Scan, side: &Side, root: u32) {
-    answer(|| {
-        scan.follow(side.map(root));
-        Ok(OK)
-    });
-}
-
-/// Says where the scan stands, if it does.
-fn arrived(scan: &Scan, place: &mut Place, is_there: bool) -> c_int {
-    if !is_there {
-        return Code::DONE.0;
-    }
-    let record = scan.record();
-    *place = Place { record: record.as_ptr(), length: record.len() as u32, row: scan.row() };
-    OK
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_first(scan: &mut Scan, place: &mut Place) -> c_int {
-    answer(|| scan.first().map(|is_there| arrived(scan, place, is_there)))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_last(scan: &mut Scan, place: &mut Place) -> c_int {
-    answer(|| scan.last().map(|is_there| arrived(scan, place, is_there)))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_next(scan: &mut Scan, place: &mut Place) -> c_int {
-    answer(|| scan.next().map(|is_there| arrived(scan, place, is_there)))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_previous(scan: &mut Scan, place: &mut Place) -> c_int {
-    answer(|| scan.previous().map(|is_there| arrived(scan, place, is_there)))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_restore(scan: &mut Scan, place: &mut Place, result: &mut c_int) -> c_int {
-    answer(|| {
-        let restored = scan.restore()?;
-        *result = restored.unwrap_or(0);
-        Ok(arrived(scan, place, restored.is_some()))
-    })
-}
-
-fn seek(kind: c_int) -> Seek {
-    match kind {
-        1 => Seek::Less,
-        2 => Seek::LessOrEqual,
-        3 => Seek::GreaterOrEqual,
-        4 => Seek::Greater,
-        _ => Seek::Exact,
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_seek_row(
-    scan: &mut Scan,
-    row: i64,
-    kind: c_int,
-    place: &mut Place,
-    result: &mut c_int,
-) -> c_int {
-    answer(|| {
-        let arrival = scan.seek_row(row, seek(kind))?;
-        *result = arrival.unwrap_or(-1);
-        Ok(arrived(scan, place, arrival.is_some()))
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_seek_fields(
-    scan: &mut Scan,
-    fields: *const CField,
-    count: c_int,
-    sought: *mut c_void,
-    kind: c_int,
-    place: &mut Place,
-    result: &mut c_int,
-    is_equal: &mut u8,
-) -> c_int {
-    answer(|| {
-        let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: there are so many, and each has the bytes that it says.
-        let fields = unsafe { if count == 0 { &[] } else { slice::from_raw_parts(fields, count) } };
-        let field = |field: &CField| {
-            // SAFETY: as above.
-            let value = unsafe { bytes(field.bytes, field.length) };
-            match c_int::from(field.kind) {
-                SQLITE_INTEGER => Field::Integer(field.integer),
-                SQLITE_FLOAT => Field::Real(field.real),
-                SQLITE_TEXT => Field::Text(value),
-                SQLITE_BLOB => Field::Blob(value, field.zeros),
-                _ => Field::Null,
-            }
-        };
-        let fields: Vec<Field<'_>> = fields.iter().map(field).collect();
-        let arrival = scan.seek_fields(&fields, Sought(sought), seek(kind))?;
-        *result = arrival.map_or(-1, |arrival| arrival.place);
-        *is_equal |= u8::from(arrival.is_some_and(|arrival| arrival.is_equal));
-        Ok(arrived(scan, place, arrival.is_some()))
-    })
-}
-
-const _: () = assert!(SQLITE_NULL == 5);
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_put_row(
-    scan: &mut Scan,
-    row: i64,
-    record: *const u8,
-    length: u32,
-    zeros: u32,
-) -> c_int {
-    answer(|| {
-        // SAFETY: so many bytes are there.
-        let record = unsafe { bytes(record, length) };
-        if zeros == 0 {
-            return scan.put_row(row, record).map(|()| OK);
-        }
-        let mut whole = Vec::with_capacity(record.len() + zeros as usize);
-        whole.extend_from_slice(record);
-        whole.resize(record.len() + zeros as usize, 0);
-        scan.put_row(row, &whole).map(|()| OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_put_entry(scan: &mut Scan, record: *const u8, length: u32) -> c_int {
-    answer(|| {
-        // SAFETY: so many bytes are there.
-        scan.put_entry(unsafe { bytes(record, length) }).map(|()| OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_delete(scan: &mut Scan) -> c_int {
-    answer(|| scan.delete().map(|()| OK))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_count(scan: &mut Scan, count: &mut i64) -> c_int {
-    answer(|| {
-        *count = scan.count()?;
-        Ok(OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_new_row(scan: &mut Scan, above: i64, row: &mut i64) -> c_int {
-    answer(|| {
-        let Some(number) = scan.new_row(above)? else { return Ok(Code::DONE.0) };
-        *row = number;
-        Ok(OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_new_sequence(
-    scan: &mut Scan,
-    side: &Side,
-    sequences: u32,
-    has_row: c_int,
-    row: i64,
-    above: i64,
-    name: *const c_char,
-    number: &mut i64,
-) -> c_int {
-    answer(|| {
-        // SAFETY: null, or a string of C.
-        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes());
-        let sequences = side.map(sequences).ok_or(Code::CORRUPT)?;
-        let row = (has_row != 0).then_some(row);
-        *number = scan.new_sequence(sequences, row, above, name)?;
-        Ok(OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_expect_sequence(scan: &mut Scan, table: u32) {
-    answer(|| {
-        scan.expect_sequence(u64::from(table));
-        Ok(OK)
-    });
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_put_sequence(scan: &mut Scan, row: i64, record: *const u8, length: u32) -> c_int {
-    answer(|| {
-        // SAFETY: so many bytes are there.
-        let record = unsafe { bytes(record, length) };
-        scan.put_sequence(row, record).map(|()| OK)
-    })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_show_sequence(scan: &mut Scan) {
-    answer(|| {
-        scan.show_sequences();
-        Ok(OK)
-    });
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_sought(scan: &mut Scan) -> c_int {
-    answer(|| scan.guard_sought().map(|()| OK))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_row(scan: &mut Scan, row: i64) -> c_int {
-    answer(|| scan.guard_row(row).map(|()| OK))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn yq_guard_all(scan: &mut Scan) -> c_int {
-    answer(|| scan.guard_all().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]

@@ -1,0 +1,241 @@
+//! The commit of a transaction: what it writes goes to the leaves that the cache
+//! thinks right, and again where one was not.
+
+use super::{Transaction, Write};
+use crate::{
+    Tree, TreeError,
+    cache::{Goal, Guess},
+    large::Larges,
+    split::Split,
+};
+use std::{borrow::Cow, collections::BTreeMap};
+use yesquel_client::{CommitError, Staging, Writes};
+use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
+use yesquel_transport::Transport;
+use yesquel_wire::{Large, NewNode, NodeKind, Operation, PIECE_BYTES, WriteOperation};
+
+/// Times that a commit is sent again because a key has moved.
+const MOVES_MAX: usize = 1000;
+/// Moves of single keys, after which the leaves of all are looked for.
+const MOVES_FOUND_SINGLY: usize = 2;
+
+impl<T: Transport> Transaction<'_, T> {
+    /// Where its long values are going to be.
+    pub(super) async fn larges(&self) -> Result<Larges, TreeError> {
+        let mut larges = Larges::new();
+        for (root, writes) in self.writes.iter() {
+            for (key, write) in writes {
+                let length = write.value.as_ref().map_or(0, |value| value.len());
+                if length > limits::CELL_VALUE_BYTES_MAX {
+                    let large = self.trees.name(Tree::at(*root), length).await?;
+                    larges.insert((*root, key.clone()), large);
+                }
+            }
+        }
+        Ok(larges)
+    }
+
+    pub(super) async fn stage(&self, larges: &Larges) -> Result<Staging, TreeError> {
+        let value = |root: &NodeId, key: &Key| self.writes.get(root)?.get(key)?.value.as_deref();
+        self.trees.stage_larges(larges, value).await
+    }
+
+    pub(super) async fn commit_staged(
+        &self,
+        snapshot: Option<Timestamp>,
+        larges: &Larges,
+        staging: &mut Staging,
+    ) -> Result<Timestamp, TreeError> {
+        let client = &self.trees.client;
+        // Leaves that were found because the cache was wrong.
+        let (mut found, mut moves) = (Found::default(), 0);
+        // Of leaves that the server has left to whoever fills them.
+        let (mut snapshot, mut splits) = (snapshot, Vec::new());
+        for _ in 0..MOVES_MAX {
+            if staging.is_spent() {
+                let spent = std::mem::replace(staging, self.stage(larges).await?);
+                client.unstage(spent).await;
+            }
+            let (writes, goals) = self.addressed(&splits, &found, larges);
+            let outcome = client.commit_staged(snapshot, &writes, staging).await;
+            let (server, operation, refusal) = match outcome {
+                Ok(at) => return Ok(at),
+                Err(CommitError::Refused { server, operation, refusal }) => (server, operation, refusal),
+                Err(error) => return Err(error.into()),
+            };
+            // Operations are counted from the first that was staged on.
+            let operation = operation.map(|number| number.checked_sub(staged_operations(larges, server)));
+            match (refusal, operation.flatten()) {
+                (Refusal::Moved(node) | Refusal::Unfit(node), _) if !splits.is_empty() => {
+                    // Another one has split it, or a node above it.
+                    let refusal = Conflict::Node { node }.into();
+                    return Err(CommitError::Refused { server, operation: None, refusal }.into());
+                }
+                (Refusal::Moved(_), Some(number)) => {
+                    // Nothing was done: the right leaf is found, and all is
+                    // sent again, by the same snapshot.
+                    let mut of_server = goals.iter().filter(|goal| goal.leaf.server == server);
+                    let Some(goal) = usize::try_from(number).ok().and_then(|number| of_server.nth(number))
+                    else {
+                        return Err(yesquel_client::Error::Unfit.into());
+                    };
+                    // The node itself may say where to, or be no leaf any more.
+                    self.find(goal, &mut found).await?;
+                    moves += 1;
+                    if moves >= MOVES_FOUND_SINGLY {
+                        self.find_all(&goals, &mut found).await?;
+                    }
+                }
+                (Refusal::Full(leaf), _) => {
+                    splits.push(self.trees.own_split(&mut snapshot, leaf).await?);
+                }
+                // The nodes of long values go with their tree, and only with it.
+                (Refusal::Moved(node), None) if operation.is_some() => {
+                    return Err(TreeError::NoTree(node.tree));
+                }
+                (Refusal::Exists(_), _) => return Err(TreeError::Exists),
+                (refusal, operation) => {
+                    return Err(CommitError::Refused { server, operation, refusal }.into());
+                }
+            }
+        }
+        let tree = self.writes.keys().next().map_or_else(Default::default, |root| root.tree);
+        Err(TreeError::Damaged(tree, "its keys move faster than they can be followed"))
+    }
+
+    /// Finds the leaf of an operation, whatever the cache thinks.
+    async fn find(&self, goal: &Addressed<'_>, found: &mut Found) -> Result<(), TreeError> {
+        // Looking for others may have brought a newer way there.
+        let guess = self.trees.guess_again(goal.root, Goal::At(&goal.key));
+        let (leaf, fence) = self.trees.leaf_from(goal.root, &goal.key, guess.path, guess.leaf).await?;
+        found.put(goal.root, fence, leaf);
+        Ok(())
+    }
+
+    /// Finds the leaves of all operations: each refusal tells of one, and each
+    /// time all of them are sent.
+    async fn find_all(&self, goals: &[Addressed<'_>], found: &mut Found) -> Result<(), TreeError> {
+        let mut fresh = Found::default();
+        for goal in goals.iter().filter(|goal| !self.creates.contains(&goal.root)) {
+            if fresh.get(goal.root, &goal.key).is_none() {
+                self.find(goal, &mut fresh).await?;
+            }
+        }
+        *found = fresh;
+        Ok(())
+    }
+
+    /// All operations with the nodes that the cache thinks right, in the order
+    /// in which they are done; and what each is for.
+    fn addressed(&self, splits: &[Split], found: &Found, larges: &Larges) -> (Writes, Vec<Addressed<'_>>) {
+        let count = self.guards.len() + self.writes.values().map(BTreeMap::len).sum::<usize>();
+        let (mut writes, mut goals) = (Writes::new(), Vec::with_capacity(count));
+        self.lease.iter().for_each(|lease| writes.under(lease));
+        let guess = |of: NodeId, key: &[u8]| {
+            let guess = self.trees.guess(of, Goal::At(key));
+            match found.get(of, key) {
+                Some((fence, leaf)) => Guess { path: guess.path, leaf: *leaf, fence: fence.clone() },
+                None => guess,
+            }
+        };
+        for root in &self.creates {
+            let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
+            writes.push(&Operation { node: *root, write: WriteOperation::Create(new) });
+            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
+        }
+        let ranges = self.ranges.iter().map(|range| (range, true));
+        for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
+            if !deletes && range.is_only() {
+                // Mostly: a key has one leaf.
+                let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
+                let leaf = leaf.unwrap_or_else(|| self.trees.leaf(*root, &range.low));
+                writes.push(&Operation { node: leaf, write: WriteOperation::Guard(range.clone()) });
+                goals.push(Addressed { root: *root, key: Cow::Borrowed(&range.low), leaf });
+                continue;
+            }
+            // Leaf by leaf.
+            let mut rest = range.clone();
+            while !rest.is_empty() {
+                let guess = guess(*root, &rest.low);
+                let part = rest.intersection(&guess.fence);
+                let key = Cow::Owned(rest.low.to_vec());
+                let next = if rest.covers(&guess.fence) || part.high != rest.high {
+                    part.high.clone()
+                } else {
+                    None
+                };
+                let write =
+                    if deletes { WriteOperation::DeleteRange(part) } else { WriteOperation::Guard(part) };
+                writes.push(&Operation { node: guess.leaf, write });
+                goals.push(Addressed { root: *root, key, leaf: guess.leaf });
+                match next {
+                    Some(next) => rest.low = next,
+                    None => break,
+                }
+            }
+        }
+        for (root, all) in self.writes.iter() {
+            for (key, Write { value, expect }) in all {
+                let leaf = match found.get(*root, key) {
+                    Some((_, leaf)) => *leaf,
+                    None => self.trees.leaf(*root, key),
+                };
+                // Mostly there are none.
+                let large = if larges.is_empty() { None } else { larges.get(&(*root, key.clone())) };
+                let large = large.map(Large::encode);
+                let write = match (value, &large) {
+                    (_, Some(large)) => {
+                        WriteOperation::Put { key, value: large, expect: *expect, is_large: true }
+                    }
+                    (Some(value), None) => {
+                        WriteOperation::Put { key, value, expect: *expect, is_large: false }
+                    }
+                    (None, None) => WriteOperation::Delete { key, expect: *expect },
+                };
+                writes.push(&Operation { node: leaf, write });
+                goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
+            }
+        }
+        for root in &self.drops {
+            writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
+            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
+        }
+        // Last: what is written is checked, and moves, with the rest of the leaf.
+        splits.iter().flat_map(Split::operations).for_each(|operation| writes.push(&operation));
+        (writes, goals)
+    }
+}
+
+/// Operations that long values take at a server, before the others.
+fn staged_operations(larges: &Larges, server: ServerId) -> u64 {
+    let here = larges.values().filter(|large| large.server == server);
+    here.map(|large| large.nodes() + large.length.div_ceil(PIECE_BYTES as u64)).sum()
+}
+
+/// Leaves that were found, by root and the least key that is theirs.
+#[derive(Debug, Default)]
+struct Found(BTreeMap<(NodeId, Key), (KeyRange, NodeId)>);
+
+impl Found {
+    fn get(&self, root: NodeId, key: &[u8]) -> Option<&(KeyRange, NodeId)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (.., found) = self.0.range((root, Key::default())..=(root, key.into())).next_back()?;
+        Some(found).filter(|(fence, _)| fence.contains(key))
+    }
+
+    /// One that is known of now, in place of what it has been split from or
+    /// taken in.
+    fn put(&mut self, root: NodeId, fence: KeyRange, leaf: NodeId) {
+        self.0.retain(|(own, _), (other, _)| *own != root || !other.meets(&fence));
+        self.0.insert((root, fence.low.clone()), (fence, leaf));
+    }
+}
+
+/// Where an operation was sent, and for which key.
+struct Addressed<'a> {
+    root: NodeId,
+    key: Cow<'a, [u8]>,
+    leaf: NodeId,
+}
