@@ -89,7 +89,6 @@ pub(crate) struct Session {
     /// going back in them.
     moment: u64,
     savepoints: Vec<Savepoint>,
-    start: Option<Savepoint>,
     /// Where cookies stand of schemas whose tables were written.
     written: Vec<Map>,
     /// Where they were written themselves.
@@ -145,7 +144,6 @@ impl Session {
             writes: 0,
             moment: 0,
             savepoints: Vec::new(),
-            start: None,
             written: Vec::new(),
             changed: Vec::new(),
             is_guarded: false,
@@ -353,11 +351,10 @@ impl Session {
             self.began = self.shared.rows().now();
             let lease = self.lease.as_ref().map(|(lease, _)| lease);
             let mut open = Open::new(self.database.clone(), |database| Some(database.begin()));
-            self.start = open.with_dependent_mut(|_, running| {
-                running.as_mut().map(|transaction| {
-                    lease.iter().for_each(|lease| transaction.under(lease));
-                    transaction.savepoint()
-                })
+            open.with_dependent_mut(|_, running| {
+                if let (Some(transaction), Some(lease)) = (running, lease) {
+                    transaction.under(lease);
+                }
             });
             self.moment += 1;
             let (schemas, moment) = (&mut self.schemas, self.moment);
@@ -430,7 +427,6 @@ impl Session {
             self.numbered.drain(..).for_each(|tree| rows.leave(tree, is_committed));
         }
         self.savepoints.clear();
-        self.start = None;
         self.written.clear();
         self.changed.clear();
         self.is_guarded = false;
@@ -574,13 +570,16 @@ impl Session {
         let keep = number.map_or(0, |number| if is_rollback { number + 1 } else { number });
         // One that has lost is rolled back whole, by whoever began it.
         if is_rollback && self.open.is_some() && self.lost.is_none() {
-            let to = match number {
-                Some(number) => self.savepoints.get(number).copied(),
-                None => self.start,
-            };
+            let to = number.map(|number| self.savepoints.get(number).copied());
             // One that was not opened has nothing to take back.
-            if let Some(to) = to {
-                self.with(|transaction| transaction.rollback_to(to))?;
+            if to != Some(None) {
+                self.with(|transaction| match to.flatten() {
+                    Some(to) => transaction.rollback_to(to),
+                    None => {
+                        transaction.rollback_all();
+                        Ok(())
+                    }
+                })?;
                 self.schemas.taken_back(&self.changed, self.moment);
                 self.moment += 1;
                 let mut rows = self.shared.rows();

@@ -29,12 +29,12 @@ pub struct Savepoint {
     step: u64,
 }
 
-/// The steps of a transaction.
+/// The steps of a transaction since its first savepoint.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     /// What undoes each, and its number, which no other step gets.
     undo: Vec<(u64, Undo)>,
-    /// Steps so far, those that were taken back among them.
+    /// Steps that were kept so far, those that were taken back among them.
     count: u64,
     /// The transaction's name, once it has savepoints.
     name: OnceCell<u64>,
@@ -45,9 +45,18 @@ pub(crate) struct Steps {
 static NEXT_NAME: AtomicU64 = AtomicU64::new(1);
 
 impl Steps {
-    pub(crate) fn push(&mut self, undo: Undo) {
-        self.count += 1;
-        self.undo.push((self.count, undo));
+    /// A step is done. What undoes it is kept, and made, only if there is a place to
+    /// come back to: most transactions have none, and large ones need the room.
+    pub(crate) fn push(&mut self, undo: impl FnOnce() -> Undo) {
+        if self.name.get().is_some() {
+            self.count += 1;
+            self.undo.push((self.count, undo()));
+        }
+    }
+
+    /// All was taken back, savepoints too.
+    pub(crate) fn clear(&mut self) {
+        *self = Steps::default();
     }
 
     /// The number of the last step before a depth; 0: there is none.

@@ -282,7 +282,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
         let old = self.writes.or_default(tree.root).insert(key.into(), write);
-        self.steps.push(Undo::Write(tree.root, key.into(), old));
+        self.steps.push(|| Undo::Write(tree.root, key.into(), old));
     }
 
     /// What a write of a key must expect, which an earlier one may have
@@ -339,11 +339,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     }
                     _ => writes.remove(&key),
                 };
-                self.steps.push(Undo::Write(tree.root, key, old));
+                self.steps.push(|| Undo::Write(tree.root, key, old));
             }
         }
         self.ranges.push((tree.root, range.clone()));
-        self.steps.push(Undo::Range);
+        self.steps.push(|| Undo::Range);
     }
 
     /// What was read in a range must still be so at the commit, and whoever
@@ -351,14 +351,14 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub fn guard(&mut self, tree: Tree, range: KeyRange) {
         if !range.is_empty() {
             self.guards.push((tree.root, range.into_bounds()));
-            self.steps.push(Undo::Guard);
+            self.steps.push(|| Undo::Guard);
         }
     }
 
     /// Makes a tree, empty, that nobody else [has got](Trees::fresh).
     pub fn create_tree(&mut self, tree: Tree) {
         self.creates.push(tree.root);
-        self.steps.push(Undo::Create);
+        self.steps.push(|| Undo::Create);
     }
 
     /// What it writes is within a lease, where nobody else writes now. One that
@@ -371,7 +371,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// there is none.
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);
-        self.steps.push(Undo::Drop);
+        self.steps.push(|| Undo::Drop);
     }
 
     /// A cursor over a tree, which sees what the transaction writes too.
@@ -403,6 +403,17 @@ impl<'a, T: Transport> Transaction<'a, T> {
             }
         }
         Ok(())
+    }
+
+    /// Takes back all that was written, savepoints among it. What was read is
+    /// still of its moment.
+    pub fn rollback_all(&mut self) {
+        self.writes = Few::default();
+        self.ranges.clear();
+        self.guards.clear();
+        self.creates.clear();
+        self.drops.clear();
+        self.steps.clear();
     }
 
     /// Ends it without a trace.

@@ -187,6 +187,12 @@ impl<'a> Transaction<'a> {
         block_on(database.catalog().drop_in(&mut self.inner, database.name(), name))
     }
 
+    /// Takes back all that was written, savepoints among it. What was read is
+    /// still of its moment.
+    pub fn rollback_all(&mut self) {
+        self.inner.rollback_all();
+    }
+
     /// A place to come back to.
     pub fn savepoint(&self) -> Savepoint {
         self.inner.savepoint()

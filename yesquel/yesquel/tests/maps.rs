@@ -258,6 +258,30 @@ fn savepoints_are_good_where_they_were_taken() {
 }
 
 #[test]
+fn all_that_was_written_is_taken_back_and_what_was_read_stays() {
+    let database = database();
+    let map = database.map("map").unwrap();
+    database.put(map, b"a", b"before").unwrap();
+    let mut ours = database.begin();
+    assert_eq!(ours.get(map, b"a").unwrap().as_deref(), Some(&b"before"[..]));
+    ours.put(map, b"a", b"ours").unwrap();
+    let savepoint = ours.savepoint();
+    ours.insert(map, b"b", b"ours").unwrap();
+    ours.delete_range::<&[u8]>(map, ..);
+    ours.guard(map, &b"c"[..]..=&b"c"[..]);
+    ours.rollback_all();
+    // It is of the transaction that was.
+    assert!(matches!(ours.rollback_to(savepoint), Err(Error::Savepoint(_))));
+    database.put(map, b"a", b"theirs").unwrap();
+    database.put(map, b"c", b"theirs").unwrap();
+    assert_eq!(ours.get(map, b"a").unwrap().as_deref(), Some(&b"before"[..]));
+    ours.put(map, b"d", b"ours").unwrap();
+    ours.commit().unwrap();
+    assert_eq!(keys(database.begin().range::<&[u8]>(map, ..)).concat(), "acd");
+    assert_eq!(database.get(map, b"a").unwrap().as_deref(), Some(&b"theirs"[..]));
+}
+
+#[test]
 fn maps_are_good_where_they_were_got() {
     let (ours, theirs) = (database(), database());
     let (map, other) = (ours.map("map").unwrap(), theirs.map("map").unwrap());
