@@ -69,22 +69,23 @@ const EDITS: &[Edit] = &[
         old: "  /* All fields above are zeroed when the cursor is allocated.  See\n",
         new: "  struct YqCursor *pYq;\n  /* All fields above are zeroed when the cursor is allocated.  See\n",
     },
-    // How many fields are the key of an index: nKeyField changes when a column
+    // Where in its entries the key stands of the row that they refer to, if rows
+    // have no numbers; and how many fields are the key of an index: nKeyField changes when a column
     // loses its NOT NULL, and the entries do not.
     Edit {
         file: "sqliteInt.h",
         old: "  u16 nAllField;      /* Total columns, including key plus others */\n",
-        new: "  u16 nAllField;      /* Total columns, including key plus others */\n  u16 nYqKey;\n",
+        new: "  u16 nAllField;      /* Total columns, including key plus others */\n  u16 nYqKey;\n  u8 nYqPk;\n  u8 aYqPk[8];\n",
     },
     Edit {
         file: "select.c",
         old: "    p->nAllField = (u16)(N+X);\n",
-        new: "    p->nAllField = (u16)(N+X);\n    p->nYqKey = (u16)(N+X);\n",
+        new: "    p->nAllField = (u16)(N+X);\n    p->nYqKey = (u16)(N+X);\n    p->nYqPk = 0;\n",
     },
     Edit {
         file: "build.c",
         old: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
-        new: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    if( IsPrimaryKeyIndex(pIdx) && !HasRowid(pIdx->pTable) ) pKey->nYqKey = (u16)nKey;\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
+        new: "    assert( sqlite3KeyInfoIsWriteable(pKey) );\n    if( IsPrimaryKeyIndex(pIdx) && !HasRowid(pIdx->pTable) ) pKey->nYqKey = (u16)nKey;\n    yqRefers(pKey, pIdx);\n    for(i=0; i<nCol; i++){\n      const char *zColl = pIdx->azColl[i];\n",
     },
     // Which way it goes on from there, so that what is fetched is what is asked
     // for next.

@@ -38,7 +38,10 @@ typedef struct YqForm {
   u8 enc;                           /* SQLITE_UTF8, ... */
   const u8 *aSort;                  /* KEYINFO_ORDER_... */
   const u8 *aColl;                  /* YQ_COLL_... */
+  u8 nPk;                           /* Fields of the row's key, without a number */
+  const u8 *aPk;                    /* Where they stand, and YQ_PK_DESC */
 } YqForm;
+#define YQ_PK_DESC 0x80
 #define YQ_COLL_BINARY 0
 #define YQ_COLL_NOCASE 1
 #define YQ_COLL_RTRIM  2
@@ -375,6 +378,8 @@ static int yqBtreeCursor(Btree *p, Pgno iTable, int wrFlag, struct KeyInfo *pKey
     form.nAll = pKeyInfo->nAllField;
     form.enc = pKeyInfo->enc;
     form.aSort = pKeyInfo->aSortFlags;
+    form.nPk = pKeyInfo->nYqPk;
+    form.aPk = pKeyInfo->aYqPk;
     if( form.nKey>sizeof(aColl) ){
       aHeap = sqlite3Malloc(form.nKey);
       if( aHeap==0 ) return SQLITE_NOMEM_BKPT;
@@ -632,12 +637,44 @@ SQLITE_PRIVATE int yqSeekEntry(BtCursor *pCur, UnpackedRecord *pIdxKey, int oc, 
   return nativeBtreeIndexMoveto(pCur, pIdxKey, pRes);
 }
 
+/* Notes where in the entries of an index of a table without row ids the key of
+** the row stands, that is in which places of its record; not where there are
+** too many of them. */
+SQLITE_PRIVATE void yqRefers(KeyInfo *pKey, Index *pIdx){
+  const Index *pPk;
+  int i, j;
+  if( HasRowid(pIdx->pTable) || IsPrimaryKeyIndex(pIdx) ) return;
+  pPk = sqlite3PrimaryKeyIndex(pIdx->pTable);
+  if( pPk==0 || pPk->nKeyCol>ArraySize(pKey->aYqPk) ) return;
+  for(i=0; i<pPk->nKeyCol; i++){
+    for(j=0; j<pIdx->nColumn; j++){
+      if( pIdx->aiColumn[j]==pPk->aiColumn[i] && sqlite3StrICmp(pIdx->azColl[j], pPk->azColl[i])==0 ) break;
+    }
+    if( j==pIdx->nColumn || j>=YQ_PK_DESC ) return;
+    pKey->aYqPk[i] = (u8)(j | (pPk->aSortOrder[i] ? YQ_PK_DESC : 0));
+  }
+  pKey->nYqPk = (u8)pPk->nKeyCol;
+}
+
+/* Whether an instruction looks in a table without row ids for the row that an
+** entry of an index refers to, whose fields were taken just before. */
+static int yqLooksForRow(const Op *aOp, int i, int iIndex, int nPk){
+  int j;
+  if( aOp[i].opcode!=OP_NotFound || aOp[i].p4type!=P4_INT32 || aOp[i].p4.i!=nPk || i<nPk ) return 0;
+  for(j=0; j<nPk; j++){
+    const Op *pOp = &aOp[i-nPk+j];
+    if( pOp->opcode!=OP_Column || pOp->p1!=iIndex || pOp->p3!=aOp[i].p3+j ) return 0;
+  }
+  return 1;
+}
+
 /* OP_OpenRead or OP_OpenWrite has opened a cursor. If it is over an index from
 ** which the program goes to the rows of the table, these are read with the
 ** entries. */
 SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
   const Op *aOp = v->aOp;
-  int i, j;
+  int i, j, iTable;
+  int nPk;
   if( pCur->pYq==0 ) return;
   if( pCur->pKeyInfo==0 ){
     const Schema *pSchema = v->db->aDb[pOp->p3].pSchema;
@@ -646,13 +683,16 @@ SQLITE_PRIVATE void yqOpened(Vdbe *v, const Op *pOp, BtCursor *pCur){
     }
     return;
   }
+  nPk = pCur->pKeyInfo->nYqPk;
   for(i=(int)(pOp-aOp)+1; i<v->nOp; i++){
     if( aOp[i].opcode==OP_DeferredSeek && aOp[i].p1==pOp->p1 ) break;
+    if( nPk>0 && yqLooksForRow(aOp, i, pOp->p1, nPk) ) break;
   }
   if( i==v->nOp ) return;
+  iTable = aOp[i].opcode==OP_DeferredSeek ? aOp[i].p3 : aOp[i].p1;
   for(j=0; j<v->nOp; j++){
     if( (aOp[j].opcode==OP_OpenRead || aOp[j].opcode==OP_OpenWrite)
-     && aOp[j].p1==aOp[i].p3 && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
+     && aOp[j].p1==iTable && aOp[j].p3==pOp->p3 && (aOp[j].p5 & OPFLAG_P2ISREG)==0
     ){
       yq_follow(pCur->pYq->pScan, yqSide(pCur->pBtree), (u32)aOp[j].p2);
       return;

@@ -1,7 +1,10 @@
 //! SQLite's records: a header of the fields' types, then their values (the file
 //! format, section 2.1).
 
-use crate::key::{Column, Encoding, Field, of_row, push};
+use crate::{
+    key::{Column, Encoding, Field, of_row, push},
+    scan::Form,
+};
 
 /// A number of one to nine bytes, and what comes after it.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -85,23 +88,41 @@ pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out:
     Some(())
 }
 
+/// The key of the row that an entry refers to, where it is not a number.
+fn referred(record: &[u8], form: &Form) -> Option<Vec<u8>> {
+    let mut key = Vec::new();
+    for (place, column) in &form.refers {
+        let field = Fields::of(record)?.nth(*place).unwrap_or(Some(Field::Null))?;
+        push(&mut key, field, *column, form.encoding);
+    }
+    Some(key)
+}
+
 /// The value of an entry: the key of the row that it refers to, and its length
-/// before it, so that a server can look there as well; then the record. The
-/// last field of an index's is the number of the row; where it is something else
-/// nobody will ask where it leads.
-pub(crate) fn entry_of(record: &[u8], is_table: bool) -> Vec<u8> {
-    let last = || Fields::of(record)?.last()?;
+/// before it, so that a server can look there as well, and none where it is too
+/// long; then the record. Where the last field is not the number of a row nobody
+/// will ask where it leads. `None` if the record is damaged.
+pub(crate) fn entry_of(record: &[u8], form: &Form) -> Option<Vec<u8>> {
     let mut value = Vec::with_capacity(record.len() + 9);
-    match if is_table { None } else { last() } {
-        Some(Field::Integer(row)) => {
-            let key = of_row(row);
-            value.push(key.len() as u8);
-            value.extend_from_slice(&key);
+    let mut refer = |key: &[u8]| match u8::try_from(key.len()) {
+        Ok(length) => {
+            value.push(length);
+            value.extend_from_slice(key);
         }
-        _ => value.push(0),
+        Err(_) => value.push(0),
+    };
+    if form.is_table {
+        refer(&[]);
+    } else if !form.refers.is_empty() {
+        refer(&referred(record, form)?);
+    } else {
+        match Fields::of(record)?.last().flatten() {
+            Some(Field::Integer(row)) => refer(&of_row(row)),
+            _ => refer(&[]),
+        }
     }
     value.extend_from_slice(record);
-    value
+    Some(value)
 }
 
 /// The record of an entry's value.

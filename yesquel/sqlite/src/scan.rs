@@ -18,6 +18,9 @@ pub(crate) struct Form {
     pub(crate) encoding: Encoding,
     /// The key is not all of the record: a table without row ids.
     pub(crate) is_table: bool,
+    /// Where in a record the fields of the key stand of the row that it refers to,
+    /// and their columns there, if rows have no numbers; none: it does not say.
+    pub(crate) refers: Vec<(usize, Column)>,
 }
 
 /// Where a seek is to arrive.
@@ -313,13 +316,26 @@ impl Scan {
         for (field, column) in fields.iter().zip(&form.columns) {
             push(&mut key, *field, *column, form.encoding);
         }
-        let outcome = if fields.len() > form.columns.len() {
-            self.seek_within(&key, (sought, fields.len()), seek)
-        } else {
-            self.seek_bytes(&key, || above(&key), seek)
+        let is_row = form.is_table && fields.len() == form.columns.len() && seek == Seek::Exact;
+        let is_more = fields.len() > form.columns.len();
+        let outcome = match is_row.then(|| self.is_told(&key)) {
+            Some(Ok(true)) => Ok(Some(Arrival { place: 0, is_equal: true })),
+            Some(Err(code)) => Err(code),
+            _ if is_more => self.seek_within(&key, (sought, fields.len()), seek),
+            _ => self.seek_bytes(&key, || above(&key), seek),
         };
         self.sought = key;
         outcome
+    }
+
+    /// Goes to the one row of a key if it was read with an entry that refers to it.
+    fn is_told(&mut self, key: &[u8]) -> Result<bool, Code> {
+        let map = self.map;
+        let told = self.session.borrow_mut().with(|transaction| Ok(transaction.told_of(map, key)))?;
+        let Some(value) = told else { return Ok(false) };
+        self.cursor.place(key);
+        (self.key, self.value) = (key.into(), value);
+        Ok(true)
     }
 
     /// More fields are sought than the key of a table without row ids has: of the
@@ -482,7 +498,7 @@ impl Scan {
         let form = self.form.as_ref().ok_or(Code::INTERNAL)?;
         let mut key = Vec::with_capacity(record.len() + 16);
         key_of(record, &form.columns, form.encoding, &mut key).ok_or(Code::CORRUPT)?;
-        let value = entry_of(record, form.is_table);
+        let value = entry_of(record, form).ok_or(Code::CORRUPT)?;
         if let (Some(sorted), true) = (&mut self.sorted, form.is_table) {
             // What is equal to it may be so by other bytes. Nobody else may write
             // such a one meanwhile.

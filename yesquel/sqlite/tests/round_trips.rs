@@ -37,10 +37,13 @@ impl Served {
                  CREATE INDEX by_n ON t(n);
                  CREATE TABLE plain(id INTEGER PRIMARY KEY, v);
                  CREATE TABLE named(name TEXT PRIMARY KEY, v) WITHOUT ROWID;
+                 CREATE TABLE pairs(a TEXT COLLATE NOCASE, b INTEGER, n, v, PRIMARY KEY(b DESC, a)) WITHOUT ROWID;
+                 CREATE INDEX pairs_by_n ON pairs(n, a);
                  WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < {ROWS})
                  INSERT INTO t SELECT i, 'name ' || i, i / 2, hex(zeroblob(40)) FROM c;
                  INSERT INTO plain SELECT id, v FROM t;
-                 INSERT INTO named SELECT name, v FROM t;"
+                 INSERT INTO named SELECT name, v FROM t;
+                 INSERT INTO pairs SELECT 'A ' || id, id % 7, n, v FROM t;"
             ))
             .unwrap();
         served.settle();
@@ -50,8 +53,15 @@ impl Served {
     /// Goes through all tables until the server has split what was filled at
     /// once, which it does when it comes to it, and the process knows where all is.
     fn settle(&self) {
-        let scans =
-            ["t", "plain", "named", "t INDEXED BY by_name WHERE name > ''", "t INDEXED BY by_n WHERE n > 0"];
+        let scans = [
+            "t",
+            "plain",
+            "named",
+            "pairs",
+            "pairs INDEXED BY pairs_by_n WHERE n > 0",
+            "t INDEXED BY by_name WHERE name > ''",
+            "t INDEXED BY by_n WHERE n > 0",
+        ];
         let (mut before, mut rounds, end) = (0, 0, Instant::now() + Duration::from_secs(60));
         while rounds < 3 {
             assert!(Instant::now() < end, "splits are never over");
@@ -115,11 +125,14 @@ fn statements_take_the_round_trips_that_the_design_allows() {
         (1, 1, "SELECT v FROM t WHERE name = 'name 777'"),
         (1, 2, "SELECT v FROM t WHERE n = 777"),
         (1, 1, "SELECT v FROM named WHERE name = 'name 777'"),
+        (1, 2, "SELECT v FROM pairs WHERE n = 777"),
+        (1, 1, "SELECT v FROM pairs WHERE n = 777 AND a = 'a 1554'"),
         (1, 1, "SELECT max(id) FROM plain"),
         (2, 0, "UPDATE plain SET v = 'new' WHERE id = 777"),
         (2, 0, "UPDATE t SET v = 'new' WHERE name = 'name 778'"),
         (2, 0, "UPDATE t SET v = 'new' WHERE n = 900"),
         (2, 0, "UPDATE named SET v = 'new' WHERE name = 'name 777'"),
+        (2, 0, "UPDATE pairs SET v = 'new' WHERE n = 778"),
         (2, 0, "INSERT INTO plain VALUES(100001, 'new')"),
         (2, 0, "DELETE FROM plain WHERE id = 778"),
     ];

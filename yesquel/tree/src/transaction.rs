@@ -152,6 +152,14 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
+    /// What stands under a key, if it was told of with what refers to it, and
+    /// nothing is written there.
+    pub fn told_of(&self, tree: Tree, key: &[u8]) -> Option<Box<[u8]>> {
+        let Stored::Whole(value) = self.pages.single(tree.root, key)?.as_ref()? else { return None };
+        let is_own = self.own_writes(tree).is_some_and(|writes| writes.contains_key(key));
+        (!is_own && !self.is_empty_at_servers(tree) && !self.is_deleted(tree, key)).then(|| value.clone())
+    }
+
     /// What there is to know of a key without asking.
     fn known(&self, tree: Tree, key: &[u8]) -> Known {
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {

@@ -131,6 +131,13 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// What stands under a key, if it was told of with an entry that refers to it
+    /// ([`Cursor::follow`]), and the transaction has not written there; nobody is
+    /// asked.
+    pub fn told_of(&self, map: Map, key: &[u8]) -> Option<Box<[u8]>> {
+        self.inner.told_of(self.tree_of(map).ok()?, key)
+    }
+
     /// Has it proved that a key of a map has a value; empty is also that there is
     /// none. It is asked beside what is read next, and costs no round trip. If it
     /// is not so, what is in `other` comes with the answer, if that is not much.

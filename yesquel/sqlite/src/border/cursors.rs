@@ -39,9 +39,12 @@ pub(crate) struct CForm {
     encoding: u8,
     sorts: *const u8,
     collations: *const u8,
+    refers: u8,
+    places: *const u8,
 }
 
 const ORDER_DESC: u8 = 1;
+const PLACE_DESC: u8 = 0x80;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn yq_cursor(
@@ -71,10 +74,16 @@ unsafe extern "C" fn yq_cursor(
             3 => Encoding::Utf16Be,
             _ => Encoding::Utf8,
         };
-        let form = (form.columns > 0).then(|| Form {
-            columns: columns.collect(),
-            is_table: form.columns < form.all,
-            encoding,
+        // SAFETY: there are so many.
+        let places = unsafe { bytes(form.places, u32::from(form.refers)) };
+        let form = (form.columns > 0).then(|| {
+            let columns: Vec<Column> = columns.collect();
+            let refers = places.iter().filter_map(|place| {
+                let at = usize::from(place & !PLACE_DESC);
+                let column = columns.get(at)?;
+                Some((at, Column { is_descending: place & PLACE_DESC != 0, ..*column }))
+            });
+            Form { refers: refers.collect(), columns, is_table: form.columns < form.all, encoding }
         });
         let scan = Box::new(Scan::new(side, root, form, Comparer(key_info))?);
         // SAFETY: C gives room for it.
