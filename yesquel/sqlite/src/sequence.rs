@@ -100,6 +100,17 @@ pub(crate) struct Given {
     asked: u64,
 }
 
+/// The greatest number of a table that the application has chosen, and the
+/// transaction written. If it is rolled back nobody hears of it.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    sequences: Map,
+    counter: i64,
+    last: i64,
+    /// How many savepoints there were.
+    depth: usize,
+}
+
 type Asked<'a> = Option<Numbers<'a>>;
 
 self_cell!(
@@ -184,8 +195,45 @@ impl Session {
         self.next_of((sequences, counter), map.tree(), above.max(0))
     }
 
+    /// The greatest number of a counter's that the application has chosen.
+    fn chosen(&self, sequences: Map, counter: i64) -> Option<i64> {
+        let own = |chosen: &&Chosen| chosen.sequences == sequences && chosen.counter == counter;
+        self.chosen.iter().filter(own).map(|chosen| chosen.last).max()
+    }
+
+    /// The application has chosen a number.
+    fn chooses(&mut self, sequences: Map, counter: i64, last: i64) {
+        if self.chosen(sequences, counter).is_none_or(|before| before < last) {
+            let depth = self.savepoints();
+            // What was chosen since the same savepoint goes with it.
+            self.chosen.retain(|chosen| {
+                chosen.sequences != sequences || chosen.counter != counter || chosen.depth < depth
+            });
+            self.chosen.push(Chosen { sequences, counter, last, depth });
+        }
+    }
+
+    /// A savepoint is forgotten, or gone back to; or all is.
+    pub(crate) fn chosen_until(&mut self, is_rollback: bool, number: Option<usize>) {
+        let depth = number.unwrap_or(0);
+        if is_rollback {
+            self.chosen.retain(|chosen| number.is_some() && chosen.depth <= depth);
+        } else {
+            self.chosen.iter_mut().for_each(|chosen| chosen.depth = chosen.depth.min(depth));
+        }
+    }
+
+    /// Counters hear of what was chosen.
+    pub(crate) fn tell_chosen(&mut self) -> Result<(), Code> {
+        while let Some(Chosen { sequences, counter, last, .. }) = self.chosen.pop() {
+            self.take(sequences, counter, (0, last))?;
+        }
+        Ok(())
+    }
+
     /// The next number of a counter, above `above`.
     fn next_of(&mut self, (sequences, counter): (Map, i64), tree: u64, above: i64) -> Result<i64, Code> {
+        let above = above.max(self.chosen(sequences, counter).unwrap_or(0));
         let wanted = above.checked_add(1).ok_or(Code::FULL)?;
         let named = (sequences.tree(), counter);
         let place = self.given.iter().position(|given| given.counter == named);
@@ -283,7 +331,7 @@ impl Session {
         // By a number that the application has chosen.
         let given = self.given.iter().find(|given| given.counter == (map.tree(), counter));
         if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
-            self.take(map, counter, (0, new.last))?;
+            self.chooses(map, counter, new.last);
         }
         if named.is_none() {
             let new = Row { counter: Some(counter), ..new };
@@ -305,12 +353,14 @@ impl Session {
         let own = self.given.iter().find(|given| given.counter == named && given.all.end == next);
         let spare = self.shared.rows().spare(named).filter(|spare| spare.end == next);
         let next = own.map_or(spare.map_or(next, |spare| spare.start), |given| given.next);
+        let next = next.max(self.chosen(map, named.1).map_or(0, |last| last.saturating_add(1)));
         Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
     }
 
     /// The transaction is over.
     pub(crate) fn end_sequences(&mut self, is_committed: bool) {
         self.drawn.clear();
+        self.chosen.clear();
         if let Some(expected) = self.expected.take() {
             // Rows had numbers of their own, or none came.
             let (counter, tree) = (expected.counter, expected.tree);

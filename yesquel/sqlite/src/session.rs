@@ -3,7 +3,7 @@
 use crate::{
     habit::Habit,
     schema::{META, Schema, Schemas, Values},
-    sequence::{Expected, Given},
+    sequence::{Chosen, Expected, Given},
     stores::Shared,
     told,
 };
@@ -112,6 +112,9 @@ pub(crate) struct Session {
     /// given of those.
     pub(crate) drawn: HashMap<(u64, Box<[u8]>), i64>,
     pub(crate) given: Vec<Given>,
+    /// Numbers that the application has chosen, of which their counters hear before
+    /// the commit.
+    pub(crate) chosen: Vec<Chosen>,
     /// One that was asked for beside what was read first.
     pub(crate) expected: Option<Expected>,
     /// How many entries statements have taken of trees, the last time.
@@ -156,6 +159,7 @@ impl Session {
             wants_lease: None,
             drawn: HashMap::new(),
             given: Vec::new(),
+            chosen: Vec::new(),
             expected: None,
             taken: FxHashMap::default(),
             habits: FxHashMap::default(),
@@ -496,6 +500,8 @@ impl Session {
         if let Some(lost) = self.lost {
             return Err(lost);
         }
+        // Also of rows that constraints have kept out, as ever.
+        self.tell_chosen()?;
         if !self.has_written {
             return Ok(());
         }
@@ -555,6 +561,11 @@ impl Session {
         self.taken.insert(map.tree(), entries);
     }
 
+    /// How many savepoints there are.
+    pub(crate) fn savepoints(&self) -> usize {
+        self.savepoints.len()
+    }
+
     /// Sees to it that there are so many savepoints.
     pub(crate) fn open_savepoints(&mut self, count: usize) -> Result<(), Code> {
         while self.savepoints.len() < count {
@@ -587,6 +598,7 @@ impl Session {
             }
         }
         self.savepoints.truncate(keep);
+        self.chosen_until(is_rollback, number);
         Ok(())
     }
 

@@ -204,6 +204,43 @@ fn one_alone_sees_numbers_as_ever() {
 }
 
 #[test]
+fn numbers_that_were_chosen_and_taken_back_leave_no_trace() {
+    let shop =
+        Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)");
+    let stock = Connection::open_in_memory().unwrap();
+    stock
+        .execute_batch("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v); INSERT INTO t VALUES(1, 0)")
+        .unwrap();
+    let (ours, other) = (shop.open(), shop.open());
+    let seen = |connection: &Connection| -> (i64, i64) {
+        connection
+            .query_row("SELECT (SELECT max(id) FROM t), seq FROM sqlite_sequence", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap()
+    };
+    for sql in [
+        "BEGIN; INSERT INTO t VALUES(5000, 1)",
+        "ROLLBACK",
+        "INSERT INTO t(v) VALUES(2)",
+        "BEGIN; INSERT INTO t VALUES(100, 3); SAVEPOINT a; INSERT INTO t VALUES(7000, 4)",
+        "ROLLBACK TO a",
+        "INSERT INTO t VALUES(200, 6); SAVEPOINT b; INSERT INTO t VALUES(300, 7); RELEASE b",
+        "ROLLBACK TO a; INSERT INTO t(v) VALUES(8)",
+        "INSERT INTO t VALUES(400, 9); COMMIT",
+        "DELETE FROM t WHERE id = 400; INSERT INTO t(v) VALUES(10)",
+    ] {
+        for connection in [&ours, &stock] {
+            connection.execute_batch(sql).unwrap();
+        }
+        assert_eq!(seen(&ours), seen(&stock), "{sql}");
+    }
+    // Others go on from there.
+    other.execute_batch("INSERT INTO t(v) VALUES(11)").unwrap();
+    assert_eq!(seen(&other), (402, 402));
+}
+
+#[test]
 fn autoincrement_is_what_sqlite_makes_it_for_one_alone() {
     let shop = Shop::new("CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, v)");
     let (ours, stock) = (shop.open(), Connection::open_in_memory().unwrap());
