@@ -302,6 +302,13 @@ const EDITS: &[Edit] = &[
         old: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
         new: "  pBt = db->aDb[pOp->p1].pBt;\n  pPager = sqlite3BtreePager(pBt);\n  if( pBt->pYq ){\n    sqlite3VdbeMemSetStr(pOut, \"wal\", -1, SQLITE_UTF8, SQLITE_STATIC);\n    sqlite3VdbeChangeEncoding(pOut, encoding);\n    if( rc ) goto abort_due_to_error;\n    break;\n  }\n  eOld = sqlite3PagerGetJournalMode(pPager);\n",
     },
+    // A database of ours has no file whose size would tell that there is one:
+    // VACUUM INTO must not mix two.
+    Edit {
+        file: "vacuum.c",
+        old: "    if( id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0) ){\n",
+        new: "    if( pTemp->pYq ) sz = pDb->pSchema->schema_cookie || pDb->pSchema->tblHash.count>1;\n    if( sz || (id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0)) ){\n",
+    },
     // What went wrong at a server or in a folder is said in its words.
     Edit {
         file: "vdbe.c",

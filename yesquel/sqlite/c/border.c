@@ -918,7 +918,10 @@ static int yqBtreeCreateTable(Btree *p, Pgno *piTable, int flags){
 
 static int yqBtreeClearTable(Btree *p, int iTable, i64 *pnChange){
   i64 n = 0;
-  int rc = yqSaveAll(p, (Pgno)iTable, 0);
+  int rc;
+  /* A table without a root, a virtual one, as btree.c says of page 0. */
+  if( iTable<1 ) return SQLITE_CORRUPT_BKPT;
+  rc = yqSaveAll(p, (Pgno)iTable, 0);
   if( rc ) return rc;
   yqEndBlobs(p, (Pgno)iTable, 0, 1);
   rc = yq_clear(yqSide(p), (u32)iTable, pnChange ? &n : 0);

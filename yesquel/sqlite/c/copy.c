@@ -367,6 +367,14 @@ static int yqCopyMeta(YqCopy *p){
   return rc;
 }
 
+/* Memory failed for this connection, and whoever steps a copy is told. Its next
+** statement is another call and begins without that. */
+static int yqForgetOom(sqlite3 *db, int rc){
+  if( db==0 || db->mallocFailed==0 ) return rc;
+  sqlite3OomClear(db);
+  return rc==SQLITE_OK ? SQLITE_NOMEM_BKPT : rc;
+}
+
 /* Goes on with a copy by so many pages, or to its end: the source is seen as of
 ** one moment, and the destination changes in one transaction, at the end.
 ** Returns SQLITE_DONE, then, and SQLITE_OK before. */
@@ -419,6 +427,7 @@ static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb,
       rc = SQLITE_DONE;
     }
   }
+  if( rc!=SQLITE_DONE ) rc = yqForgetOom(pToDb, yqForgetOom(pFromDb, rc));
   *pnPage = (Pgno)MIN(p->nPage, 0x7fffffff);
   *pnRemaining = 0;
   if( rc==SQLITE_OK ){

@@ -189,3 +189,29 @@ fn autoincrement_goes_on_in_the_copy() {
         assert_eq!(destination.last_insert_rowid(), 4, "{to}");
     }
 }
+
+/// A plain file tells by its size that it is not empty, trees do not.
+#[test]
+fn vacuum_into_mixes_no_two_databases() {
+    for from in ["plain", "trees"] {
+        let folder = tempfile::tempdir().unwrap();
+        let source = open(folder.path(), from);
+        fill(&source);
+        let into = format!("VACUUM INTO 'yesquel:{}'", folder.path().join("others").display());
+        {
+            let other = open(folder.path(), "others");
+            other.execute_batch("CREATE TABLE theirs(a); INSERT INTO theirs VALUES(1)").unwrap();
+        }
+        for _ in 0..2 {
+            let told = source.execute_batch(&into).unwrap_err().to_string();
+            assert!(told.contains("output file already exists"), "{from}: {told}");
+            let other = open(folder.path(), "others");
+            let tables = "SELECT group_concat(name) FROM sqlite_schema";
+            let tables: String = other.query_row(tables, [], |row| row.get(0)).unwrap();
+            assert_eq!(tables, "theirs", "{from}");
+        }
+        let fresh = folder.path().join("fresh").display().to_string();
+        source.execute_batch(&format!("VACUUM INTO 'yesquel:{fresh}'")).unwrap();
+        assert_eq!(sums(&open(folder.path(), "fresh")), sums(&source), "{from}");
+    }
+}

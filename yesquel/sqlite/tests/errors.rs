@@ -73,3 +73,18 @@ fn what_is_not_there_is_not_made_where_it_must_not_be() {
     let told = reader.execute("INSERT INTO t VALUES(2)", []).unwrap_err().to_string();
     assert!(told.contains("readonly"), "{told}");
 }
+
+#[test]
+fn statistics_that_are_a_virtual_table_are_a_damaged_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = open(&format!("file:yesquel:{}?durability=none", folder.path().display())).unwrap();
+    db.execute_batch(
+        "CREATE TABLE t(a); INSERT INTO t VALUES(1); PRAGMA writable_schema=ON;
+         CREATE VIRTUAL TABLE sqlite_stat1 USING fts5(a); PRAGMA writable_schema=OFF",
+    )
+    .unwrap();
+    // What it would empty has no root.
+    let error = db.execute_batch("ANALYZE").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseCorrupt), "{error}");
+    assert_eq!(db.query_row("SELECT a FROM t", [], |row| row.get::<_, i64>(0)), Ok(1));
+}
