@@ -25,7 +25,10 @@ use serval_model::{
 use std::{
     collections::HashMap,
     ops::Bound,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 static DELAY: Property = Property::serval(
@@ -58,7 +61,15 @@ pub const INFO: StoreInfo = StoreInfo {
     properties: PropertyTable { heading: "memory", properties: &[&DELAY, &DISTRIBUTION] },
 };
 
-type Rows = SkipMap<Box<str>, RwLock<Record>>;
+type Rows = SkipMap<Box<str>, Row>;
+
+#[derive(Debug)]
+struct Row {
+    record: RwLock<Record>,
+    /// Somebody has deleted it. Of two who remove it at the same time the skip list
+    /// (0.1.3) gives it to both.
+    is_deleted: AtomicBool,
+}
 
 /// The store.
 #[derive(Debug)]
@@ -164,7 +175,7 @@ impl Client for MemoryClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
         let rows = self.begin(table);
         let Some(row) = rows.get(key) else { return Outcome::NOT_FOUND };
-        answer(row.value(), fields, reply);
+        answer(&row.value().record, fields, reply);
         Outcome::OK
     }
 
@@ -173,7 +184,7 @@ impl Client for MemoryClient {
         let outcome = match self.begin(table).get(key) {
             None => Outcome::NOT_FOUND,
             Some(row) => {
-                let mut record = row.value().write().unwrap_or_else(PoisonError::into_inner);
+                let mut record = row.value().record.write().unwrap_or_else(PoisonError::into_inner);
                 merge(&record, fields, &mut merged);
                 std::mem::swap(&mut *record, &mut merged);
                 Outcome::OK
@@ -200,15 +211,15 @@ impl Client for MemoryClient {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let range = (Bound::Included(start_key), Bound::Unbounded);
         for row in rows.range::<str, _>(range).take(count) {
-            answer(row.value(), fields, reply);
+            answer(&row.value().record, fields, reply);
         }
         Outcome::OK
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         match self.begin(table).remove(key) {
-            Some(_) => Outcome::OK,
-            None => Outcome::NOT_FOUND,
+            Some(row) if !row.value().is_deleted.swap(true, Relaxed) => Outcome::OK,
+            _ => Outcome::NOT_FOUND,
         }
     }
 
@@ -264,10 +275,11 @@ fn answer(record: &RwLock<Record>, fields: &FieldSelection, reply: &mut Reply) {
 /// record that was never deleted.
 fn put(rows: &Rows, key: &str, record: &Record) {
     if let Some(row) = rows.get(key) {
-        copy(record, &mut row.value().write().unwrap_or_else(PoisonError::into_inner));
+        copy(record, &mut row.value().record.write().unwrap_or_else(PoisonError::into_inner));
     } else {
         // Another insert of this key may come first and win; the two are
         // simultaneous, so that is as good an order as the other.
-        rows.get_or_insert(key.into(), RwLock::new(record.clone()));
+        let row = Row { record: RwLock::new(record.clone()), is_deleted: AtomicBool::new(false) };
+        rows.get_or_insert(key.into(), row);
     }
 }
