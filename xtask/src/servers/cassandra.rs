@@ -80,7 +80,7 @@ pub(crate) const KIND: Kind = Kind {
 fn fixture(children: &Children) -> Result<Fixture> {
     let password = redis::generated_password()?;
     let options = Options { password: Some(password.clone()), ..Options::default() };
-    let server = CassandraServer::start_with(children, &options, PATIENT)?;
+    let server = CassandraServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_CASSANDRA", server.address()),
         ("SERVAL_TEST_CASSANDRA_PASSWORD", password),
@@ -121,28 +121,17 @@ impl Server for CassandraServer {
 impl CassandraServer {
     /// Starts a node and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        Self::start_with(children, options, "")
-    }
-
-    /// The same with more lines in its configuration.
-    fn start_with(children: &Children, options: &Options, more: &str) -> Result<Self> {
         let class_path = maven::class_path(children, &[CASSANDRA])?;
         process::on_a_port(options.port, children, |port| {
-            Self::start_on(port, children, options, more, &class_path)
+            Self::start_on(port, children, options, &class_path)
         })
     }
 
-    fn start_on(
-        port: u16,
-        children: &Children,
-        options: &Options,
-        more: &str,
-        class_path: &str,
-    ) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &Options, class_path: &str) -> Result<Self> {
         let folder = process::folder("cassandra")?;
         let path = folder.path().to_owned();
         let certificate = make_certificate(children, &path)?;
-        process::write(&path.join("cassandra.yaml"), &(config_text(port, &path, options)? + more))?;
+        process::write(&path.join("cassandra.yaml"), &config_text(port, &path, options)?)?;
         process::write(&path.join("logback.xml"), LOGBACK)?;
         let agent = class_path.split(':').find(|jar| jar.contains("/jamm-"));
         let agent = agent.ok_or("Cassandra's class path has no jamm.jar, which measures its objects")?;
@@ -179,18 +168,6 @@ impl CassandraServer {
         Ok(server)
     }
 }
-
-/// A node gives a write two seconds, which on a busy machine, with a disk that
-/// is written by many, are over before it has had its turn. What the tests of
-/// the store ask is what it answers, not how soon.
-const PATIENT: &str = "\
-read_request_timeout: 120s
-range_request_timeout: 120s
-write_request_timeout: 120s
-truncate_request_timeout: 120s
-request_timeout: 120s
-native_transport_timeout: 120s
-";
 
 const LOGBACK: &str = "<configuration><appender name=\"out\" class=\"ch.qos.logback.core.ConsoleAppender\"><encoder>\
                        <pattern>%date %-5level %logger{30} - %msg%n</pattern></encoder></appender>\

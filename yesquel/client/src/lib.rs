@@ -296,8 +296,8 @@ impl<T: Transport> Client<T> {
         taken(&self.ask(node.server, &Client::<T>::bytes_of(&request)).await?)
     }
 
-    /// The same, sent now, beside what is asked next, so that it costs no round
-    /// trip of its own. It is not sent again if the connection has ended.
+    /// The same, sent at once and waited for later: beside what is asked meanwhile it
+    /// costs no round trip of its own. It is not sent again if the connection has ended.
     pub fn take_beside(
         &self,
         node: NodeId,

@@ -105,10 +105,13 @@ impl Rows {
         self.spare.get(&counter).cloned()
     }
 
-    /// These are left. Of what was left before, only the newer is of use.
+    /// These are left. Of what was left before, only the newer is of use, and what
+    /// it goes on from.
     pub(crate) fn put_spare(&mut self, counter: Counter, left: Range<i64>) {
         let spare = self.spare.entry(counter).or_insert_with(|| left.clone());
-        if left.end > spare.end {
+        if left.start == spare.end {
+            spare.end = left.end;
+        } else if left.end > spare.end {
             *spare = left;
         } else if left.end == spare.start {
             spare.start = left.start;

@@ -280,7 +280,7 @@ impl Session {
     }
 
     /// The row of `sqlite_sequence` is read next, and then a number for a new row
-    /// of a table is likely to be wanted: it is asked for now.
+    /// of a table is likely to be wanted: it is asked for at once.
     pub(crate) fn expect_sequence(&mut self, sequences: Map, tree: u64) {
         if self.expected.is_some() || self.shared.is_of_parent() {
             return;
@@ -370,10 +370,7 @@ impl Session {
             };
             let mut rows = self.shared.rows();
             rows.counts_no_more(counter.0, tree);
-            if let Ok(mut taken) = taken {
-                if let Some(spare) = rows.take_spare(counter).filter(|spare| spare.end == taken.start) {
-                    taken.start = spare.start;
-                }
+            if let Ok(taken) = taken {
                 rows.put_spare(counter, taken);
             }
         }

@@ -107,17 +107,18 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     WAKER.with(|waker| {
         let mut context = Context::from_waker(waker);
-        let mut asked = None;
+        let mut ask_at = None;
         loop {
             match future.as_mut().poll(&mut context) {
                 Poll::Ready(output) => return output,
                 Poll::Pending if PATIENCE.get().is_none() => thread::park(),
                 Poll::Pending => {
                     // One who is woken for nothing, time and again, asks no more often.
-                    let since = *asked.get_or_insert_with(Instant::now);
-                    thread::park_timeout(LOOK_EVERY.saturating_sub(since.elapsed()));
-                    if since.elapsed() >= LOOK_EVERY {
-                        asked = None;
+                    let now = Instant::now();
+                    let until = *ask_at.get_or_insert(now + LOOK_EVERY);
+                    thread::park_timeout(until.saturating_duration_since(now));
+                    if Instant::now() >= until {
+                        ask_at = None;
                         if gives_up() {
                             ENDS.set(true);
                         }

@@ -239,8 +239,8 @@ impl Database {
         numbers_of(block_on(self.trees().client().take(node, count, above)), count)
     }
 
-    /// The same, asked for now, beside what is read next, so that it costs no
-    /// round trip of its own.
+    /// The same, asked for at once and waited for later: beside what is read
+    /// meanwhile it costs no round trip of its own.
     pub fn numbers_beside(
         &self,
         map: Map,
