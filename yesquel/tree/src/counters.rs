@@ -11,6 +11,7 @@ pub struct Counters {
     inner_fetches: AtomicU64,
     back_steps: AtomicU64,
     forward_steps: AtomicU64,
+    passed: AtomicU64,
 }
 
 /// The counts of a moment.
@@ -26,6 +27,9 @@ pub struct Counts {
     pub back_steps: u64,
     /// Steps to a node that another one has named.
     pub forward_steps: u64,
+    /// Keys and cells that cursors came by and that are not there for their
+    /// transaction, which has deleted them.
+    pub passed: u64,
 }
 
 impl Counters {
@@ -46,6 +50,12 @@ impl Counters {
         self.forward_steps.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn passed(&self, keys: usize) {
+        if keys > 0 {
+            self.passed.fetch_add(keys as u64, Relaxed);
+        }
+    }
+
     /// What they are now.
     pub fn counts(&self) -> Counts {
         let load = |count: &AtomicU64| count.load(Relaxed);
@@ -55,6 +65,7 @@ impl Counters {
             inner_fetches: load(&self.inner_fetches),
             back_steps: load(&self.back_steps),
             forward_steps: load(&self.forward_steps),
+            passed: load(&self.passed),
         }
     }
 }

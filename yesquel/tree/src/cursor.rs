@@ -1,8 +1,15 @@
 //! Cursors: the keys of a tree in order, both ways, as a transaction sees
 //! them.
 
-use crate::{Transaction, Tree, TreeError, cache::Goal, search::Wanted, transaction::Write};
-use std::ops::Bound;
+use crate::{
+    Transaction, Tree, TreeError,
+    cache::Goal,
+    gap::{PASSED_MIN, high_of, low_of},
+    page::Page,
+    search::Wanted,
+    transaction::Write,
+};
+use std::{cmp::Ordering, ops::Bound};
 use yesquel_model::{Key, KeyRange, NodeId, bound_of};
 use yesquel_transport::Transport;
 
@@ -185,11 +192,73 @@ fn is_empty(start: Bound<&[u8]>, end: Bound<&[u8]>) -> bool {
     }
 }
 
-fn entry(key: &Key, write: &Write) -> Option<Entry> {
-    write.value.clone().map(|value| (key.clone(), value))
+/// What comes first of a page's cells and the transaction's own writes.
+enum Nearest {
+    Own(Entry),
+    /// The place of its cell.
+    Stored(usize),
 }
 
 impl<T: Transport> Transaction<'_, T> {
+    /// What of cells and own writes, both in the order in which one goes, comes
+    /// first and is there, and how many were passed that are not. What is behind it
+    /// is not looked at: it may be any number.
+    fn nearest<'w>(
+        &self,
+        tree: Tree,
+        page: &Page,
+        cells: impl Iterator<Item = usize>,
+        own: impl Iterator<Item = (&'w Key, &'w Write)>,
+        order: impl Fn(&[u8], &[u8]) -> Ordering,
+    ) -> (Option<Nearest>, usize) {
+        let (mut cells, mut own, mut passed) = (cells.peekable(), own.peekable(), 0);
+        loop {
+            let stored = cells.peek().map(|at| (*at, page.cells.key(*at)));
+            let first = match (own.peek(), stored) {
+                (None, None) => return (None, passed),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((own, _)), Some((_, stored))) => order(own, stored),
+            };
+            if first.is_le()
+                && let Some((key, write)) = own.next()
+            {
+                if let Some(value) = &write.value {
+                    return (Some(Nearest::Own((key.clone(), value.clone()))), passed);
+                }
+            } else if let Some((at, key)) = stored
+                && !self.is_deleted(tree, key)
+            {
+                return (Some(Nearest::Stored(at)), passed);
+            }
+            if first.is_ge() {
+                cells.next();
+            }
+            passed += 1;
+        }
+    }
+
+    async fn taken(&mut self, tree: Tree, page: &Page, nearest: Nearest) -> Result<Entry, TreeError> {
+        match nearest {
+            Nearest::Own(entry) => Ok(entry),
+            Nearest::Stored(at) => {
+                let value = self.value(tree, page.cells.value(at)).await?;
+                Ok((page.cells.key(at).into(), value))
+            }
+        }
+    }
+
+    /// Own writes of a tree within bounds.
+    fn own_between<'s>(
+        &'s self,
+        tree: Tree,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+    ) -> impl DoubleEndedIterator<Item = (&'s Key, &'s Write)> + use<'s, T> {
+        let own = self.own_writes(tree).filter(|_| !is_empty(start, end));
+        own.map(|own| own.range::<[u8], _>((start, end))).into_iter().flatten()
+    }
+
     /// The first entry from a bound on, of as many that are wanted.
     async fn from(
         &mut self,
@@ -197,42 +266,42 @@ impl<T: Transport> Transaction<'_, T> {
         bound: Bound<&[u8]>,
         mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        // Only up to there: behind may be any number of own deletes.
-        let own = |transaction: &Self, end: Bound<&[u8]>| {
-            if is_empty(bound, end) {
-                return None;
-            }
-            let after = transaction.own_writes(tree)?.range::<[u8], _>((bound, end));
-            after.filter_map(|(key, write)| entry(key, write)).next()
+        let gap = self.gaps.above(tree.root, bound).cloned();
+        let bound = match gap.as_ref().map(|gap| gap.high.as_deref()) {
+            None => bound,
+            Some(Some(high)) => Bound::Included(high),
+            Some(None) => return Ok(None),
         };
-        let mut next: Option<Key> = None;
+        let (mut next, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
             let goal = next.as_deref().or(key_of(bound)).unwrap_or_default();
             let page = self.page(tree, share.for_goal(Goal::At(goal))).await?;
-            let start = match bound {
+            // From where the page before has ended: another may go over some of the same.
+            let from = next.as_deref().map_or(bound, Bound::Included);
+            let start = match from {
                 Bound::Excluded(key) => page.cells.partition_point(|own| own <= key),
                 Bound::Included(key) => page.cells.partition_point(|own| own < key),
                 Bound::Unbounded => 0,
             };
-            let stored = (start..page.cells.len()).find(|at| !self.hides(tree, page.cells.key(*at)));
-            // An own one may come before, or in a leaf without any.
-            let end = match (stored, &page.fence.high) {
-                (Some(stored), _) => Bound::Excluded(page.cells.key(stored)),
-                (None, Some(high)) => Bound::Excluded(&**high),
-                (None, None) => Bound::Unbounded,
-            };
-            match (stored, own(self, end)) {
-                (_, Some(own)) => return Ok(Some(own)),
-                (Some(stored), None) => {
-                    let value = self.value(tree, page.cells.value(stored)).await?;
-                    return Ok(Some((page.cells.key(stored).into(), value)));
-                }
-                (None, None) => match &page.fence.high {
-                    Some(high) => next = Some(high.clone()),
-                    None => return Ok(None),
-                },
+            let end = page.fence.high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let own = self.own_between(tree, from, end);
+            let (nearest, more) = self.nearest(tree, &page, start..page.cells.len(), own, |a, b| a.cmp(b));
+            passed += more;
+            self.trees.counters.passed(more);
+            if nearest.is_none() && page.fence.high.is_some() {
+                next.clone_from(&page.fence.high);
+                share.grow();
+                continue;
             }
-            share.grow();
+            let found = match nearest {
+                Some(nearest) => Some(self.taken(tree, &page, nearest).await?),
+                None => None,
+            };
+            if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {
+                let low = gap.as_ref().map_or_else(|| low_of(bound), |gap| gap.low.clone());
+                self.gaps.put(tree.root, KeyRange { low, high: found.as_ref().map(|(key, _)| key.clone()) });
+            }
+            return Ok(found);
         }
     }
 
@@ -243,13 +312,8 @@ impl<T: Transport> Transaction<'_, T> {
         bound: Bound<&[u8]>,
         mut share: Share,
     ) -> Result<Option<Entry>, TreeError> {
-        let own = |transaction: &Self, start: Bound<&[u8]>| {
-            if is_empty(start, bound) {
-                return None;
-            }
-            let before = transaction.own_writes(tree)?.range::<[u8], _>((start, bound));
-            before.rev().filter_map(|(key, write)| entry(key, write)).next()
-        };
+        let gap = self.gaps.below(tree.root, bound).cloned();
+        let bound = gap.as_ref().map_or(bound, |gap| Bound::Excluded(&*gap.low));
         // The leaf of the key itself first: it may be there.
         let mut next: Option<Option<Key>> = match bound {
             Bound::Included(_) if share.cells_max == u64::MAX => None,
@@ -258,36 +322,39 @@ impl<T: Transport> Transaction<'_, T> {
             Bound::Excluded([]) => return Ok(None),
             bound => Some(key_of(bound).map(Into::into)),
         };
+        // The least key that was passed by, with its page.
+        let (mut low, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
             let page = match (&next, key_of(bound)) {
                 (Some(below), _) => self.page(tree, share.for_goal(Goal::Below(below.as_deref()))).await?,
                 (None, key) => self.page(tree, share.for_goal(Goal::At(key.unwrap_or_default()))).await?,
             };
-            let end = match bound {
+            let to = low.as_deref().map_or(bound, Bound::Excluded);
+            let end = match to {
                 Bound::Excluded(key) => page.cells.partition_point(|own| own < key),
                 Bound::Included(key) => page.cells.partition_point(|own| own <= key),
                 Bound::Unbounded => page.cells.len(),
             };
-            let stored = (0..end).rev().find(|at| !self.hides(tree, page.cells.key(*at)));
-            let start = match stored {
-                Some(stored) => Bound::Excluded(page.cells.key(stored)),
-                None => Bound::Included(&*page.fence.low),
-            };
-            match (stored, own(self, start)) {
-                (_, Some(own)) => return Ok(Some(own)),
-                (Some(stored), None) => {
-                    let value = self.value(tree, page.cells.value(stored)).await?;
-                    return Ok(Some((page.cells.key(stored).into(), value)));
-                }
-                (None, None) if page.fence.low.is_empty() => return Ok(None),
-                (None, None) => next = Some(Some(page.fence.low.clone())),
+            let own = self.own_between(tree, Bound::Included(&page.fence.low), to).rev();
+            let (nearest, more) = self.nearest(tree, &page, (0..end).rev(), own, |a, b| b.cmp(a));
+            passed += more;
+            self.trees.counters.passed(more);
+            if nearest.is_none() && !page.fence.low.is_empty() {
+                low = Some(page.fence.low.clone());
+                next = Some(low.clone());
+                share.grow();
+                continue;
             }
-            share.grow();
+            let found = match nearest {
+                Some(nearest) => Some(self.taken(tree, &page, nearest).await?),
+                None => None,
+            };
+            if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {
+                let high = gap.as_ref().map_or_else(|| high_of(bound), |gap| gap.high.clone());
+                let low = found.as_ref().map_or_else(Key::default, |(key, _)| low_of(Bound::Excluded(key)));
+                self.gaps.put(tree.root, KeyRange { low, high });
+            }
+            return Ok(found);
         }
-    }
-
-    /// Whether the transaction has written or deleted a stored key.
-    fn hides(&self, tree: Tree, key: &[u8]) -> bool {
-        self.own_writes(tree).is_some_and(|writes| writes.contains_key(key)) || self.is_deleted(tree, key)
     }
 }

@@ -7,6 +7,7 @@
 mod cache;
 mod counters;
 mod cursor;
+mod gap;
 mod large;
 mod page;
 mod pages;

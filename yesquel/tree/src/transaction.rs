@@ -6,6 +6,7 @@ mod commit;
 use crate::{
     Cursor, Tree, TreeError, Trees,
     cache::Goal,
+    gap::Gaps,
     page::{Cells, Page, Value},
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
@@ -47,6 +48,8 @@ pub struct Transaction<'a, T> {
     lease: Option<Lease>,
     steps: Steps,
     pub(crate) pages: Pages,
+    /// Where cursors need not look again.
+    pub(crate) gaps: Gaps,
 }
 
 /// What a transaction knows of a key.
@@ -77,6 +80,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             lease: None,
             steps: Steps::default(),
             pages: Pages::default(),
+            gaps: Gaps::default(),
         }
     }
 
@@ -289,6 +293,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     fn write(&mut self, tree: Tree, key: &[u8], write: Write) {
+        if write.value.is_some() {
+            self.gaps.end_at(tree.root, key);
+        }
         let old = self.writes.or_default(tree.root).insert(key.into(), write);
         self.steps.push(|| Undo::Write(tree.root, key.into(), old));
     }
@@ -410,6 +417,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 Undo::Drop => drop(self.drops.pop()),
             }
         }
+        self.gaps.clear();
         Ok(())
     }
 
@@ -422,6 +430,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.creates.clear();
         self.drops.clear();
         self.steps.clear();
+        self.gaps.clear();
     }
 
     /// Ends it without a trace.

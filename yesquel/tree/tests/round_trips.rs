@@ -226,3 +226,45 @@ fn a_root_is_hardly_ever_fetched() {
     println!("{fetched} root fetches of {inserts} inserts");
     assert!(fetched * 500 < inserts, "{fetched} of {inserts} inserts, which is not under 0.2 %");
 }
+
+/// Work that grows with the square of a transaction's size would be millions of
+/// steps here.
+#[test]
+fn a_cursor_does_not_come_by_what_its_transaction_has_written_again_and_again() {
+    const KEYS: u64 = 3_000;
+    let mut place = Place::new(Settings::default());
+    let client = place.load(KEYS);
+    let tree = place.tree;
+    let passed = || client.counters().counts().passed;
+    block_on(async {
+        let mut txn = client.begin();
+        let mut cursor = txn.cursor(tree);
+        // Each is written, found again from where the cursor was, and gone on from.
+        while let Some((key, _)) = cursor.next(&mut txn).await.unwrap() {
+            txn.put(tree, &key, b"another").unwrap();
+            let mut again = txn.cursor(tree);
+            assert_eq!(again.seek(&mut txn, &key).await.unwrap().unwrap().1[..], *b"another");
+        }
+        assert_eq!(passed(), 0, "what is written is there");
+
+        let full = txn.savepoint();
+        // A queue, from its beginning and from its end, whose last keys come back.
+        for number in 0..KEYS {
+            let mut cursor = txn.cursor(tree);
+            let found =
+                if number % 2 == 0 { cursor.first(&mut txn).await } else { cursor.last(&mut txn).await };
+            let of = if number % 2 == 0 { number / 2 } else { KEYS - 1 - number / 2 };
+            assert_eq!(*found.unwrap().unwrap().0, key(of));
+            txn.delete(tree, &key(of)).unwrap();
+        }
+        let mut cursor = txn.cursor(tree);
+        assert_eq!(cursor.first(&mut txn).await.unwrap(), None);
+        txn.put(tree, &key(7), b"back").unwrap();
+        assert_eq!(*cursor.first(&mut txn).await.unwrap().unwrap().0, key(7));
+        assert_eq!(*cursor.last(&mut txn).await.unwrap().unwrap().0, key(7));
+        txn.rollback_to(full).unwrap();
+        assert_eq!(*cursor.first(&mut txn).await.unwrap().unwrap().0, key(0));
+        assert_eq!(*cursor.last(&mut txn).await.unwrap().unwrap().0, key(KEYS - 1));
+    });
+    assert!(passed() < 3 * KEYS, "{} keys were passed by", passed());
+}

@@ -1,0 +1,130 @@
+//! Where a transaction has looked and seen nothing: behind what it has deleted
+//! itself, the keys of which are still stored, and would be passed again by each
+//! step of a cursor.
+
+use std::ops::Bound;
+use yesquel_model::{Few, Key, KeyRange, NodeId, bound_of};
+
+/// Fewer entries that were passed are passed again faster than remembered.
+pub(crate) const PASSED_MIN: usize = 4;
+
+/// As many of a tree are kept: for a queue those at its ends.
+const GAPS_MAX: usize = 4;
+
+/// For each tree ranges of keys of which none is seen, what was found last first.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps(Few<NodeId, Vec<KeyRange>>);
+
+/// Whether there is no key between the two.
+fn follows(next: &[u8], key: &[u8]) -> bool {
+    next.split_last().is_some_and(|(last, before)| *last == 0 && before == key)
+}
+
+impl Gaps {
+    fn find(&self, root: NodeId, is_it: impl Fn(&KeyRange) -> bool) -> Option<&KeyRange> {
+        self.0.get(&root)?.iter().find(|gap| is_it(gap))
+    }
+
+    /// The gap in which one who goes up from a bound begins.
+    pub(crate) fn above(&self, root: NodeId, bound: Bound<&[u8]>) -> Option<&KeyRange> {
+        self.find(root, |gap| match bound {
+            Bound::Included(key) => gap.contains(key),
+            Bound::Excluded(key) => gap.contains(key) || follows(&gap.low, key),
+            Bound::Unbounded => gap.low.is_empty(),
+        })
+    }
+
+    /// The gap in which one who goes down from a bound begins.
+    pub(crate) fn below(&self, root: NodeId, bound: Bound<&[u8]>) -> Option<&KeyRange> {
+        self.find(root, |gap| match bound {
+            Bound::Included(key) => gap.contains(key),
+            Bound::Excluded(key) => *gap.low < *key && gap.high.as_deref().is_none_or(|high| key <= high),
+            Bound::Unbounded => gap.high.is_none(),
+        })
+    }
+
+    /// Of these keys none is seen.
+    pub(crate) fn put(&mut self, root: NodeId, gap: KeyRange) {
+        if !gap.is_empty() {
+            let gaps = self.0.or_default(root);
+            gaps.retain(|old| !gap.covers(old));
+            gaps.truncate(GAPS_MAX - 1);
+            gaps.insert(0, gap);
+        }
+    }
+
+    /// A key is there now.
+    pub(crate) fn end_at(&mut self, root: NodeId, key: &[u8]) {
+        if let Some(gaps) = self.0.get_mut(&root) {
+            for gap in gaps.iter_mut().filter(|gap| gap.contains(key)) {
+                gap.high = Some(key.into());
+            }
+            gaps.retain(|gap| !gap.is_empty());
+        }
+    }
+
+    /// Other keys may be seen than before.
+    pub(crate) fn clear(&mut self) {
+        *self = Gaps::default();
+    }
+}
+
+/// The key that follows one, in no more bytes than bounds may have.
+fn next_key(key: &[u8]) -> Key {
+    let next = KeyRange::only(key).high.unwrap_or_default();
+    bound_of(&next).into()
+}
+
+/// The least key of those that a bound lets through, going up.
+pub(crate) fn low_of(bound: Bound<&[u8]>) -> Key {
+    match bound {
+        Bound::Included(key) => key.into(),
+        Bound::Excluded(key) => next_key(key),
+        Bound::Unbounded => Key::default(),
+    }
+}
+
+/// The end of those that a bound lets through, going down.
+pub(crate) fn high_of(bound: Bound<&[u8]>) -> Option<Key> {
+    match bound {
+        Bound::Included(key) => Some(next_key(key)),
+        Bound::Excluded(key) => Some(key.into()),
+        Bound::Unbounded => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use yesquel_model::{ServerId, TreeId};
+
+    const ROOT: NodeId = NodeId::root(TreeId::MAX, ServerId(0));
+
+    #[test]
+    fn one_begins_in_a_gap_if_no_key_before_it_could_be_seen() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.above(ROOT, Bound::Unbounded), None);
+        gaps.put(ROOT, KeyRange::new(*b"b\0", *b"f"));
+        let above = |bound| gaps.above(ROOT, bound).is_some();
+        assert!(
+            above(Bound::Excluded(b"b")) && above(Bound::Excluded(b"c")) && above(Bound::Included(b"b\0"))
+        );
+        assert!(!above(Bound::Included(b"b")) && !above(Bound::Excluded(b"a")) && !above(Bound::Unbounded));
+        assert!(!above(Bound::Included(b"f")) && !above(Bound::Excluded(b"f")));
+        let below = |bound| gaps.below(ROOT, bound).is_some();
+        assert!(below(Bound::Excluded(b"f")) && below(Bound::Excluded(b"c")) && below(Bound::Included(b"c")));
+        assert!(!below(Bound::Included(b"f")) && !below(Bound::Excluded(b"b\0")) && !below(Bound::Unbounded));
+    }
+
+    #[test]
+    fn a_key_that_is_written_ends_it() {
+        let mut gaps = Gaps::default();
+        gaps.put(ROOT, KeyRange::all());
+        gaps.end_at(ROOT, b"d");
+        assert!(gaps.below(ROOT, Bound::Unbounded).is_none());
+        assert_eq!(gaps.above(ROOT, Bound::Unbounded), Some(&KeyRange::new(*b"", *b"d")));
+        gaps.end_at(ROOT, b"");
+        assert_eq!(gaps.above(ROOT, Bound::Unbounded), None);
+        assert_eq!(gaps.below(ROOT, Bound::Included(b"")), None);
+    }
+}
