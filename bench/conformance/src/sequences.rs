@@ -18,13 +18,12 @@ enum Step {
     Delete(String),
 }
 
-/// Whether bytes have the form of UTF-8 and are none: halves of surrogate pairs,
-/// and numbers above U+10FFFF. A Cassandra takes them as text; others do not.
+/// Whether servers may disagree that bytes are text: they are no UTF-8, and that is
+/// told by more than a byte that begins no character. A Cassandra takes halves of
+/// surrogate pairs, numbers above U+10FFFF, and E0 00 80.
 fn is_disputed(bytes: &[u8]) -> bool {
-    let pairs = bytes.iter().zip(bytes.iter().skip(1));
-    pairs
-        .into_iter()
-        .any(|pair| matches!(pair, (0xED, 0xA0..=0xBF) | (0xF4, 0x90..=0xBF) | (0xF5..=0xF7, 0x80..=0xBF)))
+    std::str::from_utf8(bytes)
+        .is_err_and(|error| !matches!(bytes.get(error.valid_up_to()), Some(0x80..=0xBF | 0xF8..)))
 }
 
 /// Sequences of operations on few keys, so that they meet.
@@ -217,4 +216,18 @@ async fn agree<S: Store>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_disputed;
+
+    #[test]
+    fn what_is_text_for_some_is_not_drawn() {
+        let disputed: [&[u8]; 5] =
+            [b"\xE0\0\x80", b"a\xF4\x90\x80\x80", b"\xED\xA0\x80", b"\xC0\x80", b"\xE6\x97"];
+        assert!(disputed.iter().all(|bytes| is_disputed(bytes)));
+        let clear: [&[u8]; 5] = [b"", "日".as_bytes(), b"a\x80", "é\u{fffd}".as_bytes(), b"\xFF\xE0\0\x80"];
+        assert!(clear.iter().all(|bytes| !is_disputed(bytes)));
+    }
 }
