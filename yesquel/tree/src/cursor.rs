@@ -238,14 +238,10 @@ impl<T: Transport> Transaction<'_, T> {
         }
     }
 
-    async fn taken(&mut self, tree: Tree, page: &Page, nearest: Nearest) -> Result<Entry, TreeError> {
-        match nearest {
-            Nearest::Own(entry) => Ok(entry),
-            Nearest::Stored(at) => {
-                let value = self.value(tree, page.cells.value(at)).await?;
-                Ok((page.cells.key(at).into(), value))
-            }
-        }
+    /// Whether all that is stored in a tree is seen, and nothing else: a transaction
+    /// that only reads steps from cell to cell.
+    fn is_as_stored(&self, tree: Tree) -> bool {
+        self.own_writes(tree).is_none() && self.deletes_nothing_whole()
     }
 
     /// Own writes of a tree within bounds.
@@ -284,8 +280,12 @@ impl<T: Transport> Transaction<'_, T> {
                 Bound::Unbounded => 0,
             };
             let end = page.fence.high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let own = self.own_between(tree, from, end);
-            let (nearest, more) = self.nearest(tree, &page, start..page.cells.len(), own, |a, b| a.cmp(b));
+            let mut cells = start..page.cells.len();
+            let (nearest, more) = if self.is_as_stored(tree) {
+                (cells.next().map(Nearest::Stored), 0)
+            } else {
+                self.nearest(tree, &page, cells, self.own_between(tree, from, end), |a, b| a.cmp(b))
+            };
             passed += more;
             self.trees.counters.passed(more);
             if nearest.is_none() && page.fence.high.is_some() {
@@ -294,7 +294,11 @@ impl<T: Transport> Transaction<'_, T> {
                 continue;
             }
             let found = match nearest {
-                Some(nearest) => Some(self.taken(tree, &page, nearest).await?),
+                Some(Nearest::Stored(at)) => {
+                    let value = self.value(tree, page.cells.value(at)).await?;
+                    Some((page.cells.key(at).into(), value))
+                }
+                Some(Nearest::Own(entry)) => Some(entry),
                 None => None,
             };
             if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {
@@ -335,8 +339,13 @@ impl<T: Transport> Transaction<'_, T> {
                 Bound::Included(key) => page.cells.partition_point(|own| own <= key),
                 Bound::Unbounded => page.cells.len(),
             };
-            let own = self.own_between(tree, Bound::Included(&page.fence.low), to).rev();
-            let (nearest, more) = self.nearest(tree, &page, (0..end).rev(), own, |a, b| b.cmp(a));
+            let mut cells = (0..end).rev();
+            let (nearest, more) = if self.is_as_stored(tree) {
+                (cells.next().map(Nearest::Stored), 0)
+            } else {
+                let own = self.own_between(tree, Bound::Included(&page.fence.low), to).rev();
+                self.nearest(tree, &page, cells, own, |a, b| b.cmp(a))
+            };
             passed += more;
             self.trees.counters.passed(more);
             if nearest.is_none() && !page.fence.low.is_empty() {
@@ -346,7 +355,11 @@ impl<T: Transport> Transaction<'_, T> {
                 continue;
             }
             let found = match nearest {
-                Some(nearest) => Some(self.taken(tree, &page, nearest).await?),
+                Some(Nearest::Stored(at)) => {
+                    let value = self.value(tree, page.cells.value(at)).await?;
+                    Some((page.cells.key(at).into(), value))
+                }
+                Some(Nearest::Own(entry)) => Some(entry),
                 None => None,
             };
             if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {

@@ -99,6 +99,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.writes.get(&tree.root)
     }
 
+    /// Whether it has deleted no ranges.
+    pub(crate) fn deletes_nothing_whole(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// Whether the transaction itself has deleted the key with a range.
     pub(crate) fn is_deleted(&self, tree: Tree, key: &[u8]) -> bool {
         self.ranges.iter().any(|(root, range)| *root == tree.root && range.contains(key))
