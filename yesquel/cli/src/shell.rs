@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// Run this first
     #[arg(long, value_name = "SQL")]
     cmd: Vec<String>,
-    /// Read this file first
+    /// Read this file first; without it, on a terminal, ~/.yesquelrc or yesquel/shellrc where configurations are kept
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
     /// How results are shown: box (on a terminal), list (elsewhere), column, table, markdown, csv, json, line, html,
@@ -71,6 +71,19 @@ fn mode(name: &str) -> Result<Mode, String> {
     })
 }
 
+/// The file that every shell on a terminal reads first: what YESQUEL_SHELLRC says;
+/// else one of those that are usual, if it is there.
+fn usual_start() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("YESQUEL_SHELLRC") {
+        return (!path.is_empty()).then(|| path.into());
+    }
+    let home = std::env::home_dir()?;
+    let configuration =
+        std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let configuration = configuration.unwrap_or_else(|| home.join(".config"));
+    [home.join(".yesquelrc"), configuration.join("yesquel/shellrc")].into_iter().find(|path| path.is_file())
+}
+
 /// Runs a shell; returns the status that it ends with.
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let interrupt = Interrupt::listen();
@@ -91,8 +104,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         settings.null.clone_from(null);
     }
     (settings.bail, settings.echo) = (arguments.bail, arguments.echo);
-    if let Some(path) = &arguments.init {
-        shell.read_file(path)?;
+    // What somebody likes on his terminal is not to change what scripts print.
+    let usual = || is_interactive.then(usual_start).flatten();
+    if let Some(path) = arguments.init.clone().or_else(usual) {
+        shell.read_file(&path)?;
     }
     for text in arguments.cmd.iter().chain(&arguments.sql) {
         // What is given as an argument ends with its first error.

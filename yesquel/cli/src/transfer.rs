@@ -66,7 +66,7 @@ fn stopped() -> Failure {
 }
 
 /// Whether there is anything in a database.
-fn is_empty(connection: &Connection) -> Result<bool, Failure> {
+pub(crate) fn is_empty(connection: &Connection) -> Result<bool, Failure> {
     let count: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(count == 0)
 }

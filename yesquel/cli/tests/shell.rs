@@ -109,6 +109,7 @@ INSERT INTO t(a) VALUES(1);
 SELECT * FORM t;
 SELECT 'a statement that is long enough for the mark to stand before it', nothing_there FROM t;
 .dump
+.fullschema
 .echo on
 SELECT 'echo';
 .echo off
@@ -205,6 +206,19 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     assert_eq!(place.files(), ["a.db", "text.txt"]);
 }
 
+/// SQLite's own shell may have less of it: samples are an option.
+#[test]
+fn what_the_planner_goes_by_is_shown() {
+    let script = "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\nINSERT INTO t VALUES(1,'x'),(2,'y');\nANALYZE;\n\
+        .headers on\n.mode box\n.fullschema\nSELECT 1;\n";
+    let ended = Place::new().runs_with(&["shell"], script);
+    let (shown, after) = ended.printed.split_once("ANALYZE sqlite_schema;\n").unwrap();
+    assert_eq!(shown, "CREATE TABLE t(a, b);\nCREATE INDEX tb ON t(b);\n");
+    let (rows, after) = after.split_once("ANALYZE sqlite_schema;\n").unwrap();
+    assert!(rows.starts_with("INSERT INTO sqlite_stat1 VALUES('t','tb','2 1');\n"), "{rows}");
+    assert!(after.contains('─'), "the mode is as it was: {after}");
+}
+
 #[test]
 fn a_file_may_hold_the_address() {
     let place = Place::new();
@@ -255,6 +269,19 @@ fn databases_are_saved_and_restored() {
     assert!(ended.printed.starts_with("1\n1\nmain: yesquel:"), "{}", ended.printed);
     assert!(ended.printed.ends_with("copy.db r/w\n"), "{}", ended.printed);
     assert_eq!(place.prints(&["shell", "twice.db", "SELECT sum(a) FROM t"]), "3\n");
+    // A clone is as good, but takes nobody's place.
+    assert_eq!(
+        place.prints(&[
+            "shell",
+            "twice.db",
+            ".clone yesquel:cloned",
+            ".open yesquel:cloned",
+            "SELECT sum(a) FROM t"
+        ]),
+        "3\n"
+    );
+    let (status, said) = place.fails(&["shell", "yesquel:other", ".clone yesquel:cloned"]);
+    assert!(status == 1 && said.contains("yesquel:cloned has something in it already"), "{said}");
 }
 
 /// Long results are printed as they come, in whatever mode.

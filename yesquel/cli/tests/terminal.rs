@@ -54,6 +54,7 @@ impl Terminal {
         let side = || -> OwnedFd { File::options().read(true).write(true).open(&name).unwrap().into() };
         let mut command = place.program(arguments);
         command.env("TERM", "xterm").env("YESQUEL_HISTORY", place.path("history")).env_remove("NO_COLOR");
+        command.env("HOME", place.path("")).env_remove("XDG_CONFIG_HOME").env_remove("YESQUEL_SHELLRC");
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         // Ours are closed with the command, else there is no end to be read.
         drop(command);
@@ -101,6 +102,29 @@ impl Terminal {
 
 const PROMPT: &str = "yesquel> ";
 const MORE: &str = "   ...> ";
+
+#[test]
+fn what_somebody_likes_is_set_first() {
+    let place = Place::new();
+    fs::write(place.path(".yesquelrc"), ".nullvalue nothing\n.prompt 'well> '\n").unwrap();
+    let mut terminal = Terminal::open(&place, &["shell", "--mode", "list"]);
+    terminal.sees("well> ");
+    terminal.types("SELECT 1 + NULL;\r");
+    terminal.sees("nothing");
+    terminal.types(".exit\r");
+    assert!(terminal.ends().success());
+    // It is for terminals, and what is named takes its place.
+    let script =
+        place.program(&["shell", "--mode", "list", "", "SELECT NULL"]).env("HOME", place.path("")).output();
+    assert_eq!(script.unwrap().stdout, b"\n");
+    fs::write(place.path("other"), ".nullvalue other\n").unwrap();
+    let mut terminal = Terminal::open(&place, &["shell", "--mode", "list", "--init", "other"]);
+    terminal.sees(PROMPT);
+    terminal.types("SELECT 1 + NULL;\r");
+    terminal.sees("other");
+    terminal.types(".exit\r");
+    assert!(terminal.ends().success());
+}
 
 #[test]
 fn statements_are_typed_edited_and_remembered() {

@@ -38,6 +38,12 @@ const DOTS: &[Dot] = &[
         run: settings::changes,
     },
     Dot {
+        name: "clone",
+        takes: "FILE",
+        does: "Copy the database into a new file or to a new address",
+        run: copies::clone,
+    },
+    Dot {
         name: "databases",
         takes: "",
         does: "Name the databases that are open, and where they are",
@@ -52,6 +58,12 @@ const DOTS: &[Dot] = &[
     Dot { name: "echo", takes: "on|off", does: "Print what is read before it is run", run: settings::echo },
     Dot { name: "eqp", takes: "on|off", does: "Show how each statement will be run", run: settings::eqp },
     Dot { name: "exit", takes: "?STATUS?", does: "End, with this exit status", run: exit },
+    Dot {
+        name: "fullschema",
+        takes: "",
+        does: "Print the CREATE statements, and what ANALYZE has found",
+        run: names::full_schema,
+    },
     Dot {
         name: "headers",
         takes: "on|off",

@@ -9,6 +9,7 @@ use crate::{
     dump::{self, Choice},
     failure::Failure,
     interrupt::Interrupt,
+    transfer::is_empty,
 };
 use rusqlite::{
     Connection,
@@ -18,6 +19,7 @@ use std::{
     rc::Rc,
     time::{Duration, Instant},
 };
+use yesquel_sqlite::shown_address;
 
 /// Pages between two looks at Ctrl-C.
 const STEP_PAGES: i32 = 64;
@@ -54,6 +56,16 @@ pub(super) fn backup(shell: &mut Shell, words: &[&str]) -> Done {
     };
     let mut to = open(file, Access::Make)?;
     copy((&shell.connection(), database), (&mut to, "main"), &shell.interrupt)
+}
+
+/// As a backup, but nothing that is there is replaced.
+pub(super) fn clone(shell: &mut Shell, words: &[&str]) -> Done {
+    let [file] = words else { return usage("clone") };
+    let mut to = open(file, Access::Make)?;
+    if !is_empty(&to)? {
+        return wrong(format!("{} has something in it already; .backup replaces it", shown_address(file)));
+    }
+    copy((&shell.connection(), "main"), (&mut to, "main"), &shell.interrupt)
 }
 
 pub(super) fn restore(shell: &mut Shell, words: &[&str]) -> Done {

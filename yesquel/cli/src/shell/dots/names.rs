@@ -1,7 +1,10 @@
 //! Commands that say what there is.
 
 use super::{
-    super::state::{Done, Fault, Shell},
+    super::{
+        settings::Mode,
+        state::{Done, Fault, Shell},
+    },
     usage,
 };
 use crate::connection::quoted;
@@ -93,6 +96,15 @@ fn columns(connection: &Connection, database: &str, name: &str) -> rusqlite::Res
     Ok(format!("\n/* {whole}({}) */", names.join(",")))
 }
 
+/// A CREATE statement as SQLite's own shell shows it: of quoted names it may be that
+/// the table is there, as those of the shadows of virtual tables are.
+fn as_shown(sql: String) -> String {
+    match sql.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
+        Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
+        None => sql,
+    }
+}
+
 pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
     let words: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
     let pattern = match &words[..] {
@@ -120,11 +132,7 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
                     Some(rest) if database != "main" => in_database(&database, rest),
                     _ => sql,
                 };
-                let shown =
-                    match whole.strip_prefix("CREATE TABLE ").filter(|rest| rest.starts_with(['"', '\''])) {
-                        Some(rest) => format!("CREATE TABLE IF NOT EXISTS {rest}"),
-                        None => whole,
-                    };
+                let shown = as_shown(whole);
                 out.push_str(&shown);
                 if kind == "view" || is_virtual {
                     out.push_str(&columns(&connection, &database, &name).unwrap_or_default());
@@ -135,6 +143,50 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
         }
     }
     Ok(shell.out.write_all(out.as_bytes())?)
+}
+
+/// What the planner goes by, for whoever wants to know why it chose a plan: as
+/// SQLite's own shell prints it.
+pub(super) fn full_schema(shell: &mut Shell, words: &[&str]) -> Done {
+    if words.iter().any(|word| *word != "--indent") {
+        return usage("fullschema");
+    }
+    let (mut out, mut tables) = (String::new(), Vec::new());
+    {
+        let connection = shell.connection();
+        let mut known = connection.prepare(
+            "SELECT sql FROM (SELECT sql, type, name, rowid AS x FROM sqlite_schema \
+             UNION ALL SELECT sql, type, name, rowid FROM sqlite_temp_schema) \
+             WHERE type != 'meta' AND sql NOT NULL AND name NOT LIKE 'sqlite__%' ESCAPE '_' ORDER BY x",
+        )?;
+        let mut rows = known.query([])?;
+        while let Some(row) = rows.next()? {
+            out.push_str(&as_shown(row.get(0)?));
+            out.push_str(";\n");
+        }
+        let mut found = connection
+            .prepare("SELECT name FROM sqlite_schema WHERE name GLOB 'sqlite_stat[134]' ORDER BY name")?;
+        for name in found.query_map([], |row| row.get::<_, String>(0))? {
+            tables.push(name?);
+        }
+    }
+    if tables.is_empty() {
+        out.push_str("/* No STAT tables available */\n");
+        return Ok(shell.out.write_all(out.as_bytes())?);
+    }
+    out.push_str("ANALYZE sqlite_schema;\n");
+    shell.out.write_all(out.as_bytes())?;
+    let settings = shell.settings.clone();
+    shell.settings.set_mode(Mode::Insert);
+    shell.settings.headers = Some(false);
+    let shown = tables.into_iter().try_for_each(|table| {
+        let all = format!("SELECT * FROM {table}");
+        shell.settings.insert_table = table;
+        shell.run(&all, 0)
+    });
+    shell.settings = settings;
+    shown?;
+    Ok(shell.out.write_all(b"ANALYZE sqlite_schema;\n")?)
 }
 
 /// A CREATE statement of an attached database says so.
