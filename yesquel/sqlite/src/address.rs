@@ -64,6 +64,9 @@ pub struct Address {
     pub timeout: Option<Duration>,
     /// When what was committed is on disk, in a folder.
     pub durability: Durability,
+    /// How many bytes a transaction gathers for tables and indexes that it makes
+    /// before it sends them ahead of its commit.
+    pub ahead: Option<usize>,
     /// How a server is convinced, and trusted.
     pub secrets: Secrets,
 }
@@ -111,6 +114,7 @@ impl Address {
             }
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
+        let mut ahead = None;
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -143,6 +147,7 @@ impl Address {
                         _ => return Err(bad("it is 'sync', 'none', or a number of milliseconds")),
                     };
                 }
+                "ahead" => ahead = Some(value.parse().map_err(|_| bad("it is a number of bytes"))?),
                 "database" if !matches!(place, Place::Server(_)) => name = Some(value.to_owned()),
                 // Of a folder or a server there is one in a process anyway.
                 "cache" if value == "shared" && place == Place::Memory => place = Place::SharedMemory,
@@ -150,14 +155,14 @@ impl Address {
                 "vfs" | "mode" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
                 _ => {
-                    let known = "timeout, durability and database, and of servers tls, tls-ca, credential-file \
-                        and credential";
+                    let known = "timeout, durability, ahead and database, and of servers tls, tls-ca, \
+                        credential-file and credential";
                     return Err(bad(&format!("there is no such option; there are {known}")));
                 }
             }
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        Ok(Address { place, name, timeout, durability, secrets })
+        Ok(Address { place, name, timeout, durability, ahead, secrets })
     }
 }
 
@@ -238,6 +243,7 @@ mod tests {
             "yesquel://db/",
             "yesquel:a?speed=9",
             "yesquel:a?timeout=x",
+            "yesquel:a?ahead=1k",
             "yesquel:a?tls=yes",
             "yesquel:?credential=c",
             "yesquel:///run/y.sock/shop?tls=yes",

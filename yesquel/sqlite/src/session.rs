@@ -411,7 +411,10 @@ impl Session {
             self.numbered.clear();
             self.given.clear();
         }
-        self.open = None;
+        if let Some(mut open) = self.open.take() {
+            let _waits = self.waits();
+            open.with_dependent_mut(|_, running| running.take().map(Transaction::rollback));
+        }
         self.goes_on = false;
         self.is_another = self.sides > 0;
         self.schemas.transaction_ends();
@@ -596,6 +599,10 @@ impl Session {
                 let mut rows = self.shared.rows();
                 self.numbered.iter().for_each(|tree| rows.suspect(*tree));
             }
+        }
+        if let (false, Some(open), Some(gone)) = (is_rollback, &mut self.open, self.savepoints.get(keep)) {
+            // It is there, or all of the transaction has gone.
+            open.with_dependent_mut(|_, running| running.as_mut().map(|running| running.release(*gone)));
         }
         self.savepoints.truncate(keep);
         self.chosen_until(is_rollback, number);

@@ -116,6 +116,14 @@ fn found(open: &mut Option<Open>, which: &Which) -> Option<Shared> {
 
 /// The store of an address.
 pub(crate) fn store_of(address: &Address) -> Result<Shared, Error> {
+    let shared = shared_of(address)?;
+    if let Some(bytes) = address.ahead {
+        shared.store().set_ahead_bytes(bytes);
+    }
+    Ok(shared)
+}
+
+fn shared_of(address: &Address) -> Result<Shared, Error> {
     let which = match &address.place {
         Place::Memory => return Ok(Shared(Some(Common::new(Store::in_memory()?)))),
         Place::SharedMemory => Which::Memory(address.name.clone()),

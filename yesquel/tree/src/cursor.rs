@@ -115,6 +115,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
+        transaction.looks(self.tree, key);
         let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
         Ok(self.arrive(found, Place::After))
     }
@@ -126,6 +127,7 @@ impl Cursor {
         transaction: &mut Transaction<'_, T>,
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
+        transaction.looks(self.tree, key);
         let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
         Ok(self.arrive(found, Place::Before))
     }

@@ -80,7 +80,7 @@ impl<T: Transport> Transaction<'_, T> {
         for nodes in nodes.chunks(NODES_AT_ONCE) {
             let question = |node: &NodeId| Question::Scan { node: *node, scan: Scan::all().into() };
             let questions: Vec<Question<'_>> = nodes.iter().map(question).collect();
-            let reading = self.read(large.server, &questions).await?;
+            let reading = self.read(tree, large.server, &questions).await?;
             for answer in reading.answers().ok_or(Error::Unfit)?.iter() {
                 let Answer::Cells(cells) = answer else { return Err(damaged()) };
                 for (_, piece) in cells.iter() {

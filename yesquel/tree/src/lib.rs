@@ -4,6 +4,7 @@
 //! `docs/yesquel/tree.md` says how a tree is made of nodes and how it is
 //! searched.
 
+mod ahead;
 mod cache;
 mod counters;
 mod cursor;
@@ -17,6 +18,7 @@ mod search;
 mod split;
 mod transaction;
 
+pub use ahead::{Entry as UnderWayEntry, UnderWay};
 pub use counters::{Counters, Counts};
 pub use cursor::Cursor;
 pub use proof::Proof;
@@ -27,7 +29,10 @@ pub use transaction::Transaction;
 use cache::Cache;
 use crossbeam_utils::sync::ShardedLock;
 use rustc_hash::FxHashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 use thiserror::Error;
 use yesquel_client::{Client, CommitError, Writes};
 use yesquel_model::{Issuer, KeyRange, LocalId, NodeId, Refusal, ServerId, TreeId};
@@ -59,6 +64,9 @@ pub enum TreeError {
         /// The limit.
         bytes_max: usize,
     },
+    /// It was tried to commit the transaction, and is not known whether it was.
+    #[error("it is not known whether the transaction was committed: there is nothing more to be done with it")]
+    Abandoned,
     /// A savepoint that the transaction cannot come back to.
     #[error("not a savepoint to roll back to: {0}")]
     Savepoint(&'static str),
@@ -111,6 +119,8 @@ pub struct Trees<T> {
     counters: Counters,
     /// For the nodes of long values.
     issuers: Issuers,
+    /// What a transaction gathers for trees that it makes.
+    ahead_bytes: AtomicUsize,
 }
 
 /// Whoever names new nodes, for each server, which count theirs by themselves.
@@ -124,7 +134,18 @@ impl<T: Transport> Trees<T> {
             cache: ShardedLock::default(),
             counters: Counters::default(),
             issuers: Issuers::default(),
+            ahead_bytes: AtomicUsize::new(ahead::AHEAD_BYTES),
         }
+    }
+
+    /// How many bytes transactions that begin now gather for trees that they make
+    /// before they send them [ahead](Transaction::send_ahead) of the commit.
+    pub fn set_ahead_bytes(&self, bytes: usize) {
+        self.ahead_bytes.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.ahead_bytes.load(Relaxed)
     }
 
     /// The client.

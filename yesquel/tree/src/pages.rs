@@ -66,6 +66,18 @@ impl Pages {
         self.bytes += more;
     }
 
+    /// Forgets all of a tree, which is read at another moment from now on.
+    pub(crate) fn forget(&mut self, root: NodeId) {
+        self.last = self.last.take().filter(|(own, _)| *own != root);
+        self.single.remove(&root);
+        let bytes = &mut self.bytes;
+        self.by_node.retain(|node, page| {
+            let is_kept = node.tree != root.tree || node.server != root.server;
+            *bytes -= if is_kept { 0 } else { weight(page) };
+            is_kept
+        });
+    }
+
     /// Keeps one, in place of what there is of its node. All others go when
     /// there are too many.
     pub(crate) fn keep(&mut self, root: NodeId, page: Page) -> Rc<Page> {

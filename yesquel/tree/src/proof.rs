@@ -28,7 +28,7 @@ impl<T: Transport> Transaction<'_, T> {
     /// Asks for what is to be proved, if that has not been asked yet.
     pub async fn ask_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
         if !self.moment.is_told() {
-            self.read(server, &[]).await?;
+            self.read_proofs(server).await?;
         }
         Ok(())
     }

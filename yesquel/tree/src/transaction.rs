@@ -5,6 +5,7 @@ mod commit;
 
 use crate::{
     Cursor, Tree, TreeError, Trees,
+    ahead::{Makes, nothing_from},
     cache::Goal,
     gap::Gaps,
     page::{Cells, Page, Value},
@@ -37,16 +38,16 @@ pub struct Transaction<'a, T> {
     asked: u64,
     /// Has servers keep what the snapshot sees.
     held: Option<Held<'a>>,
-    writes: Few<NodeId, BTreeMap<Key, Write>>,
+    pub(crate) writes: Few<NodeId, BTreeMap<Key, Write>>,
     /// Ranges to delete, before the writes.
-    ranges: Vec<(NodeId, KeyRange)>,
+    pub(crate) ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
-    /// Roots of trees to make, before all else.
-    creates: Vec<NodeId>,
+    /// Trees to make, before all else: most make none.
+    pub(crate) makes: Option<Box<Makes<'a>>>,
     /// Roots of trees to drop, after all else.
-    drops: Vec<NodeId>,
+    pub(crate) drops: Vec<NodeId>,
     lease: Option<Lease>,
-    steps: Steps,
+    pub(crate) steps: Steps,
     pub(crate) pages: Pages,
     /// Where cursors need not look again.
     pub(crate) gaps: Gaps,
@@ -58,6 +59,11 @@ enum Known {
     Large(Large),
     /// Nothing but what should be its leaf.
     Leaf(NodeId),
+}
+
+/// Of a part of a tree in which there is nothing.
+fn nothing(tree: Tree, fence: KeyRange) -> Rc<Page> {
+    Rc::new(Page { node: tree.root, fence, cells: Cells::default(), followed: Vec::new() })
 }
 
 impl<'a, T: Transport> Transaction<'a, T> {
@@ -75,7 +81,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             writes: Few::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
-            creates: Vec::new(),
+            makes: None,
             drops: Vec::new(),
             lease: None,
             steps: Steps::default(),
@@ -112,13 +118,20 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Whether nothing that a server has of the tree is seen: the transaction
     /// makes it, or has deleted all.
     fn is_empty_at_servers(&self, tree: Tree) -> bool {
-        self.creates.contains(&tree.root)
+        self.is_to_make(tree.root)
             || self.ranges.iter().any(|(root, range)| *root == tree.root && range.covers(&KeyRange::all()))
+    }
+
+    /// Whether no key from this one on is at the server of a tree that was made
+    /// ahead.
+    fn is_beyond(&self, tree: Tree, key: &[u8]) -> bool {
+        self.beyond(tree.root).is_some_and(|beyond| key >= &**beyond)
     }
 
     /// The value under a key.
     pub async fn get(&mut self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
         check_key(key)?;
+        self.looks(tree, key);
         let leaf = match self.known(tree, key) {
             Known::Value(value) => return Ok(value),
             Known::Large(large) => return Box::pin(self.large(tree, large)).await.map(Some),
@@ -139,7 +152,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         key: &[u8],
         leaf: NodeId,
     ) -> Result<Option<Box<[u8]>>, TreeError> {
-        match self.look(leaf, key).await? {
+        match self.look(tree, leaf, key).await? {
             Looked::Absent => Ok(None),
             Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
             // In a box, as in `Trees::get`.
@@ -174,7 +187,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if let Some(write) = self.own_writes(tree).and_then(|writes| writes.get(key)) {
             return Known::Value(write.value.clone());
         }
-        if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) {
+        if self.is_empty_at_servers(tree) || self.is_deleted(tree, key) || self.is_beyond(tree, key) {
             return Known::Value(None);
         }
         let of = |stored: &Stored| match stored {
@@ -195,10 +208,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
-    /// Asks a node for a key.
-    async fn look(&mut self, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
+    /// Asks a node of a tree for a key.
+    async fn look(&mut self, tree: Tree, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
         self.asked += 1;
-        let looked = self.trees.client.lookup_at(&mut self.moment, node, key, Looked::of).await?;
+        let client = &self.trees.client;
+        let looked = client.lookup_at(self.moment_of(tree.root), node, key, Looked::of).await?;
         self.hold();
         Ok(looked)
     }
@@ -228,14 +242,15 @@ impl<'a, T: Transport> Transaction<'a, T> {
                     steps += 1;
                     trees.moved(path.get_or_insert_with(way), node, &to);
                     node = to.to;
-                    looked = self.look(node, key).await?;
+                    looked = self.look(tree, node, key).await?;
                 }
                 Looked::Moved(_) => break,
             }
         }
         // It may be no leaf; else back, and down from there.
         let path = path.unwrap_or_else(way);
-        let page = self.trees.page_from(&mut self.moment, tree.root, Wanted::leaf(goal), path, node).await?;
+        let moment = self.moment_of(tree.root);
+        let page = trees.page_from(moment, tree.root, Wanted::leaf(goal), path, node).await?;
         let page = self.pages.keep(tree.root, page);
         self.on_page(tree, &page, key).await
     }
@@ -248,23 +263,45 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
-    /// Asks nodes of a server at the transaction's snapshot.
+    /// Asks a server what was not asked yet of all that is to be proved.
+    pub(crate) async fn read_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
+        self.trees.client.read_at(&mut self.moment, server, &[]).await?;
+        self.hold();
+        Ok(())
+    }
+
+    /// Asks nodes of a tree at the moment at which it is read.
     pub(crate) async fn read(
         &mut self,
+        tree: Tree,
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<Reading, TreeError> {
-        let reading = self.trees.client.read_at(&mut self.moment, server, questions).await?;
+        let client = &self.trees.client;
+        let reading = client.read_at(self.moment_of(tree.root), server, questions).await?;
         self.hold();
         Ok(reading)
     }
 
     /// The leaf of a goal, from the transaction's own cache if it is there.
-    pub(crate) async fn page(&mut self, tree: Tree, wanted: Wanted<'_>) -> Result<Rc<Page>, TreeError> {
+    pub(crate) async fn page(
+        &mut self,
+        tree: Tree,
+        mut wanted: Wanted<'_>,
+    ) -> Result<Rc<Page>, TreeError> {
         let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
-            let (fence, cells, followed) = (KeyRange::all(), Cells::default(), Vec::new());
-            return Ok(Rc::new(Page { node: tree.root, fence, cells, followed }));
+            return Ok(nothing(tree, KeyRange::all()));
+        }
+        if let Some(beyond) = self.beyond(tree.root) {
+            let nothing_from = nothing_from(beyond);
+            if goal.is_in(&nothing_from) && matches!(goal, Goal::At(_)) {
+                return Ok(nothing(tree, nothing_from));
+            }
+        }
+        // What is read of two trees in one request is of one moment.
+        if self.makes.is_some() {
+            wanted.follow = wanted.follow.filter(|other| self.is_ahead(*other) == self.is_ahead(tree.root));
         }
         if let Some(page) = self.pages.last(tree.root, goal) {
             return Ok(page);
@@ -275,8 +312,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
             return Ok(page);
         }
         self.asked += 1;
-        let mut page =
-            self.trees.page_from(&mut self.moment, tree.root, wanted, guess.path, guess.leaf).await?;
+        let (trees, moment) = (self.trees, self.moment_of(tree.root));
+        let mut page = trees.page_from(moment, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();
         if let Some(root) = wanted.follow {
             self.pages.keep_singles(root, std::mem::take(&mut page.followed));
@@ -301,8 +338,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         if write.value.is_some() {
             self.gaps.end_at(tree.root, key);
         }
+        let length = key.len() + write.value.as_ref().map_or(0, |value| value.len());
+        let is_undone = self.is_undone_singly(tree.root, length);
         let old = self.writes.or_default(tree.root).insert(key.into(), write);
-        self.steps.push(|| Undo::Write(tree.root, key.into(), old));
+        if is_undone {
+            self.steps.push(|| Undo::Write(tree.root, key.into(), old));
+        }
     }
 
     /// What a write of a key must expect, which an earlier one may have
@@ -363,7 +404,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
             }
         }
         self.ranges.push((tree.root, range.clone()));
-        self.steps.push(|| Undo::Range);
+        self.steps.push(|| Undo::Range(tree.root));
     }
 
     /// What was read in a range must still be so at the commit, and whoever
@@ -375,10 +416,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
     }
 
-    /// Makes a tree, empty, that nobody else [has got](Trees::fresh).
-    pub fn create_tree(&mut self, tree: Tree) {
-        self.creates.push(tree.root);
-        self.steps.push(|| Undo::Create);
+    /// It makes a tree from now on.
+    pub(crate) fn made(&mut self, root: NodeId) {
+        self.steps.push(|| Undo::Create(root));
     }
 
     /// What it writes is within a lease, where nobody else writes now. One that
@@ -399,9 +439,14 @@ impl<'a, T: Transport> Transaction<'a, T> {
         Cursor::new(tree)
     }
 
-    /// A place to come back to.
+    /// A place to come back to, until it is released.
     pub fn savepoint(&self) -> Savepoint {
         self.steps.savepoint()
+    }
+
+    /// Forgets a savepoint and those after it: nobody will come back to them.
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<(), TreeError> {
+        self.steps.release(savepoint).map_err(TreeError::Savepoint)
     }
 
     /// Takes back what was written after a savepoint. Fails, and changes
@@ -416,9 +461,13 @@ impl<'a, T: Transport> Transaction<'a, T> {
                         None => drop(writes.remove(&key)),
                     }
                 }
-                Undo::Range => drop(self.ranges.pop()),
+                Undo::Range(root) => {
+                    // One that goes back with its tree may have been sent ahead.
+                    let last = self.ranges.iter().rposition(|(of, _)| *of == root);
+                    last.map(|last| self.ranges.remove(last));
+                }
                 Undo::Guard => drop(self.guards.pop()),
-                Undo::Create => drop(self.creates.pop()),
+                Undo::Create(root) => self.take_back(root),
                 Undo::Drop => drop(self.drops.pop()),
             }
         }
@@ -432,7 +481,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.writes = Few::default();
         self.ranges.clear();
         self.guards.clear();
-        self.creates.clear();
+        self.take_all_back();
         self.drops.clear();
         self.steps.clear();
         self.gaps.clear();
@@ -457,6 +506,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// must be as it was then. If it fails, nothing was done, and there is
     /// [the other way](Self::try_commit).
     pub async fn try_commit_since(&self, since: Option<Timestamp>) -> Result<Timestamp, TreeError> {
+        self.check_sent()?;
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
         let outcome = self.commit_staged(self.moment.snapshot.or(since), &larges, &mut staging).await;

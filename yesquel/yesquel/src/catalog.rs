@@ -4,11 +4,12 @@
 //! ```text
 //! d NAME               -> number of the database, 8 bytes, big-endian
 //! m NUMBER NAME        -> id of the map's root, 16 bytes
+//! w NUMBER NAME        -> a map that a transaction fills ahead of its commit
 //! ```
 
 use crate::{Error, any::Any, host::catalog};
 use yesquel_model::{KeyRange, NodeId, ServerId};
-use yesquel_tree::{Transaction, Tree, Trees};
+use yesquel_tree::{Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
 
 /// Bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -20,6 +21,7 @@ const ATTEMPTS_MAX: usize = 100;
 
 const DATABASE: u8 = b'd';
 const MAP: u8 = b'm';
+const UNDER_WAY: u8 = b'w';
 
 /// What can be a name: text without control characters.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
@@ -38,6 +40,11 @@ fn database_key(name: &str) -> Vec<u8> {
 
 fn map_key(database: u64, name: &str) -> Vec<u8> {
     [&[MAP], &database.to_be_bytes()[..], name.as_bytes()].concat()
+}
+
+/// Where a map is entered before it has its name.
+fn under_way_key(map_key: &[u8]) -> Vec<u8> {
+    [&[UNDER_WAY], map_key.get(1..).unwrap_or_default()].concat()
 }
 
 fn damaged() -> Error {
@@ -123,7 +130,8 @@ impl<'a> Catalog<'a> {
     /// Takes a database away, with all its maps.
     pub(crate) async fn drop_database(&self, name: &str) -> Result<(), Error> {
         let mut transaction = self.trees.begin();
-        let prefix = map_key(self.number(&mut transaction, name).await?, "");
+        let number = self.number(&mut transaction, name).await?;
+        let prefix = map_key(number, "");
         for (_, value) in self.list(&mut transaction, &prefix).await? {
             transaction.drop_tree(root(&value)?);
         }
@@ -132,7 +140,59 @@ impl<'a> Catalog<'a> {
         // guarded by its deletion.
         transaction.delete(self.tree(), &database_key(name))?;
         transaction.commit().await?;
+        // Whoever was filling maps of it cannot commit any more. What is left of
+        // them is found by others, if not now.
+        let _ = self.sweep_below(&under_way_key(&prefix), true).await;
         Ok(())
+    }
+
+    /// Takes away what transactions that never ended have left: maps that were
+    /// filled ahead of a commit which cannot come any more. Returns how many.
+    pub(crate) async fn sweep(&self) -> Result<usize, Error> {
+        self.sweep_below(&[UNDER_WAY], false).await
+    }
+
+    async fn sweep_below(&self, prefix: &[u8], is_dropped: bool) -> Result<usize, Error> {
+        let mut transaction = self.trees.begin();
+        let (mut found, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
+        let mut next = cursor.seek(&mut transaction, prefix).await?;
+        while let Some((key, value)) = next.filter(|(key, _)| key.starts_with(prefix)) {
+            found.push((key, UnderWayEntry::decode(&value).ok_or_else(damaged)?));
+            next = cursor.next(&mut transaction).await?;
+        }
+        drop(transaction);
+        let mut swept = 0;
+        for (key, entry) in found {
+            if is_dropped || !self.trees.is_kept(self.tree(), entry.snapshot).await? {
+                swept += usize::from(self.strike(&key, entry.tree).await?);
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Strikes a map off those under way, whose transaction has ended; without a
+    /// name it is dropped, which is told.
+    async fn strike(&self, key: &[u8], tree: Tree) -> Result<bool, Error> {
+        let name = [&[MAP], key.get(1..).unwrap_or_default()].concat();
+        let mut transaction = self.trees.begin();
+        let has_name = transaction.get(self.tree(), &name).await?.is_some();
+        transaction.delete(self.tree(), key)?;
+        if !has_name {
+            transaction.drop_tree(tree);
+        }
+        match transaction.commit().await {
+            Ok(_) => Ok(!has_name),
+            // It had its name, and was dropped.
+            Err(TreeError::NoTree(_)) => {
+                let mut transaction = self.trees.begin();
+                transaction.delete(self.tree(), key)?;
+                transaction.commit().await?;
+                Ok(false)
+            }
+            // Somebody else does it.
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The maps of a database, by name.
@@ -201,8 +261,10 @@ impl<'a> Catalog<'a> {
         let tree = self.trees.fresh(self.server).await?;
         let name = name(tree.root().tree.number());
         check_name(&name)?;
-        transaction.create_tree(tree);
-        transaction.insert(self.tree(), &map_key(number, &name), &tree.root().to_bits().to_be_bytes())?;
+        let key = map_key(number, &name);
+        let under_way = UnderWay { list: self.tree(), key: under_way_key(&key).into() };
+        transaction.create_tree_ahead(tree, under_way);
+        transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
         transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
         Ok(tree)
     }

@@ -210,6 +210,7 @@ impl From<TreeError> for Error {
             TreeError::Exists => Error::Exists,
             TreeError::NoTree(tree) => Error::NoMap(tree),
             TreeError::TooLong { what, bytes, bytes_max } => Error::TooLong { what, bytes, bytes_max },
+            TreeError::Abandoned => Error::OutcomeUnknown(TreeError::Abandoned.to_string()),
             TreeError::Savepoint(why) => Error::Savepoint(why),
             other @ TreeError::Damaged(..) => Error::Internal(other.to_string()),
         }

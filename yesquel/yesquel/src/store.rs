@@ -99,6 +99,12 @@ impl Store {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// How many bytes a transaction that begins now gathers for maps that it makes
+    /// before it sends them ahead of its commit; 32 MiB if nothing is said.
+    pub fn set_ahead_bytes(&self, bytes: usize) {
+        self.inner.trees.set_ahead_bytes(bytes);
+    }
+
     /// What searches of trees have cost: how often what was known of them was
     /// not so any more.
     pub fn searches(&self) -> SearchCounts {

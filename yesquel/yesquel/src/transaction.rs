@@ -2,6 +2,7 @@
 
 use crate::{Database, Error, Lease, Map, any::Any};
 use std::ops::{Bound, RangeBounds};
+use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError};
@@ -94,14 +95,40 @@ impl<'a> Transaction<'a> {
     pub fn put(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let tree = self.tree_of(map)?;
         let outcome = self.inner.put(tree, key, value);
-        self.told(outcome)
+        self.told(outcome)?;
+        self.send_much()
     }
 
     /// Inserts a key that must not be there; that it is not is found out by
     /// the commit, if not before.
     pub fn insert(&mut self, map: Map, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let tree = self.tree_of(map)?;
+        if self.inner.may_have_sent(tree, key) {
+            let outcome = block_on(self.inner.get(tree, key));
+            if self.told(outcome)?.is_some() {
+                return Err(Error::Exists);
+            }
+        }
         let outcome = self.inner.insert(tree, key, value);
+        self.told(outcome)?;
+        self.send_much()
+    }
+
+    /// Sends ahead of the commit what was gathered for maps that it makes, if it
+    /// is much.
+    #[inline]
+    fn send_much(&mut self) -> Result<(), Error> {
+        if self.inner.is_much() { self.send_ahead() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn send_ahead(&mut self) -> Result<(), Error> {
+        if self.inner.is_first() {
+            // What others have left there is in the way of nobody, and taken away
+            // by those who leave something there themselves.
+            let _ = block_on(self.database.catalog().sweep());
+        }
+        let outcome = block_on(self.inner.send_ahead());
         self.told(outcome)
     }
 
@@ -109,7 +136,8 @@ impl<'a> Transaction<'a> {
     pub fn delete(&mut self, map: Map, key: &[u8]) -> Result<(), Error> {
         let tree = self.tree_of(map)?;
         let outcome = self.inner.delete(tree, key);
-        self.told(outcome)
+        self.told(outcome)?;
+        self.send_much()
     }
 
     /// Deletes all keys of a range. Of a map of another store it deletes none,
@@ -177,6 +205,10 @@ impl<'a> Transaction<'a> {
     /// Makes a map of a database, which is there for others when the
     /// transaction is committed; nobody else may be making one of the same name.
     /// The name may tell its number, see [`Map::tree`].
+    ///
+    /// Of what is written to such a map some megabytes are gathered; then it is
+    /// sent ahead of the commit, so that a map of any size can be filled. Nobody sees
+    /// it before the commit.
     pub fn create_map(
         &mut self,
         database: &Database,
@@ -200,9 +232,14 @@ impl<'a> Transaction<'a> {
         self.inner.rollback_all();
     }
 
-    /// A place to come back to.
+    /// A place to come back to, until it is released.
     pub fn savepoint(&self) -> Savepoint {
         self.inner.savepoint()
+    }
+
+    /// Forgets a savepoint and those after it.
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<(), Error> {
+        Ok(self.inner.release(savepoint)?)
     }
 
     /// Takes back what was written after a savepoint. One of another
@@ -213,20 +250,57 @@ impl<'a> Transaction<'a> {
     }
 
     /// Ends it without a trace.
-    pub fn rollback(self) {}
+    ///
+    /// What it has [sent ahead](Self::create_map) is taken away, for which a server
+    /// is asked; if it is dropped instead, others take that away later.
+    pub fn rollback(mut self) {
+        self.settle(false);
+    }
+
+    /// It has ended. Maps that were filled ahead of it have their names, or are
+    /// nobody's. What is not done here is done by whoever finds them.
+    fn settle(&mut self, is_committed: bool) {
+        if self.inner.is_first() {
+            return;
+        }
+        let _ = block_on(self.inner.settle(is_committed));
+    }
+
+    /// What was sent ahead is complete, and then there is the commit.
+    fn commit_by(
+        &mut self,
+        commit: impl AsyncFnOnce(&yesquel_tree::Transaction<'a, Any>) -> Result<Timestamp, TreeError>,
+    ) -> Result<Timestamp, Error> {
+        if self.is_misused {
+            return Err(Error::OtherStore);
+        }
+        let outcome = block_on(async {
+            self.inner.send_rest().await?;
+            commit(&self.inner).await
+        });
+        match &outcome {
+            Ok(_) => self.settle(true),
+            Err(TreeError::Commit(CommitError::Refused { .. }) | TreeError::Exists | TreeError::NoTree(_)) => {}
+            // It may be committed: what was sent ahead is not this one's to take
+            // away.
+            Err(_) => self.inner.leave_ahead(),
+        }
+        self.database.told(outcome)
+    }
 
     /// Commits it. Returns when it happened.
     pub fn commit(mut self) -> Result<Timestamp, Error> {
-        self.try_commit()
+        let outcome = self.try_commit();
+        if outcome.is_err() {
+            self.settle(false);
+        }
+        outcome
     }
 
     /// The same, and after [`Error::Leased`] it may be tried again: nothing was
     /// done. Otherwise there is nothing more to be done with it than to drop it.
     pub fn try_commit(&mut self) -> Result<Timestamp, Error> {
-        if self.is_misused {
-            return Err(Error::OtherStore);
-        }
-        self.database.told(block_on(self.inner.try_commit()))
+        self.commit_by(async |inner| inner.try_commit().await)
     }
 
     /// The same for one that has read nothing, but knows what an earlier
@@ -235,10 +309,7 @@ impl<'a> Transaction<'a> {
     /// [`Error::SnapshotTooOld`] nothing was done, and it may be committed the
     /// other way.
     pub fn try_commit_since(&mut self, since: Timestamp) -> Result<Timestamp, Error> {
-        if self.is_misused {
-            return Err(Error::OtherStore);
-        }
-        self.database.told(block_on(self.inner.try_commit_since(Some(since))))
+        self.commit_by(async move |inner| inner.try_commit_since(Some(since)).await)
     }
 
     /// What it writes is within a lease, where nobody else writes now, and

@@ -116,7 +116,7 @@ impl<T: Transport> Transaction<'_, T> {
     /// time all of them are sent.
     async fn find_all(&self, goals: &[Addressed<'_>], found: &mut Found) -> Result<(), TreeError> {
         let mut fresh = Found::default();
-        for goal in goals.iter().filter(|goal| !self.creates.contains(&goal.root)) {
+        for goal in goals.iter().filter(|goal| !self.is_to_make(goal.root)) {
             if fresh.get(goal.root, &goal.key).is_none() {
                 self.find(goal, &mut fresh).await?;
             }
@@ -138,13 +138,15 @@ impl<T: Transport> Transaction<'_, T> {
                 None => guess,
             }
         };
-        for root in &self.creates {
+        for root in self.creates() {
             let new = NewNode { kind: NodeKind::Leaf, fence: KeyRange::all() };
-            writes.push(&Operation { node: *root, write: WriteOperation::Create(new) });
-            goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
+            writes.push(&Operation { node: root, write: WriteOperation::Create(new) });
+            goals.push(Addressed { root, key: Cow::default(), leaf: root });
         }
         let ranges = self.ranges.iter().map(|range| (range, true));
-        for ((root, range), deletes) in ranges.chain(self.guards.iter().map(|range| (range, false))) {
+        // Of trees that were filled ahead nobody else knows.
+        let guards = self.guards.iter().filter(|(root, _)| !self.is_ahead(*root));
+        for ((root, range), deletes) in ranges.chain(guards.map(|range| (range, false))) {
             if !deletes && range.is_only() {
                 // Mostly: a key has one leaf.
                 let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
@@ -196,7 +198,7 @@ impl<T: Transport> Transaction<'_, T> {
                 goals.push(Addressed { root: *root, key: Cow::Borrowed(key), leaf });
             }
         }
-        for root in &self.drops {
+        for root in self.drops.iter().filter(|root| !self.is_ahead(**root)) {
             writes.push(&Operation { node: *root, write: WriteOperation::DropTree });
             goals.push(Addressed { root: *root, key: Cow::default(), leaf: *root });
         }
