@@ -66,7 +66,8 @@ pub(crate) struct Arguments {
     /// Memory that nodes may take, such as 4G; at least 1M
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     memory: Option<usize>,
-    /// Log that is written before a checkpoint is made, such as 64M; at least 64K
+    /// Log that is written before a checkpoint is made, such as 64M; at least 64K. Of a large
+    /// store the log grows to half of the last checkpoint
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = checkpoint_every)]
     checkpoint_every: usize,
     /// Accesses of a node in a second beyond which it is split; 0: never

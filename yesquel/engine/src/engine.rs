@@ -559,6 +559,14 @@ impl Engine {
         self.store.take_full()
     }
 
+    /// In how many parts a node that has grown too large should be split; and
+    /// whether it should keep the lowest of them: most of its cells are only there
+    /// for older snapshots, and would else be in the way of each split to come where
+    /// keys grow.
+    pub fn how_full(&self, node: NodeId) -> (usize, bool) {
+        self.store.get(node).map_or((0, false), |node| (self.store.parts(node), node.drags()))
+    }
+
     /// Nodes that are asked for too often, and where to split them.
     pub fn take_hot(&mut self) -> Vec<(NodeId, Key)> {
         std::mem::take(&mut self.hot)

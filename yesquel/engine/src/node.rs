@@ -256,6 +256,18 @@ impl Node {
         cells >= cells_min && (cells > limits.cells_max || bytes > limits.bytes_max)
     }
 
+    /// In how many parts it should be split, each at least half as large as a node may be.
+    pub(crate) fn parts(&self, limits: NodeLimits) -> usize {
+        let Live { cells, bytes } = self.cells.live();
+        let of = |size: usize, max: usize| size / (max / 2).max(1);
+        of(cells, limits.cells_max).max(of(bytes, limits.bytes_max)).min(cells)
+    }
+
+    /// Whether most of its cells are not there any more, but for older snapshots.
+    pub(crate) fn drags(&self) -> bool {
+        self.cells.len() > 2 * self.cells.live().cells
+    }
+
     /// Whether an operation adds a cell.
     pub(crate) fn grows(&self, write: &WriteOperation<'_>) -> bool {
         match write {

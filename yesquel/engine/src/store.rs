@@ -408,6 +408,11 @@ impl Store {
         node.is_full(self.limits)
     }
 
+    /// In how many parts a node should be split.
+    pub(crate) fn parts(&self, node: &Node) -> usize {
+        node.parts(self.limits)
+    }
+
     /// Whether there are nodes that have grown too large.
     pub(crate) fn has_full(&self) -> bool {
         !self.full.is_empty()

@@ -166,6 +166,7 @@ impl Core {
         deliver: impl Deliver,
     ) -> Result<Core, CoreError> {
         let Recovered { engine, writer, disk, grown, on_disk } = recover(&folder, settings, &options)?;
+        let stood = on_disk.checkpoint.as_ref().map_or(0, |last| last.bytes);
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
@@ -177,7 +178,8 @@ impl Core {
         let shared =
             Core::shared(engine, Box::new(time), Box::new(deliver), Some((synced, durability, on_disk)));
         let shared = Arc::new(shared);
-        let keeper = Keeper { shared: Arc::clone(&shared), writer, disk, options, grown, checkpoint: None };
+        let shared_by = Arc::clone(&shared);
+        let keeper = Keeper { shared: shared_by, writer, disk, options, grown, stood, checkpoint: None };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
             keeper.run();
             drop(folder);

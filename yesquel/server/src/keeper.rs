@@ -23,6 +23,8 @@ pub(crate) struct Keeper {
     pub(crate) options: Options,
     /// Bytes of log since the last checkpoint.
     pub(crate) grown: u64,
+    /// Bytes of the last checkpoint, if there is one.
+    pub(crate) stood: u64,
     /// Where it is said how the one went that is being written.
     pub(crate) checkpoint: Option<Receiver<Written>>,
 }
@@ -61,7 +63,7 @@ impl Keeper {
                 None | Some(Err(TryRecvError::Empty)) => {}
                 Some(written) => self.end_checkpoint(written.ok()),
             }
-            if self.grown >= self.options.checkpoint_bytes && self.checkpoint.is_none() {
+            if self.grown >= self.checkpoint_after() && self.checkpoint.is_none() {
                 self.begin_checkpoint();
             }
             if ending {
@@ -94,6 +96,14 @@ impl Keeper {
         self.shared.ended.wait_for(interval);
     }
 
+    /// Bytes of log after which a checkpoint is made: it has all that there is, and
+    /// of much that should not be written anew for each bit that is added. So
+    /// checkpoints are at most twice what the log is, and what a restart reads of the
+    /// log at most half of what it reads anyway.
+    fn checkpoint_after(&self) -> u64 {
+        self.options.checkpoint_bytes.max(self.stood / 2)
+    }
+
     /// Has a checkpoint written while the log goes on.
     fn begin_checkpoint(&mut self) {
         self.grown = 0;
@@ -121,6 +131,7 @@ impl Keeper {
         self.checkpoint = None;
         let Some(written) = written else { return };
         if let Ok((lsn, bytes)) = written {
+            self.stood = bytes;
             self.shared.tell_checkpoint(lsn, bytes);
         }
         // What is in it may be ahead of the log, which must hold what follows.

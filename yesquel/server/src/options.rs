@@ -33,7 +33,8 @@ impl fmt::Display for Durability {
 pub struct Options {
     /// When what was written is on disk.
     pub durability: Durability,
-    /// Bytes of log after which a checkpoint is made.
+    /// Bytes of log after which a checkpoint is made, but not before the log is half
+    /// as large as the last one.
     pub checkpoint_bytes: u64,
 }
 

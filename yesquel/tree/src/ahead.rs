@@ -2,11 +2,7 @@
 //! sent ahead of the commit when it is much (`docs/yesquel/tree.md`).
 
 use crate::{
-    Transaction, Tree, TreeError, Trees,
-    gap::low_of,
-    savepoint::Steps,
-    search::Looked,
-    transaction::Write,
+    Transaction, Tree, TreeError, Trees, gap::low_of, savepoint::Steps, search::Looked, transaction::Write,
 };
 use std::{collections::BTreeMap, mem, ops::Bound};
 use yesquel_client::{Held, Moment};

@@ -65,7 +65,9 @@ pub enum TreeError {
         bytes_max: usize,
     },
     /// It was tried to commit the transaction, and is not known whether it was.
-    #[error("it is not known whether the transaction was committed: there is nothing more to be done with it")]
+    #[error(
+        "it is not known whether the transaction was committed: there is nothing more to be done with it"
+    )]
     Abandoned,
     /// A savepoint that the transaction cannot come back to.
     #[error("not a savepoint to roll back to: {0}")]

@@ -1,7 +1,8 @@
 //! Splits (sections 4.2, 4.5): a node that is too large gives the lower half
-//! of its cells to a new one, in a transaction of its own.
+//! of its cells to a new one, or all but the last part to several, in a
+//! transaction of its own.
 //!
-//! The new node is the left one ("right split"): keys that grow go on landing
+//! The new nodes are the left ones ("right split"): keys that grow go on landing
 //! in the same node. Moving is the engine's own operation, which takes along
 //! versions and prepared operations, so that no other transaction notices.
 
@@ -49,6 +50,9 @@ async fn look<T: Transport, Seen>(
     }
 }
 
+/// Nodes that one split makes at most: what it commits is done at once.
+const PARTS_MAX: usize = 64;
+
 /// Times that a split is tried before it is left for later.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -78,7 +82,26 @@ impl Splitter {
         node: NodeId,
         at: Option<&[u8]>,
     ) -> Result<bool, TreeError> {
-        Splitter::again(async || self.try_split(trees, node, at).await).await
+        let way = Way { at, parts: 2, names: (self.server, &self.issuers), is_left: self.is_left };
+        Splitter::again(async || self.try_split(trees, node, way).await).await
+    }
+
+    /// Splits a node in so many of as many cells each, if it is there: one that is
+    /// many times too large, so that no cell is moved more than once. `is_left` has
+    /// the node keep its lowest part and not its highest: what older snapshots
+    /// still see of cells that have moved away stays with it, where nobody goes on
+    /// inserting. Whether it was.
+    pub async fn split_into<T: Transport>(
+        &self,
+        trees: &Trees<T>,
+        node: NodeId,
+        parts: usize,
+        is_left: bool,
+    ) -> Result<bool, TreeError> {
+        let parts = parts.clamp(2, PARTS_MAX);
+        let is_left = is_left || self.is_left;
+        let way = Way { at: None, parts, names: (self.server, &self.issuers), is_left };
+        Splitter::again(async || self.try_split(trees, node, way).await).await
     }
 
     /// Tries as often as somebody else was first, but not for ever.
@@ -99,11 +122,9 @@ impl Splitter {
         &self,
         trees: &Trees<T>,
         node: NodeId,
-        at: Option<&[u8]>,
+        way: Way<'_>,
     ) -> Result<bool, TreeError> {
         let mut snapshot = None;
-        let names = (self.server, &self.issuers);
-        let way = Way { at, names, is_left: self.is_left };
         let Some(split) = trees.plan_split(&mut snapshot, node, way).await? else { return Ok(false) };
         trees.client.commit(snapshot, &split.writes()).await?;
         Ok(true)
@@ -155,43 +176,45 @@ impl Splitter {
 /// How a node is to be split.
 #[derive(Clone, Copy)]
 struct Way<'a> {
-    /// Where; `None`: in the middle of its cells.
+    /// Where; `None`: at cells that are as many apart.
     at: Option<&'a [u8]>,
+    /// Else in so many parts, two at least.
+    parts: usize,
     /// Where the new nodes will be, and who names them.
     names: (ServerId, &'a Issuers),
-    /// Whether the upper half goes.
+    /// Whether the upper part goes.
     is_left: bool,
 }
 
-/// A node that is about to be two.
+/// A node that is about to be several.
 #[derive(Debug)]
 pub(crate) struct Split {
     node: NodeId,
     kind: NodeKind,
     fence: KeyRange,
-    /// The halves, and whose they will be: the node itself keeps one, or, if
+    /// Its parts, and whose they will be: the node itself keeps one, or, if
     /// it is a root, none.
-    halves: [(KeyRange, NodeId); 2],
+    parts: Vec<(KeyRange, NodeId)>,
     parent: NodeId,
 }
 
 impl Split {
     /// What makes it so.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
-        let Split { node, kind, fence, halves, parent } = self;
-        let moved = halves.iter().filter(move |(_, id)| id != node).flat_map(move |(half, id)| {
-            let new = NewNode { kind: *kind, fence: half.clone() };
-            let range = half.clone();
+        let Split { node, kind, fence, parts, parent } = self;
+        let moved = parts.iter().filter(move |(_, id)| id != node).flat_map(move |(part, id)| {
+            let new = NewNode { kind: *kind, fence: part.clone() };
+            let range = part.clone();
             [(*id, WriteOperation::Create(new)), (*node, WriteOperation::Move { range, to: *id })]
         });
-        let kept = halves.iter().find(|(_, id)| id == node);
+        let kept = parts.iter().find(|(_, id)| id == node);
         let shape = match kept {
-            Some((half, _)) => NewNode { kind: *kind, fence: half.clone() },
+            Some((part, _)) => NewNode { kind: *kind, fence: part.clone() },
             // The root stays where it is, one floor higher.
             None => NewNode { kind: NodeKind::Inner, fence: fence.clone() },
         };
-        let links = halves.iter().map(move |(half, id)| {
-            let link = WriteOperation::Link { key: &half.low, child: *id };
+        let links = parts.iter().map(move |(part, id)| {
+            let link = WriteOperation::Link { key: &part.low, child: *id };
             (*parent, link)
         });
         let all = moved.chain([(*node, WriteOperation::Reshape(shape))]).chain(links);
@@ -205,6 +228,27 @@ impl Split {
     }
 }
 
+/// Where so many parts of as many cells each begin, but for the first; fewer, if
+/// there are not as many cells.
+fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
+    let count = cells.iter().count();
+    let mut places = (1..parts).map(|part| part * count / parts).filter(|place| *place > 0).peekable();
+    let (mut cuts, mut before) = (Vec::new(), None);
+    for (place, (key, _)) in cells.iter().enumerate() {
+        let is_cut = places.peek() == Some(&place);
+        if let Some(before) = before.filter(|_| is_cut) {
+            cuts.push(match cells.kind {
+                NodeKind::Leaf => separator(before, key).into(),
+                // An inner node has children for its keys and none between.
+                _ => key.into(),
+            });
+            while places.next_if_eq(&place).is_some() {}
+        }
+        before = Some(key);
+    }
+    cuts
+}
+
 impl<T: Transport> Trees<T> {
     /// How a node is split, if it is there, has two cells, and the key where to
     /// is within its fence.
@@ -215,41 +259,41 @@ impl<T: Transport> Trees<T> {
         way: Way<'_>,
     ) -> Result<Option<Split>, TreeError> {
         let looked = look(self, snapshot, node, KeyRange::all(), |cells| {
-            let count = cells.iter().count();
-            let mut upper = cells.iter().map(|(key, _)| key).skip((count / 2).saturating_sub(1));
-            let middle = match (upper.next(), upper.next()) {
-                (Some(before), Some(key)) if cells.kind == NodeKind::Leaf => separator(before, key).into(),
-                // An inner node has children for its keys and none between.
-                (Some(_), Some(key)) => key.into(),
-                _ => return (cells.kind, cells.fence.clone(), None),
-            };
-            (cells.kind, cells.fence.clone(), Some(middle))
+            (cells.kind, cells.fence.clone(), cuts(cells, way.parts))
         });
-        let Some((kind, fence, middle)) = looked.await? else { return Ok(None) };
-        let middle: Key = match (way.at, middle) {
+        let Some((kind, fence, cuts)) = looked.await? else { return Ok(None) };
+        let mut cuts: Vec<Key> = match way.at {
             // An inner node has a child for each of its keys only.
-            (Some(at), _) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(None),
-            (Some(at), _) => at.into(),
-            (None, Some(middle)) => middle,
-            (None, None) => return Ok(None),
+            Some(at) if kind != NodeKind::Leaf || !fence.contains(at) => return Ok(None),
+            Some(at) => vec![at.into()],
+            None => cuts,
         };
         // Nothing is below it.
-        if middle == fence.low {
+        cuts.retain(|cut| *cut > fence.low);
+        if cuts.is_empty() {
             return Ok(None);
         }
-        let low = KeyRange { low: fence.low.clone(), high: Some(middle.clone()) };
-        let high = KeyRange { low: middle, high: fence.high.clone() };
         let is_root = node.local == LocalId::ROOT;
         let (server, issuer) = way.names;
-        let first = self.issue(issuer, server, if is_root { 2 } else { 1 }).await?;
-        let new = |number: u64| NodeId { tree: node.tree, server, local: LocalId(first.0 + number) };
-        let (of_low, of_high, parent) = if is_root {
-            (new(0), new(1), node)
-        } else {
-            let parent = self.parent(snapshot, node, &fence.low).await?;
-            if way.is_left { (node, new(0), parent) } else { (new(0), node, parent) }
+        let (count, kept) = match (is_root, way.is_left) {
+            (true, _) => (cuts.len() + 1, None),
+            (false, true) => (cuts.len(), Some(0)),
+            (false, false) => (cuts.len(), Some(cuts.len())),
         };
-        Ok(Some(Split { node, kind, fence, halves: [(low, of_low), (high, of_high)], parent }))
+        let first = self.issue(issuer, server, count as u64).await?;
+        let mut new = (first.0..).map(|local| NodeId { tree: node.tree, server, local: LocalId(local) });
+        let parent = match kept {
+            None => node,
+            Some(_) => self.parent(snapshot, node, &fence.low).await?,
+        };
+        let lows = std::iter::once(&fence.low).chain(&cuts).cloned();
+        let highs = cuts.iter().map(Some).chain([fence.high.as_ref()]).map(Option::<&Key>::cloned);
+        let parts = lows.zip(highs).enumerate().filter_map(|(place, (low, high))| {
+            let whose = if kept == Some(place) { node } else { new.next()? };
+            Some((KeyRange { low, high }, whose))
+        });
+        let parts = parts.collect();
+        Ok(Some(Split { node, kind, fence, parts, parent }))
     }
 
     /// The node that leads to one whose least key is `low`.
@@ -299,7 +343,7 @@ impl<T: Transport> Trees<T> {
         snapshot: &mut Option<Timestamp>,
         full: NodeId,
     ) -> Result<Split, TreeError> {
-        let way = Way { at: None, names: (full.server, &self.issuers), is_left: false };
+        let way = Way { at: None, parts: 2, names: (full.server, &self.issuers), is_left: false };
         let again = CommitError::Refused {
             server: full.server,
             operation: None,

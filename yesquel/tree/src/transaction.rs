@@ -284,11 +284,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     /// The leaf of a goal, from the transaction's own cache if it is there.
-    pub(crate) async fn page(
-        &mut self,
-        tree: Tree,
-        mut wanted: Wanted<'_>,
-    ) -> Result<Rc<Page>, TreeError> {
+    pub(crate) async fn page(&mut self, tree: Tree, mut wanted: Wanted<'_>) -> Result<Rc<Page>, TreeError> {
         let goal = wanted.goal;
         if self.is_empty_at_servers(tree) {
             return Ok(nothing(tree, KeyRange::all()));

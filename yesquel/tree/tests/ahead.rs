@@ -279,7 +279,8 @@ impl Run<'_> {
 
 fn split(server: &Embedded, trees: &Trees<Embedded>) {
     for node in server.with_engine(Engine::take_full) {
-        let split = block_on(Splitter::new(SERVER).split(trees, node)).unwrap();
+        let (parts, drags) = server.with_engine(|engine| engine.how_full(node));
+        let split = block_on(Splitter::new(SERVER).split_into(trees, node, parts, drags)).unwrap();
         SPLITS.fetch_add(u64::from(split), Relaxed);
     }
     for node in server.with_engine(Engine::take_empty) {

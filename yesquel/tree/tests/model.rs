@@ -183,6 +183,8 @@ struct Run<'a> {
     committed: Vec<(Timestamp, Vec<Effect>)>,
     splits: u64,
     load_splits: u64,
+    in_several: u64,
+    dragged: u64,
     removals: u64,
     techniques: Techniques,
 }
@@ -288,8 +290,11 @@ impl Run<'_> {
                 for node in self.server.with_engine(Engine::take_full) {
                     // Else whoever fills them.
                     if self.techniques.delegated_splits {
-                        self.splits +=
-                            u64::from(block_on(self.splitter.split(self.splitting, node)).unwrap());
+                        let (parts, drags) = self.server.with_engine(|engine| engine.how_full(node));
+                        let split = self.splitter.split_into(self.splitting, node, parts, drags);
+                        self.splits += u64::from(block_on(split).unwrap());
+                        self.in_several += u64::from(parts > 2);
+                        self.dragged += u64::from(drags);
                     }
                 }
                 for node in self.server.with_engine(Engine::take_empty) {
@@ -434,6 +439,8 @@ impl Run<'_> {
 static SPLITS: AtomicU64 = AtomicU64::new(0);
 static LOAD_SPLITS: AtomicU64 = AtomicU64::new(0);
 static REMOVALS: AtomicU64 = AtomicU64::new(0);
+static IN_SEVERAL: AtomicU64 = AtomicU64::new(0);
+static DRAGGED: AtomicU64 = AtomicU64::new(0);
 
 fn run(steps: &[Step]) {
     run_with(steps, Techniques::default());
@@ -449,7 +456,7 @@ fn run_with(steps: &[Step], techniques: Techniques) {
     let tree = block_on(splitting.create(SERVER)).unwrap();
     let splitter = if techniques.right_splits { Splitter::new(SERVER) } else { Splitter::left(SERVER) };
     let (open, committed) = (Vec::new(), Vec::new());
-    let (splits, load_splits, removals) = (0, 0, 0);
+    let (splits, load_splits, in_several, dragged, removals) = (0, 0, 0, 0, 0);
     let mut run = Run {
         clients,
         splitting,
@@ -460,6 +467,8 @@ fn run_with(steps: &[Step], techniques: Techniques) {
         committed,
         splits,
         load_splits,
+        in_several,
+        dragged,
         removals,
         techniques,
     };
@@ -478,13 +487,15 @@ fn run_with(steps: &[Step], techniques: Techniques) {
     SPLITS.fetch_add(run.splits, Relaxed);
     LOAD_SPLITS.fetch_add(run.load_splits, Relaxed);
     REMOVALS.fetch_add(run.removals, Relaxed);
+    IN_SEVERAL.fetch_add(run.in_several, Relaxed);
+    DRAGGED.fetch_add(run.dragged, Relaxed);
 }
 
 #[test]
 fn every_seed_does_as_the_reference() {
-    check_steps(3_000, steps, run);
-    let counts = [&SPLITS, &LOAD_SPLITS, &REMOVALS].map(|count| count.load(Relaxed));
-    println!("{counts:?} splits, splits by load, removals");
+    check_steps(4_000, steps, run);
+    let counts = [&SPLITS, &LOAD_SPLITS, &REMOVALS, &IN_SEVERAL, &DRAGGED].map(|count| count.load(Relaxed));
+    println!("{counts:?} splits, splits by load, removals, splits in several, of nodes that drag copies");
     // Of few seeds nothing can be asked.
     assert!(std::env::var("SEEDS").is_ok() || counts.iter().all(|count| *count > 100), "{counts:?}");
 }

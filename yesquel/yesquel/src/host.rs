@@ -128,10 +128,16 @@ fn help(embedded: &Embedded, server: ServerId, techniques: Techniques, ending: &
     while !ending.load(Relaxed) {
         let work = embedded.core().wait_for_work(TICK);
         embedded.tick();
-        let sizes = work.full.into_iter().map(|node| (node, None));
-        let loads = work.hot.into_iter().map(|(node, key)| (node, Some(key)));
-        for (node, key) in sizes.chain(loads).filter(|_| techniques.delegated_splits) {
-            let split = block_on(splitter.split_at(&trees, node, key.as_deref()));
+        let delegated = techniques.delegated_splits;
+        for node in work.full.into_iter().filter(|_| delegated) {
+            let (parts, drags) = embedded.with_engine(|engine| engine.how_full(node));
+            let split = block_on(splitter.split_into(&trees, node, parts, drags));
+            if told(node, split, ending) {
+                return;
+            }
+        }
+        for (node, key) in work.hot.into_iter().filter(|_| delegated) {
+            let split = block_on(splitter.split_at(&trees, node, Some(&key)));
             if told(node, split, ending) {
                 return;
             }

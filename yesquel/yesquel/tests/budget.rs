@@ -124,13 +124,16 @@ fn a_full_server_refuses_growth_and_recovers() {
     let mut transaction = database.begin();
     assert_eq!(transaction.range::<&[u8]>(map, ..).filter(|entry| entry.is_ok()).count(), taken as usize);
     drop(transaction);
-    // Deletes go through, and checkpoints of what is full are written: the log
-    // of these asks for three.
+    // Deletes go through, and so does what is written over with as much; and
+    // checkpoints of what is full are written, when the log has half of the last one.
     let before = last_checkpoint(place.path());
     for number in 0..taken / 2 {
         persists(&server, &clock, || {
             database.run(|transaction| transaction.delete(map, &number.to_be_bytes()))
         });
+    }
+    for number in taken / 2..taken {
+        persists(&server, &clock, || database.put(map, &number.to_be_bytes(), &[9; 1_000]));
     }
     until(&server, "no checkpoint is written", |_| last_checkpoint(place.path()) > before);
     // And then there is room.

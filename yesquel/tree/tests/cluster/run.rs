@@ -194,11 +194,15 @@ async fn help(shared: Shared, server: usize) {
     let splitter = Splitter::new(ServerId(number));
     loop {
         let (sizes, loads, empty) = work_of(&shared, server).await;
-        let sizes = sizes.into_iter().map(|node| (node, None));
-        for (node, key) in sizes.chain(loads.into_iter().map(|(node, key)| (node, Some(key)))) {
-            let split = told(splitter.split_at(&trees, node, key.as_deref()).await);
-            let counts = &mut shared.borrow_mut().counts;
-            *(if key.is_some() { &mut counts.load_splits } else { &mut counts.splits }) += split;
+        for node in sizes {
+            let full = shared.borrow().servers[server].running.as_ref().map(|it| it.engine.how_full(node));
+            let (parts, drags) = full.unwrap_or_default();
+            let split = told(splitter.split_into(&trees, node, parts, drags).await);
+            shared.borrow_mut().counts.splits += split;
+        }
+        for (node, key) in loads {
+            let split = told(splitter.split_at(&trees, node, Some(&key)).await);
+            shared.borrow_mut().counts.load_splits += split;
         }
         for node in empty {
             let removed = told(splitter.remove(&trees, node).await);
