@@ -94,7 +94,11 @@ impl Places {
             Place::Memory => "file:yesquel:".to_owned(),
             Place::Plain => ":memory:".to_owned(),
             Place::Folder => format!("file:yesquel:{}?durability=none&database={name}", at("store")),
-            Place::Served => format!("file:yesquel://{}/{}", SERVED.socket, self.database(name)),
+            // What a transaction makes itself is sent ahead of its commit there, as it
+            // would be if it were large.
+            Place::Served => {
+                format!("file:yesquel://{}/{}?ahead=300", SERVED.socket, self.database(name))
+            }
         };
         BTreeMap::from([("{main}", trees("main")), ("{tree}", trees("tree")), ("{file}", at("ours-file.db"))])
     }
