@@ -294,12 +294,12 @@ fn last_file(place: &Path, kind: &str) -> PathBuf {
 
 /// A folder with a checkpoint, whose server has ended in order or was killed.
 fn folder_with_checkpoint(place: &Path, in_order: bool) {
-    // Each transaction is more than a checkpoint's worth of log, and a segment.
+    // Each transaction is more than a checkpoint's worth of log, half of the last
+    // checkpoint, and a segment.
     let mut server = serve(place, &["--checkpoint-every", "64K"]);
     server.prints(&["databases", "create", "SOCKET", "keep"]);
-    let value = vec![b'v'; 200 << 10];
-    for key in ["a", "b", "c"] {
-        let put = server.run_with(&["tree", "SOCKET", "keep/m", "put", key, "-"], &value);
+    for (key, size) in [("a", 200 << 10), ("b", 400 << 10), ("c", 800 << 10)] {
+        let put = server.run_with(&["tree", "SOCKET", "keep/m", "put", key, "-"], &vec![b'v'; size]);
         assert!(put.status.success(), "{put:?}");
     }
     server.prints(&["tree", "SOCKET", "keep/m", "put", "last", "1"]);

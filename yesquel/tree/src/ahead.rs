@@ -349,7 +349,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
     async fn enter(&mut self, root: NodeId) -> Result<(), TreeError> {
         let under_way = self.makes.as_ref().and_then(|makes| makes.of(root)?.under_way.clone());
         let Some(UnderWay { list, key }) = under_way else { return Ok(()) };
-        let snapshot = self.moment.snapshot.unwrap_or(Timestamp::ZERO);
+        if self.moment.snapshot.is_none() {
+            // By which others know whether it can still commit.
+            self.stored(list, &key).await?;
+        }
+        let snapshot = self.moment.snapshot.unwrap_or_default();
         let mut first = Transaction::new(self.trees);
         first.create_tree(Tree::at(root));
         first.put(list, &key, &Entry { tree: Tree::at(root), snapshot }.encode())?;

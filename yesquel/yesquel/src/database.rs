@@ -202,11 +202,13 @@ impl Database {
             // The outer result says whether to begin again, and how.
             let outcome = writing(|| {
                 let mut transaction = self.begin();
-                match (act(&mut transaction), transaction.lost_to) {
-                    (Ok(result), _) => transaction.commit().map(|_| Ok(result)),
-                    (Err(_), Some(refusal)) => Err(refusal.into()),
-                    (Err(own), None) => Ok(Err(own)),
-                }
+                let own = match act(&mut transaction) {
+                    Ok(result) => return transaction.commit().map(|_| Ok(result)),
+                    Err(own) => own,
+                };
+                let lost_to = transaction.lost_to;
+                transaction.rollback();
+                lost_to.map_or(Ok(Err(own)), |refusal| Err(refusal.into()))
             });
             match outcome {
                 Ok(done) => return done,

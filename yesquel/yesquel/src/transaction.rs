@@ -281,7 +281,9 @@ impl<'a> Transaction<'a> {
         match &outcome {
             Ok(_) => self.settle(true),
             Err(
-                TreeError::Commit(CommitError::Refused { .. }) | TreeError::Exists | TreeError::NoTree(_),
+                TreeError::Commit(CommitError::Refused { .. } | CommitError::Failed(_))
+                | TreeError::Exists
+                | TreeError::NoTree(_),
             ) => {}
             // It may be committed: what was sent ahead is not this one's to take
             // away.
