@@ -61,6 +61,12 @@ pub(crate) fn words(error: &rusqlite::Error) -> String {
     }
 }
 
+/// The same of a step of a copy, of which SQLite gives a code only.
+pub(crate) fn words_of_step(error: &rusqlite::Error) -> String {
+    let told = error.sqlite_error().and_then(|error| yesquel_sqlite::last_words(error.extended_code));
+    told.unwrap_or_else(|| words(error))
+}
+
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Failure {
         Failure::sql(&error)
@@ -70,7 +76,15 @@ impl From<rusqlite::Error> for Failure {
 impl Failure {
     /// An error of SQLite's, which may be one of the store's.
     pub(crate) fn sql(error: &rusqlite::Error) -> Failure {
-        let words = words(error);
+        Failure::with(error, words(error))
+    }
+
+    /// An error of a step of a copy.
+    pub(crate) fn step(error: &rusqlite::Error) -> Failure {
+        Failure::with(error, words_of_step(error))
+    }
+
+    fn with(error: &rusqlite::Error, words: String) -> Failure {
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
             return Failure::Interrupted("");
         }

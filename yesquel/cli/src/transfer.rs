@@ -85,7 +85,7 @@ fn copy(
         if interrupt.is_pressed() {
             return Err(stopped());
         }
-        match backup.step(STEP_PAGES)? {
+        match backup.step(STEP_PAGES).map_err(|error| Failure::step(&error))? {
             StepResult::Done => return Ok(()),
             StepResult::More => {
                 waits_since = None;

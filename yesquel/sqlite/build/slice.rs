@@ -309,7 +309,18 @@ const EDITS: &[Edit] = &[
         old: "    if( id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0) ){\n",
         new: "    if( pTemp->pYq ) sz = pDb->pSchema->schema_cookie || pDb->pSchema->tblHash.count>1;\n    if( sz || (id->pMethods!=0 && (sqlite3OsFileSize(id, &sz)!=SQLITE_OK || sz>0)) ){\n",
     },
-    // What went wrong at a server or in a folder is said in its words.
+    // What went wrong at a server or in a folder is said in its words, also of a
+    // copy, which has said it to its destination when it ends, and of a blob.
+    Edit {
+        file: "backup.c",
+        old: "    sqlite3Error(p->pDestDb, rc);\n\n    /* Exit",
+        new: "    if( rc==SQLITE_OK || p->pDestDb->errCode!=rc || yq_message(rc)==0 ) sqlite3Error(p->pDestDb, rc);\n\n    /* Exit",
+    },
+    Edit {
+        file: "vdbeblob.c",
+        old: "      v->rc = rc;\n    }\n  }\n  sqlite3Error(db, rc);\n",
+        new: "      v->rc = rc;\n    }\n  }\n  if( yq_message(rc) ) sqlite3ErrorWithMsg(db, rc, \"%s\", yqErrStr(rc));\n  else sqlite3Error(db, rc);\n",
+    },
     Edit {
         file: "vdbe.c",
         old: "    sqlite3VdbeError(p, \"%s\", sqlite3ErrStr(rc));\n  }\n  p->rc = rc;\n",

@@ -437,6 +437,7 @@ static int yqBackup(YqCopy **pp, sqlite3 *pFromDb, Btree *pFrom, sqlite3 *pToDb,
   }
   /* Others hold the destination: what was copied is committed by a later step. */
   if( rc==SQLITE_BUSY && p->isCopied ) return rc;
+  if( pToDb && yq_message(rc) ) sqlite3ErrorWithMsg(pToDb, rc, "%s", yqErrStr(rc));
   yqEndCopy(p);
   *pp = 0;
   if( rc!=SQLITE_DONE ) sqlite3BtreeRollback(pTo, SQLITE_OK, 0);

@@ -53,6 +53,12 @@ pub fn last_trouble() -> Option<Trouble> {
     told::trouble()
 }
 
+/// The words of what went wrong last in this thread, if it came to this extended
+/// code of SQLite's: for calls such as a step of a backup, which give the code only.
+pub fn last_words(code: i32) -> Option<String> {
+    told::words(code)
+}
+
 /// The address that a name is, or that stands in the small file of that name.
 pub fn address_of(name: &str) -> Option<String> {
     address::of_name(name)

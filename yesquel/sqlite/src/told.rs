@@ -71,3 +71,11 @@ pub(crate) fn of(code: Code) -> *const std::ffi::c_char {
         _ => ptr::null(),
     })
 }
+
+/// The same, to be kept.
+pub(crate) fn words(code: i32) -> Option<String> {
+    LAST.with_borrow(|last| match last {
+        Some((own, words)) if *own == Code(code) => Some(words.to_string_lossy().into_owned()),
+        _ => None,
+    })
+}

@@ -270,3 +270,67 @@ fn what_is_over_a_limit_is_told() {
     assert_eq!(rows(&connection, "SELECT count(*) FROM t").unwrap(), ["Integer(3)"]);
     assert_eq!(rows(&connection, "SELECT id FROM t WHERE length(name) > 100").unwrap().len(), 0);
 }
+
+/// The words that the connection's last error has.
+#[allow(unsafe_code, reason = "rusqlite has no call for it")]
+fn words(connection: &Connection) -> String {
+    // SAFETY: The connection is there, and SQLite's words are a string that is
+    // copied before anything else is asked of it.
+    unsafe {
+        let words = std::ffi::CStr::from_ptr(rusqlite::ffi::sqlite3_errmsg(connection.handle()));
+        words.to_string_lossy().into_owned()
+    }
+}
+
+/// What has no statement has words, too.
+#[test]
+fn a_copy_and_a_blob_say_what_went_wrong() {
+    let mut place = Place::new();
+    let mut plain = Connection::open_in_memory().unwrap();
+    plain.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(1000000)), (2)").unwrap();
+    let mut connection = place.open();
+    let many = "INSERT INTO t(v) SELECT zeroblob(1000000) FROM json_each('[1,2,3,4,5,6,7,8,9]')";
+    connection.execute_batch(many).unwrap();
+    for is_to_server in [true, false] {
+        let (from, to) = if is_to_server { (&plain, &mut connection) } else { (&connection, &mut plain) };
+        let copy = rusqlite::backup::Backup::new(from, to).unwrap();
+        copy.step(1).unwrap();
+        place.stop();
+        let Error::SqliteFailure(error, _) = copy.step(-1).unwrap_err() else { panic!() };
+        drop(copy);
+        assert_eq!(error.code, ErrorCode::SystemIoFailure);
+        let told = yesquel_sqlite::last_words(error.extended_code).unwrap();
+        assert!(told.contains("connection"), "{told}");
+        assert_eq!(words(if is_to_server { &connection } else { &plain }), told);
+        place.start();
+    }
+    let mut blob = connection.blob_open("main", "t", "v", 7, false).unwrap();
+    place.stop();
+    assert!(blob.write_at(b"1", 900_000).and_then(|()| blob.close()).is_err());
+    place.start();
+    assert_eq!(rows(&connection, "SELECT length(v) FROM t WHERE id=7").unwrap(), ["Integer(1000000)"]);
+}
+
+/// What it was that may or may not have arrived is not for the application.
+#[test]
+fn what_was_sent_ahead_of_a_commit_was_not_committed() {
+    let mut place = Place::new();
+    let socket = place.folder.path().join("socket");
+    let connection =
+        open(&format!("file:yesquel://{}/shop?timeout={TIMEOUT}&ahead=1000", socket.display())).unwrap();
+    let more = "INSERT INTO made SELECT value, zeroblob(100) FROM json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14]')";
+    for is_entered in [true, false] {
+        connection.execute_batch("BEGIN; CREATE TABLE made(a, b)").unwrap();
+        if is_entered {
+            connection.execute_batch(more).unwrap();
+        }
+        place.stop();
+        let error = connection.execute_batch(more).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("connection") && !told.contains("not known"), "{told}");
+        assert_eq!((code(&error), connection.is_autocommit()), (ErrorCode::SystemIoFailure, true));
+        assert_eq!(yesquel_sqlite::last_trouble(), Some(yesquel_sqlite::Trouble::Unreachable));
+        place.start();
+        assert_eq!(rows(&connection, "SELECT name FROM sqlite_schema WHERE name='made'").unwrap().len(), 0);
+    }
+}

@@ -5,7 +5,7 @@ use crate::{
     Transaction, Tree, TreeError, Trees, gap::low_of, savepoint::Steps, search::Looked, transaction::Write,
 };
 use std::{collections::BTreeMap, mem, ops::Bound};
-use yesquel_client::{Held, Moment};
+use yesquel_client::{CommitError, Held, Moment};
 use yesquel_model::{Key, KeyRange, NodeId, Refusal, Timestamp};
 use yesquel_transport::Transport;
 
@@ -289,6 +289,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.check_sent()?;
         for root in roots {
             if let Err(error) = self.send_tree(root).await {
+                // Of what was sent that may not be known, of the transaction it is:
+                // it was not committed.
+                let error = match error {
+                    TreeError::Commit(CommitError::Failed(error) | CommitError::Unknown(error)) => error.into(),
+                    error => error,
+                };
                 if let Some(makes) = &mut self.makes {
                     makes.broken = Some(error.clone());
                 }

@@ -37,7 +37,7 @@ fn copy(
         if interrupt.is_pressed() {
             return Err(Fault::Interrupted);
         }
-        match backup.step(STEP_PAGES)? {
+        match backup.step(STEP_PAGES).map_err(|error| Failure::step(&error))? {
             StepResult::Done => return Ok(()),
             StepResult::More => waits_since = None,
             _ if waits_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
