@@ -1,5 +1,5 @@
-//! What a client's servers must know of it: the oldest snapshot that one of
-//! its transactions reads, and up to which of its commits it knows the end.
+//! What a client's servers must know of it: the oldest snapshots that its
+//! transactions read, and up to which of its commits it knows the end.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -64,13 +64,23 @@ impl Least {
     }
 
     fn least(&self) -> Option<u64> {
-        self.least_from(1)
+        self.least_from(1)[0]
     }
 
-    /// The least that is not below this.
-    fn least_from(&self, first: u64) -> Option<u64> {
-        let places = self.places.iter().map(|place| place.load(SeqCst));
-        places.chain(self.more().iter().copied()).filter(|number| *number >= first.max(1)).min()
+    /// The least that is not below this, and the least above that one.
+    fn least_from(&self, first: u64) -> [Option<u64>; 2] {
+        let mut least = [None; 2];
+        let mut see = |number: u64| {
+            if number < first.max(1) || least[0] == Some(number) {
+            } else if least[0].is_none_or(|known| number < known) {
+                least = [Some(number), least[0]];
+            } else if least[1].is_none_or(|known| number < known) {
+                least[1] = Some(number);
+            }
+        };
+        self.places.iter().for_each(|place| see(place.load(SeqCst)));
+        self.more().iter().for_each(|number| see(*number));
+        least
     }
 }
 
@@ -160,7 +170,8 @@ impl Holdings for Ledger {
         // The last number first: one that is given later is not below it.
         let last = self.last.load(SeqCst);
         let known = self.commits.least().map_or(last, |least| last.min(least - 1));
-        News { oldest: self.snapshots.least_from(self.gone.load(SeqCst)).map(Timestamp), known }
+        let oldest = self.snapshots.least_from(self.gone.load(SeqCst));
+        News { oldest: oldest.map(|number| number.map(Timestamp)), known }
     }
 }
 
@@ -174,15 +185,25 @@ mod tests {
         assert_eq!(ledger.news(), News::default());
         let first = ledger.hold(Timestamp(70));
         let mut others: Vec<_> = (0..2 * PLACES as u64).map(|at| ledger.hold(Timestamp(100 + at))).collect();
-        assert_eq!(ledger.news().oldest, Some(Timestamp(70)));
+        let oldest = |numbers: &[u64]| {
+            let told = ledger.news().oldest;
+            let told: Vec<u64> = told.into_iter().flatten().map(|number| number.0).collect();
+            assert_eq!(told, numbers);
+        };
+        oldest(&[70, 100]);
+        let again = ledger.hold(Timestamp(70));
+        oldest(&[70, 100]);
         drop(first);
-        assert_eq!(ledger.news().oldest, Some(Timestamp(100)));
+        oldest(&[70, 100]);
+        drop(again);
+        oldest(&[100, 101]);
         drop(others.remove(0));
+        oldest(&[101, 102]);
         let last = others.pop();
         others.clear();
-        assert_eq!(ledger.news().oldest, Some(Timestamp(99 + 2 * PLACES as u64)));
+        oldest(&[99 + 2 * PLACES as u64]);
         drop(last);
-        assert_eq!(ledger.news().oldest, None);
+        oldest(&[]);
     }
 
     /// A forgotten one that its server has let go of must not stand for those
@@ -193,9 +214,9 @@ mod tests {
         let _forgotten = ledger.hold(Timestamp(70));
         let used = ledger.hold(Timestamp(100));
         ledger.gone_before(Timestamp(90));
-        assert_eq!(ledger.news().oldest, Some(Timestamp(100)));
+        assert_eq!(ledger.news().oldest, [Some(Timestamp(100)), None]);
         drop(used);
-        assert_eq!(ledger.news().oldest, None);
+        assert_eq!(ledger.news().oldest, [None; 2]);
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Engine {
         if !self.is_near() {
             return;
         }
-        if let Some(since) = self.store.oldest_garbage().filter(|since| *since > self.snapshots.low()) {
+        if let Some(since) = self.store.oldest_garbage(self.snapshots.readable()) {
             self.snapshots.cancel_before(since);
         }
     }
@@ -180,7 +180,7 @@ impl Engine {
     /// that are copied for it.
     pub(crate) fn collect(&mut self, last: Timestamp, nodes_max: usize) {
         let (room, near) = (self.room(), self.is_near());
-        self.store.collect((self.snapshots.low(), last), nodes_max, room, near);
+        self.store.collect((self.snapshots.readable(), last), nodes_max, room, near);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cells of a node, by key.
 
 use crate::cell::{Cell, Form, Row, Value};
+use crate::snapshots::Readable;
 use std::ops::Range;
 use thin_vec::ThinVec;
 use yesquel_model::{KeyRange, Timestamp, prefix_of};
@@ -468,15 +469,23 @@ impl Cells {
         }
     }
 
-    /// Lets go of the versions that no snapshot from `low` on sees, and of cells
-    /// of which nothing is left. `gone` is told the keys and values of long
-    /// ones among them.
-    pub(crate) fn collect(&mut self, low: Timestamp, mut gone: impl FnMut(&[u8], &[u8])) {
+    /// Lets go of the versions that no snapshot sees that may be read, and of cells
+    /// of which nothing is left. That a cell within the fence was deleted is kept as
+    /// long as there is somebody who does not see it, for he must not write it.
+    /// `gone` is told the keys and values of long ones among them.
+    pub(crate) fn collect(
+        &mut self,
+        readable: Readable,
+        within: Range<usize>,
+        mut gone: impl FnMut(&[u8], &[u8]),
+    ) {
         let mut kept = 0;
         for position in 0..self.len() {
-            self.collect_older(position, low, &mut gone);
+            self.collect_older(position, readable, &mut gone);
             let row = self.rows[position];
-            if row.at <= low && row.form() == Form::Deleted {
+            let ended = if within.contains(&position) { readable.low } else { readable.next };
+            let is_last = self.older.get(position).is_none_or(|older| older.is_empty());
+            if row.form() == Form::Deleted && row.at <= ended && is_last {
                 self.dead += self.place(position).len();
                 continue;
             }
@@ -494,33 +503,37 @@ impl Cells {
         self.give_back();
     }
 
-    fn collect_older(&mut self, position: usize, low: Timestamp, gone: &mut impl FnMut(&[u8], &[u8])) {
+    fn collect_older(&mut self, position: usize, readable: Readable, gone: &mut impl FnMut(&[u8], &[u8])) {
         let cell = self.cell(position);
-        let unseen = if cell.at <= low {
-            cell.older.len()
-        } else {
-            let above = cell.older.partition_point(|version| version.at <= low);
-            // The last of those at or below the mark is seen at the mark itself.
-            let kept = cell.older[..above].last().is_some_and(|version| version.form() != Form::Deleted);
-            above - usize::from(kept)
+        if cell.older.is_empty() {
+            return;
+        }
+        let is_seen = |(at, version): (usize, &Row)| {
+            let until = cell.older.get(at + 1).map_or(cell.at, |next| next.at);
+            // A deletion before which nothing is left is as if it had never been.
+            readable.sees(version.at, until)
+                && !(version.form() == Form::Deleted && version.at <= readable.low)
         };
+        let (mut dead, mut unseen) = (0, 0);
+        for (at, version) in cell.older.iter().enumerate() {
+            if !is_seen((at, version)) {
+                unseen += 1;
+                dead += version.value_bytes();
+                if let Some(Value { bytes, is_large: true }) = cell.value_of(*version) {
+                    gone(cell.key, bytes);
+                }
+            }
+        }
         if unseen == 0 {
             return;
         }
-        let mut dead = 0;
-        for version in &cell.older[..unseen] {
-            dead += version.value_bytes();
-            if let Some(Value { bytes, is_large: true }) = cell.value_of(*version) {
-                gone(cell.key, bytes);
-            }
-        }
-        (self.versions, self.dead) = (self.versions - unseen, self.dead + dead);
-        let older = &mut self.older[position];
-        if unseen == older.len() {
-            *older = ThinVec::new();
+        let kept: ThinVec<Row> = if unseen == cell.older.len() {
+            ThinVec::new()
         } else {
-            older.drain(..unseen);
-        }
+            cell.older.iter().enumerate().filter(|row| is_seen(*row)).map(|(_, version)| *version).collect()
+        };
+        (self.versions, self.dead) = (self.versions - unseen, self.dead + dead);
+        self.older[position] = kept;
     }
 
     /// Gives back room that nobody needs: half of what was a large node is

@@ -331,12 +331,12 @@ impl Engine {
             }
             if let Decision::Commit(at) = decision {
                 self.clock = Clock::above(self.clock.last().max(at));
-                let low = self.snapshots.low();
+                let readable = self.snapshots.readable();
                 for planned in &voted.planned {
-                    if let Some(write) = planned.operation(at, low) {
+                    if let Some(write) = planned.operation(at, readable) {
                         self.apply_operation(at, planned.node, &write);
                         if let Some((key, moved_at)) = planned.moved_away() {
-                            self.store.change(planned.node, |node| node.end_at(moved_at, key));
+                            self.store.end_at(moved_at, planned.node, key);
                         }
                     }
                 }

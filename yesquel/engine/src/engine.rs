@@ -217,6 +217,12 @@ impl Engine {
         self.snapshots.low()
     }
 
+    /// Whether a snapshot may be read: it is the oldest or in time not below the next
+    /// one that somebody holds.
+    pub fn is_kept(&self, snapshot: Timestamp) -> bool {
+        self.snapshots.readable().contains(snapshot)
+    }
+
     /// Transactions that have voted yes and are not decided.
     pub fn undecided(&self) -> impl Iterator<Item = TxnId> {
         self.voted.keys().copied()
@@ -488,15 +494,16 @@ impl Engine {
         Ok(first)
     }
 
-    /// A connection holds snapshots from this one on, or none.
-    pub fn hold(&mut self, connection: u64, oldest: Option<Timestamp>) {
+    /// A connection holds these two snapshots, of all that it holds the oldest, the
+    /// oldest first, and maybe more that are younger; or one, or none.
+    pub fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2]) {
         self.snapshots.hold(connection, oldest);
     }
 
     /// A connection has ended: what it held is let go and what it waits for is
     /// forgotten.
     pub fn disconnected(&mut self, connection: u64) {
-        self.snapshots.hold(connection, None);
+        self.snapshots.hold(connection, [None; 2]);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.asker.connection != connection);
         }

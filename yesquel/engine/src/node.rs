@@ -4,6 +4,7 @@
 use crate::cell::{Cell, Value};
 use crate::cells::{Cells, Live};
 use crate::load::Load;
+use crate::snapshots::Readable;
 use crate::store::NodeLimits;
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{Bounds, Conflict, Key, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId, prefix_of};
@@ -173,6 +174,8 @@ pub(crate) struct Node {
     marks: VecDeque<Mark>,
     /// Whether it stands in the queue for collection.
     pub(crate) queued: bool,
+    /// Whether it waits for the oldest snapshot to go.
+    pub(crate) aside: bool,
     /// Where its cells have gone, the last first: a help for those who come
     /// by an old map, and no more than that.
     moves: VecDeque<(KeyRange, NodeId)>,
@@ -197,6 +200,7 @@ impl Node {
             prepared: Vec::new(),
             changed_at_lsn: 0,
             queued: false,
+            aside: false,
             moves: VecDeque::new(),
             load: Load::default(),
             told_empty: false,
@@ -563,7 +567,7 @@ impl Node {
         if !self.marks.iter().is_sorted_by_key(|mark| mark.at) {
             return wrong("its marks are out of order");
         }
-        if self.queued {
+        if self.queued || self.aside {
             return Ok(());
         }
         if self.has_garbage() {
@@ -590,15 +594,26 @@ impl Node {
         self.cells.tighten();
     }
 
-    /// Lets go of what no snapshot from `low` on sees, and tells of the long
+    /// Whether there is anything in it from after a time.
+    pub(crate) fn has_after(&self, time: Timestamp) -> bool {
+        self.marks.back().is_some_and(|mark| mark.at > time)
+            || self.shapes.last().is_some_and(|(at, _)| *at > time)
+            || self.cells.iter().any(|cell| cell.at > time)
+    }
+
+    /// Lets go of what no snapshot sees that may be read, and tells of the long
     /// values among it. Returns whether the node is left.
-    pub(crate) fn collect(&mut self, low: Timestamp, mut gone: impl FnMut(&[u8])) -> bool {
+    pub(crate) fn collect(&mut self, readable: Readable, mut gone: impl FnMut(&[u8])) -> bool {
+        let low = readable.low;
+        // Whoever has an older snapshot than a mark's time must meet it.
         let passed = self.marks.partition_point(|mark| mark.at <= low);
         self.marks.drain(..passed);
-        let seen = self.shapes.iter().rposition(|(at, _)| *at <= low).unwrap_or(0);
-        self.shapes.drain(..seen);
+        let ends: Vec<Timestamp> = self.shapes.iter().skip(1).map(|(at, _)| *at).collect();
+        let mut ends = ends.into_iter();
+        self.shapes.retain(|(at, _)| ends.next().is_none_or(|end| readable.sees(*at, end)));
         let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
-        self.cells.collect(low, |key, value| {
+        let within = shape.map_or(0..self.cells.len(), |shape| self.cells.covered(&shape.fence));
+        self.cells.collect(readable, within, |key, value| {
             // A copy of one that has moved goes without its value: it is beyond
             // the fence, or the node is a root that has grown.
             if shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(key)) {

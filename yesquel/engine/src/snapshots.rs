@@ -4,6 +4,31 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::Timestamp;
 
+/// The snapshots that may still be read: the oldest, and all from the next on.
+/// Between the two nobody reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Readable {
+    pub(crate) low: Timestamp,
+    pub(crate) next: Timestamp,
+}
+
+impl Readable {
+    /// All from this one on.
+    #[cfg(test)]
+    pub(crate) fn from(low: Timestamp) -> Readable {
+        Readable { low, next: low }
+    }
+
+    pub(crate) fn contains(self, snapshot: Timestamp) -> bool {
+        snapshot >= self.next || snapshot == self.low
+    }
+
+    /// Whether one of them sees what is there from a time until another.
+    pub(crate) fn sees(self, from: Timestamp, until: Timestamp) -> bool {
+        until > self.next || (from..until).contains(&self.low)
+    }
+}
+
 /// Moments apart by which the mark follows the present.
 const STEP_MS: u64 = 50;
 
@@ -16,10 +41,11 @@ const STEP_MS: u64 = 50;
 pub(crate) struct Snapshots {
     grace_ms: u64,
     age_ms_max: u64,
-    held: FxHashMap<u64, Timestamp>,
+    /// By connection the oldest that it holds, and the next one.
+    held: FxHashMap<u64, [Option<Timestamp>; 2]>,
     /// What the clock said when, by time since the start, the oldest first.
     past: VecDeque<(u64, Timestamp)>,
-    low: Timestamp,
+    readable: Readable,
     /// The oldest that the grace time keeps.
     recent: Timestamp,
     /// Those from before this time were let go of for want of memory, whoever
@@ -35,7 +61,7 @@ impl Snapshots {
             age_ms_max,
             held: FxHashMap::default(),
             past: VecDeque::new(),
-            low,
+            readable: Readable { low, next: low },
             recent: low,
             gone: Timestamp::ZERO,
             cancelled: 0,
@@ -44,12 +70,45 @@ impl Snapshots {
 
     /// The oldest snapshot that may be read.
     pub(crate) fn low(&self) -> Timestamp {
-        self.low
+        self.readable.low
     }
 
-    /// The oldest that a connection holds.
+    /// All that may be read.
+    pub(crate) fn readable(&self) -> Readable {
+        self.readable
+    }
+
+    /// What connections hold that may still be read, as far as they tell.
+    fn held(&self) -> impl Iterator<Item = Timestamp> {
+        let told = self.held.values().flatten().flatten().copied();
+        told.filter(|held| *held >= self.gone && self.readable.contains(*held))
+    }
+
+    /// The oldest of those, or the mark itself: a connection that tells two which
+    /// are too old may have others, of which it tells when it was refused at these.
     fn oldest_held(&self) -> Option<Timestamp> {
-        self.held.values().copied().filter(|held| *held >= self.gone).min()
+        let is_in_doubt = |last: Timestamp| last >= self.gone && !self.readable.contains(last);
+        let in_doubt = self.held.values().any(|[_, last]| last.is_some_and(is_in_doubt));
+        self.held().chain(in_doubt.then_some(self.low())).min()
+    }
+
+    /// What connections hold above the oldest is not below this: of what one holds
+    /// beyond the two that it tells it is known that it is above these.
+    fn next_held(&self, low: Timestamp) -> Option<Timestamp> {
+        let above = |[first, last]: &[Option<Timestamp>; 2]| {
+            let first = first.filter(|first| *first > low);
+            first.or(last.map(|last| last.max(low)))
+        };
+        self.held.values().filter_map(above).min()
+    }
+
+    /// The mark goes on, if it is behind this. It does not stop where nobody reads.
+    fn raise(&mut self, low: Timestamp) {
+        let Readable { low: before, next } = self.readable;
+        let low = if low > before { low.max(next) } else { before };
+        let after = self.next_held(low).unwrap_or(self.recent).min(self.recent);
+        let next = next.max(after).max(low);
+        self.readable = Readable { low, next };
     }
 
     /// Those that were held and let go of for want of memory.
@@ -62,11 +121,12 @@ impl Snapshots {
         self.held.len()
     }
 
-    /// The oldest that this connection holds from now on.
-    pub(crate) fn hold(&mut self, connection: u64, oldest: Option<Timestamp>) {
-        match oldest {
-            Some(oldest) => drop(self.held.insert(connection, oldest)),
-            None => drop(self.held.remove(&connection)),
+    /// The oldest that this connection holds from now on, and the next one.
+    pub(crate) fn hold(&mut self, connection: u64, held: [Option<Timestamp>; 2]) {
+        if held == [None; 2] {
+            self.held.remove(&connection);
+        } else {
+            self.held.insert(connection, held);
         }
     }
 
@@ -76,10 +136,10 @@ impl Snapshots {
         if time > self.recent {
             return;
         }
-        let before = self.held.values().filter(|held| (self.low..time).contains(held)).count();
+        let before = self.held().filter(|held| (self.low()..time).contains(held)).count();
         self.cancelled += before as u64;
         self.gone = self.gone.max(time);
-        self.low = self.low.max(self.oldest_held().unwrap_or(self.recent).min(self.recent));
+        self.raise(self.oldest_held().unwrap_or(self.recent).min(self.recent));
     }
 
     /// Time goes on: `last` is what the clock says.
@@ -97,7 +157,7 @@ impl Snapshots {
         if let Some(held) = self.oldest_held() {
             low = low.min(held);
         }
-        self.low = self.low.max(low).max(oldest.unwrap_or_default());
+        self.raise(low.max(oldest.unwrap_or_default()));
         // One that is as old as anything may be is enough.
         while self.past.get(1).is_some_and(|(then, _)| then + self.age_ms_max <= uptime_ms) {
             self.past.pop_front();
@@ -116,24 +176,75 @@ mod tests {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(100));
-        snapshots.hold(1, Some(Timestamp(300)));
-        snapshots.hold(2, Some(Timestamp(400)));
+        snapshots.hold(1, [Some(Timestamp(300)), None]);
+        snapshots.hold(2, [Some(Timestamp(400)), None]);
         for uptime in (1_050..=10_000).step_by(50) {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(300));
-        snapshots.hold(1, None);
+        snapshots.hold(1, [None; 2]);
         snapshots.tick(10_050, Timestamp(10_150));
         assert_eq!(snapshots.low(), Timestamp(400));
-        // The age that a snapshot may have.
-        for uptime in (10_100..=70_000).step_by(50) {
+        // Those go that are as old as one may be.
+        for uptime in (10_100..=60_300).step_by(50) {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
-        assert_eq!(snapshots.low(), Timestamp(10_100));
+        assert_eq!(snapshots.low(), Timestamp(400));
+        for uptime in (60_350..=70_000).step_by(50) {
+            snapshots.tick(uptime, Timestamp(100 + uptime));
+        }
+        assert_eq!(snapshots.low(), Timestamp(69_100));
         // It never goes back.
-        snapshots.hold(3, Some(Timestamp(1)));
+        snapshots.hold(3, [Some(Timestamp(1)), None]);
         snapshots.tick(70_050, Timestamp(70_150));
-        assert_eq!(snapshots.low(), Timestamp(10_150));
+        assert_eq!(snapshots.low(), Timestamp(69_150));
         assert!(snapshots.past.len() <= 1_202);
+    }
+    #[test]
+    fn between_the_oldest_and_the_next_nobody_reads() {
+        let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
+        let mut now = 0;
+        let mut pass = |snapshots: &mut Snapshots, until: u64| {
+            while now < until {
+                now += 50;
+                snapshots.tick(now, Timestamp(now));
+            }
+            let Readable { low, next } = snapshots.readable();
+            (low.0, next.0)
+        };
+        assert_eq!(pass(&mut snapshots, 2_000), (1_000, 1_000));
+        snapshots.hold(1, [Some(Timestamp(1_500)), None]);
+        assert_eq!(pass(&mut snapshots, 2_200), (1_200, 1_200));
+        // Who took one of late will say so.
+        assert_eq!(pass(&mut snapshots, 3_000), (1_500, 2_000));
+        snapshots.hold(2, [Some(Timestamp(2_500)), Some(Timestamp(2_600))]);
+        assert_eq!(pass(&mut snapshots, 10_000), (1_500, 2_500));
+        let reads = |snapshots: &Snapshots, at| snapshots.readable().contains(Timestamp(at));
+        assert_eq!(
+            [1_499, 1_500, 1_501, 2_499, 2_500].map(|at| reads(&snapshots, at)),
+            [false, true, false, false, true]
+        );
+        // One that comes too late is not there, and the mark does not stop at it.
+        snapshots.hold(3, [Some(Timestamp(1_700)), None]);
+        snapshots.hold(1, [Some(Timestamp(2_550)), None]);
+        assert_eq!(pass(&mut snapshots, 10_100), (2_500, 2_550));
+        snapshots.hold(2, [Some(Timestamp(2_600)), None]);
+        assert_eq!(pass(&mut snapshots, 10_200), (2_550, 2_600));
+        snapshots.cancel_before(Timestamp(2_560));
+        assert_eq!(
+            (snapshots.readable(), snapshots.cancelled()),
+            (Readable { low: Timestamp(2_600), next: Timestamp(9_200) }, 1)
+        );
+        // By its age.
+        assert_eq!(pass(&mut snapshots, 70_000), (69_000, 69_000));
+    }
+
+    #[test]
+    fn what_a_snapshot_sees_that_may_be_read() {
+        let readable = Readable { low: Timestamp(10), next: Timestamp(20) };
+        for (from, until) in (0..30).flat_map(|from| (from + 1..31).map(move |until| (from, until))) {
+            let sees = (from..until).any(|at| readable.contains(Timestamp(at)));
+            assert_eq!(readable.sees(Timestamp(from), Timestamp(until)), sees, "{from}..{until}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use crate::cell::Value;
 use crate::copies::Copies;
 use crate::node::{Node, Undecided};
+use crate::snapshots::Readable;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -37,6 +38,8 @@ pub(crate) struct Store {
     copies: Copies,
     /// Nodes with something to collect, each once, since when.
     garbage: VecDeque<(Timestamp, NodeId)>,
+    /// The same, of what is kept for the oldest snapshot only.
+    aside: VecDeque<(Timestamp, NodeId)>,
     /// Nodes that want to be split. To note it in a node would copy it where a
     /// checkpoint has it.
     full: BTreeSet<NodeId>,
@@ -77,6 +80,7 @@ impl Store {
             memory: 0,
             copies: Copies::default(),
             garbage: VecDeque::new(),
+            aside: VecDeque::new(),
             full: BTreeSet::new(),
             empty: Vec::new(),
             ending: FxHashMap::default(),
@@ -158,6 +162,7 @@ impl Store {
         // Their names may come again, and are then not in the queue.
         let index = &self.index;
         self.garbage.retain(|(_, id)| index.contains_key(id));
+        self.aside.retain(|(_, id)| index.contains_key(id));
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
@@ -194,9 +199,12 @@ impl Store {
         node.map_or(0, Copies::price)
     }
 
-    /// Since when there is something to collect, about.
-    pub(crate) fn oldest_garbage(&self) -> Option<Timestamp> {
-        self.garbage.front().map(|(since, _)| *since)
+    /// Since when there is something, about, that cannot be collected for the sake
+    /// of the oldest snapshot.
+    pub(crate) fn oldest_garbage(&self, readable: Readable) -> Option<Timestamp> {
+        let aside = self.aside.front().filter(|(since, _)| *since > readable.low);
+        let queued = self.garbage.front().filter(|(since, _)| *since > readable.next);
+        aside.into_iter().chain(queued).map(|(since, _)| *since).min()
     }
 
     /// All nodes, shared, but for those of dropped trees; and the count of
@@ -214,7 +222,7 @@ impl Store {
     /// Adds a node. One of the same name, of which something is left only where
     /// a log is done again, makes room for it.
     pub(crate) fn insert(&mut self, mut node: Node) {
-        node.queued = self.get(node.id).is_some_and(|old| old.queued);
+        (node.queued, node.aside) = self.get(node.id).map_or((false, false), |old| (old.queued, old.aside));
         self.remove(node.id);
         self.memory += NODE_BYTES + node.memory();
         let (id, node) = (node.id, Some(Arc::new(node)));
@@ -313,6 +321,19 @@ impl Store {
         }
     }
 
+    /// Ends a cell at the time at which it moved away, if it was written below that
+    /// after it had moved.
+    pub(crate) fn end_at(&mut self, at: Timestamp, id: NodeId, key: &[u8]) {
+        let queue = self.change(id, |node| {
+            node.end_at(at, key);
+            // All that was garbage in it may have been collected since it moved.
+            node.has_garbage() && !std::mem::replace(&mut node.queued, true)
+        });
+        if queue == Some(true) {
+            self.garbage.push_back((at, id));
+        }
+    }
+
     fn apply_move(
         &mut self,
         at: Timestamp,
@@ -342,40 +363,66 @@ impl Store {
         }
     }
 
-    /// Lets go of what no snapshot from `low` on sees, in at most so many
+    /// Lets go of what no snapshot sees that may be read, in at most so many
     /// nodes, and copies no more than `room` bytes for it. What is not done now
     /// comes first the next time. Where memory is tight nodes give back all.
+    ///
+    /// A node is looked at when what was last found in it is below the next
+    /// snapshot; what is left in it then for the oldest one waits aside until that
+    /// one goes.
     pub(crate) fn collect(
         &mut self,
-        (low, now): (Timestamp, Timestamp),
+        (readable, now): (Readable, Timestamp),
         nodes_max: usize,
         mut room: usize,
         tight: bool,
     ) {
         for _ in 0..nodes_max {
-            let Some(&(since, id)) = self.garbage.front().filter(|(since, _)| *since <= low) else { return };
-            debug_assert!(since <= low);
+            let Readable { low, next } = readable;
+            let aside = self.aside.front().filter(|(since, _)| *since <= low);
+            let queued = self.garbage.front().filter(|(since, _)| *since <= next);
+            let Some(&(since, id)) = aside.or(queued) else { return };
+            let was_aside = aside.is_some();
             let price = self.price(id);
             if price > room {
                 return;
             }
             room -= price;
-            self.garbage.pop_front();
+            if was_aside {
+                self.aside.pop_front()
+            } else {
+                self.garbage.pop_front()
+            };
             let mut gone = Vec::new();
             let left = self.change(id, |node| {
-                node.queued = false;
-                let left = node.collect(low, |bytes| gone.extend(Large::decode(bytes)));
+                if was_aside {
+                    node.aside = false;
+                } else {
+                    node.queued = false;
+                }
+                let left = node.collect(readable, |bytes| gone.extend(Large::decode(bytes)));
+                // It stands in the other queue.
+                let left = left || node.queued || node.aside;
                 if tight {
                     node.tighten();
                 }
-                node.queued = left && node.has_garbage();
+                let has_garbage = left && node.has_garbage();
+                let aside = has_garbage && low < next && !node.aside;
+                let queued = has_garbage && !node.queued && (low == next || node.has_after(next));
+                node.aside |= aside;
+                node.queued |= queued;
                 let is_empty = left && !node.told_empty && node.is_empty();
                 node.told_empty |= is_empty;
-                (left, node.queued, is_empty)
+                (left, aside, queued, is_empty)
             });
-            let Some((left, queued, is_empty)) = left else { continue };
+            let Some((left, aside, queued, is_empty)) = left else { continue };
             if !left {
                 self.remove(id);
+            }
+            if aside {
+                // In order, so that the first is the oldest.
+                let last = self.aside.back().map_or(since, |(last, _)| since.max(*last));
+                self.aside.push_back((if was_aside { last.max(next) } else { last }, id));
             }
             if queued {
                 self.garbage.push_back((now, id));
@@ -397,8 +444,9 @@ impl Store {
     /// Takes a piece of a long value away, which may have something to collect.
     fn remove_piece(&mut self, id: NodeId) {
         // Its name may come again, and is then not in the queue.
-        if self.get(id).is_some_and(|node| node.queued) {
+        if self.get(id).is_some_and(|node| node.queued || node.aside) {
             self.garbage.retain(|(_, queued)| *queued != id);
+            self.aside.retain(|(_, aside)| *aside != id);
         }
         self.remove(id);
     }
@@ -484,8 +532,14 @@ impl Store {
         }
         // Nodes of dropped trees go without a look at the queue.
         let queued = self.garbage.iter().filter(|(_, id)| self.get(*id).is_some_and(|node| node.queued));
-        if self.iter().filter(|node| node.queued).count() != queued.count() {
-            return Err("the queue has other nodes than say so".to_owned());
+        let aside = self.aside.iter().filter(|(_, id)| self.get(*id).is_some_and(|node| node.aside));
+        if self.iter().filter(|node| node.queued).count() != queued.count()
+            || self.iter().filter(|node| node.aside).count() != aside.count()
+        {
+            return Err("the queues have other nodes than say so".to_owned());
+        }
+        if !self.aside.iter().is_sorted_by_key(|(since, _)| *since) {
+            return Err("what waits aside is out of order".to_owned());
         }
         if self.index.len() != self.iter().count() {
             return Err("the index has other nodes than there are".to_owned());

@@ -62,8 +62,12 @@ impl Engine {
         };
         // A later commit must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
-        let oldest = self.snapshots.low();
-        if snapshot < oldest { Err(Refusal::SnapshotTooOld { snapshot, oldest }) } else { Ok(snapshot) }
+        let readable = self.snapshots.readable();
+        if readable.contains(snapshot) {
+            Ok(snapshot)
+        } else {
+            Err(Refusal::SnapshotTooOld { snapshot, oldest: readable.low })
+        }
     }
 
     /// A snapshot of a server whose disk has failed: not behind what the client
@@ -76,9 +80,10 @@ impl Engine {
     ) -> Result<Timestamp, Refusal> {
         let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
         let whole = present.min(frozen.whole);
-        if seen <= whole && whole >= self.snapshots.low() {
+        let readable = self.snapshots.readable();
+        if seen <= whole && readable.contains(whole) {
             Ok(whole)
-        } else if seen <= present && present >= self.snapshots.low() {
+        } else if seen <= present && readable.contains(present) {
             // What is lost in nodes that it asks for is not told.
             Ok(present)
         } else {

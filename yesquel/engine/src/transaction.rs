@@ -2,6 +2,7 @@
 //! still ask about.
 
 use crate::node::Target;
+use crate::snapshots::Readable;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
@@ -60,9 +61,9 @@ impl Planned {
     }
 
     /// As an operation, if it is to be done at all by a transaction that
-    /// commits at this time, where no snapshot below `low` is read any more.
-    pub(crate) fn operation(&self, at: Timestamp, low: Timestamp) -> Option<WriteOperation<'_>> {
-        (at < self.until && low < self.until).then(|| self.write())
+    /// commits at this time: a snapshot that may be read sees it.
+    pub(crate) fn operation(&self, at: Timestamp, readable: Readable) -> Option<WriteOperation<'_>> {
+        (at < self.until && readable.sees(at, self.until)).then(|| self.write())
     }
 
     fn write(&self) -> WriteOperation<'_> {

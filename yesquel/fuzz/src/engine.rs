@@ -162,7 +162,7 @@ impl Run {
                 let connection = input.below(3) as u64;
                 match input.below(3) {
                     0 => {
-                        let oldest = self.snapshot(input);
+                        let oldest = [self.snapshot(input), self.snapshot(input)];
                         self.engine.hold(connection, oldest);
                     }
                     1 => self.engine.known(self.now, connection, input.byte().into()),

@@ -318,7 +318,8 @@ fn what_was_sent_ahead_of_a_commit_was_not_committed() {
     let socket = place.folder.path().join("socket");
     let connection =
         open(&format!("file:yesquel://{}/shop?timeout={TIMEOUT}&ahead=1000", socket.display())).unwrap();
-    let more = "INSERT INTO made SELECT value, zeroblob(100) FROM json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14]')";
+    let more =
+        "INSERT INTO made SELECT value, zeroblob(100) FROM json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14]')";
     for is_entered in [true, false] {
         connection.execute_batch("BEGIN; CREATE TABLE made(a, b)").unwrap();
         if is_entered {

@@ -292,7 +292,9 @@ impl<'a, T: Transport> Transaction<'a, T> {
                 // Of what was sent that may not be known, of the transaction it is:
                 // it was not committed.
                 let error = match error {
-                    TreeError::Commit(CommitError::Failed(error) | CommitError::Unknown(error)) => error.into(),
+                    TreeError::Commit(CommitError::Failed(error) | CommitError::Unknown(error)) => {
+                        error.into()
+                    }
                     error => error,
                 };
                 if let Some(makes) = &mut self.makes {

@@ -7,8 +7,9 @@ use yesquel_model::Timestamp;
 /// [`NUMBER`](Self::NUMBER), whenever it has changed. It has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct News {
-    /// The oldest snapshot that one of its transactions reads.
-    pub oldest: Option<Timestamp>,
+    /// The oldest snapshot that one of its transactions reads, and the next one:
+    /// there is none in between.
+    pub oldest: [Option<Timestamp>; 2],
     /// It knows how all its transactions up to this number ended.
     pub known: u64,
 }
@@ -19,15 +20,17 @@ impl News {
 
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(18);
-        Writer(&mut bytes).timestamp(self.oldest.unwrap_or_default()).number(self.known);
+        let mut bytes = Vec::with_capacity(26);
+        let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
+        Writer(&mut bytes).timestamp(oldest).timestamp(next).number(self.known);
         bytes
     }
 
     /// What some bytes say.
     pub fn decode(bytes: &[u8]) -> Result<News, Malformed> {
         let mut reader = Reader::new(bytes);
-        let oldest = Some(reader.timestamp()?).filter(|oldest| *oldest != Timestamp::ZERO);
+        let oldest = [reader.timestamp()?, reader.timestamp()?];
+        let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
         let news = News { oldest, known: reader.number()? };
         reader.finish()?;
         Ok(news)
@@ -40,9 +43,9 @@ mod tests {
 
     #[test]
     fn news_come_back() {
-        for news in [News::default(), News { oldest: Some(Timestamp(9)), known: u64::MAX }] {
+        for news in [News::default(), News { oldest: [Some(Timestamp(9)), None], known: u64::MAX }] {
             assert_eq!(News::decode(&news.encode()), Ok(news));
         }
-        assert!(News::decode(&[0; 8]).is_err() && News::decode(&[0; 10]).is_err());
+        assert!(News::decode(&[0; 16]).is_err() && News::decode(&[0; 18]).is_err());
     }
 }

@@ -21,8 +21,9 @@ enum Step {
     Late(u64, Vec<u8>, Option<(Vec<u8>, bool)>),
     /// A range moves to the other node, as in a split.
     Move(Vec<u8>, Vec<u8>),
-    /// So long before the last is the low-water mark.
-    Collect(u64),
+    /// So long before the last is the oldest snapshot, and so long after that the
+    /// next one; the fence.
+    Collect(u64, u64, Vec<u8>, Vec<u8>),
     /// A checkpoint has the node, which is copied.
     Copy,
 }
@@ -32,7 +33,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..3u64, key(), value()).prop_map(|(later, key, value)| Step::Put(later, key, value)),
         1 => (1..5u64, key(), value()).prop_map(|(before, key, value)| Step::Late(before, key, value)),
         1 => (key(), key()).prop_map(|(low, high)| Step::Move(low, high)),
-        1 => (0..6u64).prop_map(Step::Collect),
+        1 => (0..20u64, 0..20u64, key(), key()).prop_map(|(before, between, low, high)| {
+            Step::Collect(before, between.saturating_sub(5), low, high)
+        }),
         1 => Just(Step::Copy),
     ]
 }
@@ -64,18 +67,26 @@ impl Model {
     }
 
     /// What goes: long values are told.
-    fn collect(&mut self, low: u64) -> Vec<Vec<u8>> {
+    fn collect(&mut self, low: u64, next: u64, now: u64, within: &KeyRange) -> Vec<Vec<u8>> {
         let mut gone = Vec::new();
         for versions in self.0.values_mut() {
-            let newest = versions.len() - 1;
-            let mut unseen = versions.partition_point(|(at, _)| *at <= low).saturating_sub(1);
-            // A deletion that is seen at the mark goes too, unless it is the
-            // newest version: that goes with its cell, below.
-            let next = (unseen < newest && versions[unseen].0 <= low).then(|| &versions[unseen].1);
-            unseen += usize::from(next == Some(&None));
-            gone.extend(versions.drain(..unseen).filter_map(|(_, value)| value.filter(|(_, large)| *large)));
+            let ends: Vec<u64> = versions.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]).collect();
+            let mut ends = ends.into_iter();
+            versions.retain(|(at, value)| {
+                let end = ends.next().unwrap();
+                // The newest is always kept, an old deletion only where it hides something.
+                let is_seen =
+                    std::iter::once(low).chain(next..=now + 1).any(|seen| (*at..end).contains(&seen));
+                let hides = value.is_some() || *at > low;
+                let is_kept = end == u64::MAX || is_seen && hides;
+                gone.extend(value.clone().filter(|(_, large)| !is_kept && *large));
+                is_kept
+            });
         }
-        self.0.retain(|_, versions| !matches!(versions[..], [(at, None)] if at <= low));
+        self.0.retain(|key, versions| {
+            let ended = if within.contains(key) { low } else { next };
+            !matches!(versions[..], [(at, None)] if at <= ended)
+        });
         gone.into_iter().map(|(bytes, _)| bytes).collect()
     }
 
@@ -112,7 +123,7 @@ proptest! {
         let (mut cells, mut other) = (Cells::default(), Cells::default());
         let (mut model, mut other_model) = (Model::default(), Model::default());
         // Times below the mark are not written any more.
-        let (mut now, mut low) = (10, 0);
+        let (mut now, mut low, mut next) = (10, 0, 0);
         for step in steps {
             match step {
                 Step::Put(later, key, value) => {
@@ -141,11 +152,14 @@ proptest! {
                         model.end(&key, now);
                     }
                 }
-                Step::Collect(before) => {
-                    low = low.max(now - before);
+                Step::Collect(before, between, from, to) => {
+                    low = low.max(now.saturating_sub(before));
+                    next = (low + between).min(now).max(next).max(low);
+                    let fence = KeyRange::new(from, to);
+                    let readable = Readable { low: Timestamp(low), next: Timestamp(next) };
                     let mut gone = Vec::new();
-                    cells.collect(Timestamp(low), |_, value| gone.push(value.to_vec()));
-                    prop_assert_eq!(gone, model.collect(low));
+                    cells.collect(readable, cells.covered(&fence), |_, value| gone.push(value.to_vec()));
+                    prop_assert_eq!(gone, model.collect(low, next, now, &fence));
                 }
                 Step::Copy => {
                     let memory = cells.memory();
@@ -230,7 +244,7 @@ fn a_cell_takes_little_more_than_its_bytes() {
     other.copy(&cells, 0..500);
     assert_eq!(room(&other), other.memory());
     (0..500).for_each(|position| cells.end(position, Timestamp(2)));
-    cells.collect(Timestamp(2), |_, _| {});
+    cells.collect(Readable::from(Timestamp(2)), 0..cells.len(), |_, _| {});
     assert_eq!((cells.len(), cells.memory()), (500, 500 * 124));
     assert!(room(&cells) <= 500 * 124 * 9 / 8 + 4 * 124);
 }
@@ -244,7 +258,7 @@ fn bytes_that_nobody_names_are_left_out() {
     // Each write is longer than the one before, and none of them is seen later.
     for length in 1..2_000 {
         cells.write(length % 10, Timestamp(length as u64 + 1), whole(&vec![7; length]));
-        cells.collect(Timestamp(length as u64 + 1), |_, _| {});
+        cells.collect(Readable::from(Timestamp(length as u64 + 1)), 0..cells.len(), |_, _| {});
         assert_eq!(cells.audit(), Ok(()));
         assert!(cells.dead * 4 <= cells.bytes.len());
     }

@@ -21,17 +21,17 @@ impl Run {
     /// Looks at a reply, or finds that there is rightly none.
     fn settle(&mut self, request: u64, asked: Asked, reply: Option<&[u8]>) {
         let reply = reply.map(|bytes| Reply::decode(bytes).unwrap());
-        let low = self.engine.oldest_snapshot();
+        let is_too_old = |snapshot: Timestamp| !self.engine.is_kept(snapshot);
         match &asked {
-            Asked::Read { snapshot, .. } | Asked::Scan { snapshot, .. } if *snapshot < low => {
+            Asked::Read { snapshot, .. } | Asked::Scan { snapshot, .. } if is_too_old(*snapshot) => {
                 let refused =
                     matches!(reply, Some(Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }));
-                assert!(refused, "{asked:?} below {low}: {reply:?}");
+                assert!(refused, "{asked:?}: {reply:?}");
             }
-            Asked::Commit { snapshot: Some(snapshot), .. } if *snapshot < low => {
+            Asked::Commit { snapshot: Some(snapshot), .. } if is_too_old(*snapshot) => {
                 let refused =
                     matches!(reply, Some(Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }));
-                assert!(refused, "{asked:?} below {low}: {reply:?}");
+                assert!(refused, "{asked:?}: {reply:?}");
             }
             Asked::Read { snapshot, node, key } => {
                 let fence = self.reference.fence_of(*snapshot, *node).filter(|fence| fence.contains(key));

@@ -20,7 +20,7 @@ impl Run {
         let participants = Participants::decode(&participants).unwrap();
         let (txn, seen) = (self.txn(), Timestamp::ZERO);
         let verdict = self.reference.judge(snapshot, &writes);
-        let too_old = snapshot < self.engine.oldest_snapshot();
+        let too_old = !self.engine.is_kept(snapshot);
         let request = self.send(&Request::Prepare {
             txn,
             snapshot: Some(snapshot),
