@@ -3,10 +3,11 @@
 
 use crate::{
     engine::{Ask, Effects, Engine, NOBODY, Now, Stop},
-    node::{Node, Prepared},
+    node::Node,
     record::Record,
     staging::Script,
     store::TreeEnd,
+    target::Prepared,
     transaction::{Planned, Voted},
 };
 use rustc_hash::FxHashMap;

@@ -24,6 +24,7 @@ mod snapshots;
 mod staging;
 mod store;
 mod survey;
+mod target;
 mod techniques;
 #[cfg(test)]
 mod tests;

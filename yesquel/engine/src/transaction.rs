@@ -1,8 +1,8 @@
 //! Transactions that have voted yes, and how those ended that somebody may
 //! still ask about.
 
-use crate::node::Target;
 use crate::snapshots::Readable;
+use crate::target::Target;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
