@@ -40,7 +40,6 @@ const NATIVE: &[&str] = &[
     "SchemaLocked",
     "SecureDelete",
     "SeekCount",
-    "SetCacheSize",
     "SetMmapLimit",
     "SetPagerFlags",
     "SetPageSize",

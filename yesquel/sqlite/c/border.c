@@ -135,6 +135,7 @@ extern int yq_guard_sought(YqScan*);
 extern int yq_guard_row(YqScan*, i64 iRow);
 extern int yq_guard_all(YqScan*);
 extern int yq_lease(YqSide*);
+extern void yq_keep(YqSide*, i64 nByte);
 extern int yq_size(YqSide*, i64 *pnByte);
 extern const char *yq_message(int rc);
 #pragma GCC visibility pop
@@ -308,6 +309,11 @@ static int yqBtreeIncrVacuum(Btree *p){ UNUSED_PARAMETER(p); return SQLITE_DONE;
 static int yqBtreeSetVersion(Btree *pBtree, int iVersion){
   UNUSED_PARAMETER2(pBtree, iVersion);
   return SQLITE_OK;
+}
+/* A page is what SQLite has told that it is; there are none. */
+static int yqBtreeSetCacheSize(Btree *p, int mxPage){
+  yq_keep(yqSide(p), mxPage<0 ? -(i64)mxPage*1024 : (i64)mxPage*p->pBt->pageSize);
+  return nativeBtreeSetCacheSize(p, mxPage);  /* PRAGMA cache_spill tells it */
 }
 static int yqBtreeCheckpoint(Btree *p, int eMode, int *pnLog, int *pnCkpt){
   UNUSED_PARAMETER2(p, eMode);

@@ -380,6 +380,14 @@ unsafe extern "C" fn yq_size(side: &mut Side, size: &mut i64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn yq_keep(side: &mut Side, bytes: i64) {
+    answer(|| {
+        side.keep(usize::try_from(bytes).unwrap_or_default());
+        Ok(OK)
+    });
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn yq_lease(side: &mut Side) -> c_int {
     answer(|| side.lease().map(|()| OK))
 }

@@ -1,7 +1,7 @@
 //! What a connection has at one store: a transaction for all databases there.
 
 use crate::{
-    habit::Habit,
+    habit::{Habit, Habits},
     schema::{META, Schema, Schemas, Values},
     sequence::{Chosen, Expected, Given},
     stores::Shared,
@@ -120,7 +120,7 @@ pub(crate) struct Session {
     /// How many entries statements have taken of trees, the last time.
     taken: FxHashMap<u64, u64>,
     /// Whether what the transaction seeks in trees lies side by side.
-    habits: FxHashMap<u64, Habit>,
+    habits: Habits,
     /// Trees for whose rows it was given numbers, and when it began.
     pub(crate) numbered: Vec<u64>,
     pub(crate) began: u64,
@@ -162,7 +162,7 @@ impl Session {
             chosen: Vec::new(),
             expected: None,
             taken: FxHashMap::default(),
-            habits: FxHashMap::default(),
+            habits: Habits::default(),
             numbered: Vec::new(),
             began: 0,
             shared,
@@ -355,8 +355,11 @@ impl Session {
             self.began = self.shared.rows().now();
             let lease = self.lease.as_ref().map(|(lease, _)| lease);
             let mut open = Open::new(self.database.clone(), |database| Some(database.begin()));
+            let kept = self.habits.kept();
             open.with_dependent_mut(|_, running| {
-                if let (Some(transaction), Some(lease)) = (running, lease) {
+                let Some(transaction) = running else { return };
+                transaction.keep_up_to(kept);
+                if let Some(lease) = lease {
                     transaction.under(lease);
                 }
             });
@@ -548,9 +551,20 @@ impl Session {
         }
     }
 
+    /// A database is to keep so many bytes of what is read.
+    pub(crate) fn keep(&mut self, schema: Map, bytes: usize) {
+        self.habits.keep(schema.tree(), bytes);
+        let kept = self.habits.kept();
+        if let Some(open) = &mut self.open {
+            open.with_dependent_mut(|_, running| {
+                running.as_mut().map(|transaction| transaction.keep_up_to(kept))
+            });
+        }
+    }
+
     /// How it seeks in a tree.
     pub(crate) fn habit(&mut self, map: Map) -> &mut Habit {
-        self.habits.entry(map.tree()).or_default()
+        self.habits.of(map.tree())
     }
 
     /// How many entries are likely to be wanted of a tree, from where they are

@@ -147,6 +147,11 @@ impl Side {
         self.session.borrow_mut().let_go();
     }
 
+    /// Of what is read so many bytes are kept (`PRAGMA cache_size`).
+    pub(crate) fn keep(&mut self, bytes: usize) {
+        self.session.borrow_mut().keep(self.schema, bytes);
+    }
+
     /// Keeps others from writing until the transaction ends that begins now.
     pub(crate) fn lease(&mut self) -> Result<(), Code> {
         self.session.borrow_mut().take_lease(self.cookies)

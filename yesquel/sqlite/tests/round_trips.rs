@@ -238,3 +238,46 @@ fn rows_in_the_order_of_their_keys_are_not_asked_for_one_by_one() {
     });
     assert!(cost <= 10, "100 rows and the commit: {cost}");
 }
+
+#[test]
+fn who_seeks_in_no_order_asks_for_leaves_and_not_for_rows() {
+    let served = Served::new();
+    let connection = served.open();
+    let scan = served.cost(|| {
+        run(&connection, "SELECT * FROM plain");
+    });
+    let all = served.cost(|| {
+        run(&connection, "SELECT * FROM t");
+    });
+    let join = format!("SELECT o.id, i.v FROM t o CROSS JOIN plain i ON i.id = o.id * 7919 % {ROWS} + 1");
+    let cost = served.cost(|| assert_eq!(run(&connection, &join), ROWS as usize));
+    println!("scan {scan}, of the outer {all}, join {cost}");
+    assert!(cost < all + 50 + 5 * scan, "{cost}, where {scan} scan it, and {all} the outer one");
+}
+
+#[test]
+fn what_is_kept_of_what_is_read_is_for_the_application_to_say() {
+    let served = Served::new();
+    let connection = served.open();
+    let (rows, seeks) = (1_500, 6_000);
+    connection
+        .execute_batch(&format!(
+            "CREATE TABLE wide(id INTEGER PRIMARY KEY, v);
+             WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < {rows})
+             INSERT INTO wide SELECT i, zeroblob(16000) FROM c;"
+        ))
+        .unwrap();
+    let join = format!(
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < {seeks})
+         SELECT length(v) FROM c CROSS JOIN wide ON id = i * 7919 % {rows} + 1"
+    );
+    let join = || {
+        run(&connection, &join);
+    };
+    // 24 MB: more than is kept of itself.
+    let few = served.cost(join);
+    connection.execute_batch("PRAGMA cache_size = -40000").unwrap();
+    let many = served.cost(join);
+    println!("{few} of {seeks}; with all of it in memory {many}");
+    assert!(few > 2_000 && many < few / 2 && many < 2_500, "{few}, {many}");
+}

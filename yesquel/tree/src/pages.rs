@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use yesquel_model::{Key, NodeId};
 
-/// Bytes of keys and values that are kept: whoever scans a large tree must not
-/// gather it.
+/// Bytes of keys and values that are kept, if no more are asked for: whoever scans
+/// a large tree must not gather it.
 const BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default)]
@@ -20,9 +20,16 @@ pub(crate) struct Pages {
     /// what refers to them.
     single: FxHashMap<NodeId, FxHashMap<Key, Option<Stored>>>,
     bytes: usize,
+    /// Bytes that are kept beyond those.
+    more: usize,
 }
 
 impl Pages {
+    /// From now on so many bytes are kept, and never fewer than without that.
+    pub(crate) fn keep_up_to(&mut self, bytes: usize) {
+        self.more = bytes.saturating_sub(BYTES_MAX);
+    }
+
     /// The last one of use, if a goal is in it.
     pub(crate) fn last(&self, root: NodeId, goal: Goal<'_>) -> Option<Rc<Page>> {
         let (own, page) = self.last.as_ref()?;
@@ -58,7 +65,7 @@ impl Pages {
     }
 
     fn make_room(&mut self, more: usize) {
-        if self.bytes + more > BYTES_MAX {
+        if self.bytes + more > BYTES_MAX + self.more {
             self.by_node.clear();
             self.single.clear();
             self.bytes = 0;
@@ -130,6 +137,13 @@ mod tests {
             assert!(pages.bytes <= BYTES_MAX && pages.by_node.len() < 16, "{}", pages.bytes);
         }
         assert!(pages.by_node.len() > 1);
+        pages.keep_up_to(32 << 20);
+        let most = (1..=100).map(|local| {
+            pages.keep(root(0), page(local, 1 << 20));
+            pages.bytes
+        });
+        assert!((31 << 20..=32 << 20).contains(&most.max().unwrap()));
+        pages.keep_up_to(1);
         // One that is too large alone is there, and nothing else.
         pages.keep(root(0), page(1, BYTES_MAX));
         assert_eq!(pages.by_node.len(), 1);

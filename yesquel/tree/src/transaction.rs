@@ -101,6 +101,12 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.asked
     }
 
+    /// Of what it reads it keeps so many bytes for its next reads, and never fewer
+    /// than 16 MiB. Beyond that all goes, and it gathers anew.
+    pub fn keep_up_to(&mut self, bytes: usize) {
+        self.pages.keep_up_to(bytes);
+    }
+
     pub(crate) fn own_writes(&self, tree: Tree) -> Option<&BTreeMap<Key, Write>> {
         self.writes.get(&tree.root)
     }

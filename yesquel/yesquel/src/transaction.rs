@@ -86,6 +86,12 @@ impl<'a> Transaction<'a> {
         self.told(outcome)
     }
 
+    /// Of what it reads it keeps so many bytes for its next reads, and never fewer
+    /// than 16 MiB. Beyond that all goes, and it gathers anew.
+    pub fn keep_up_to(&mut self, bytes: usize) {
+        self.inner.keep_up_to(bytes);
+    }
+
     /// How often it has read what it had not read before.
     pub fn asked(&self) -> u64 {
         self.inner.asked()
