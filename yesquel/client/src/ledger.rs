@@ -64,15 +64,19 @@ impl Least {
     }
 
     fn least(&self) -> Option<u64> {
-        self.least_from(1)[0]
+        self.least_from(1).0[0]
     }
 
-    /// The least that is not below this, and the least above that one.
-    fn least_from(&self, first: u64) -> [Option<u64>; 2] {
-        let mut least = [None; 2];
+    /// The least that is not below this, the least above that one, and whether
+    /// there are others above both.
+    fn least_from(&self, first: u64) -> ([Option<u64>; 2], bool) {
+        let (mut least, mut more) = ([None; 2], false);
         let mut see = |number: u64| {
-            if number < first.max(1) || least[0] == Some(number) {
-            } else if least[0].is_none_or(|known| number < known) {
+            if number < first.max(1) || least.contains(&Some(number)) {
+                return;
+            }
+            more |= least[1].is_some();
+            if least[0].is_none_or(|known| number < known) {
                 least = [Some(number), least[0]];
             } else if least[1].is_none_or(|known| number < known) {
                 least[1] = Some(number);
@@ -80,7 +84,7 @@ impl Least {
         };
         self.places.iter().for_each(|place| see(place.load(SeqCst)));
         self.more().iter().for_each(|number| see(*number));
-        least
+        (least, more)
     }
 }
 
@@ -170,8 +174,8 @@ impl Holdings for Ledger {
         // The last number first: one that is given later is not below it.
         let last = self.last.load(SeqCst);
         let known = self.commits.least().map_or(last, |least| last.min(least - 1));
-        let oldest = self.snapshots.least_from(self.gone.load(SeqCst));
-        News { oldest: oldest.map(|number| number.map(Timestamp)), known }
+        let (oldest, more) = self.snapshots.least_from(self.gone.load(SeqCst));
+        News { oldest: oldest.map(|number| number.map(Timestamp)), more, known }
     }
 }
 
@@ -189,21 +193,29 @@ mod tests {
             let told = ledger.news().oldest;
             let told: Vec<u64> = told.into_iter().flatten().map(|number| number.0).collect();
             assert_eq!(told, numbers);
+            ledger.news().more
         };
-        oldest(&[70, 100]);
+        assert!(oldest(&[70, 100]));
         let again = ledger.hold(Timestamp(70));
-        oldest(&[70, 100]);
+        assert!(oldest(&[70, 100]));
         drop(first);
-        oldest(&[70, 100]);
+        assert!(oldest(&[70, 100]));
         drop(again);
-        oldest(&[100, 101]);
+        assert!(oldest(&[100, 101]));
         drop(others.remove(0));
-        oldest(&[101, 102]);
+        assert!(oldest(&[101, 102]));
         let last = others.pop();
-        others.clear();
-        oldest(&[99 + 2 * PLACES as u64]);
+        others.truncate(1);
+        let highest = 99 + 2 * PLACES as u64;
+        assert!(!oldest(&[101, highest]));
+        let again = ledger.hold(Timestamp(101));
+        assert!(!oldest(&[101, highest]), "one that two hold is one");
+        let between = ledger.hold(Timestamp(150));
+        assert!(oldest(&[101, 150]));
+        drop((others, again, between));
+        assert!(!oldest(&[highest]));
         drop(last);
-        oldest(&[]);
+        assert!(!oldest(&[]));
     }
 
     /// A forgotten one that its server has let go of must not stand for those

@@ -495,15 +495,15 @@ impl Engine {
     }
 
     /// A connection holds these two snapshots, of all that it holds the oldest, the
-    /// oldest first, and maybe more that are younger; or one, or none.
-    pub fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2]) {
-        self.snapshots.hold(connection, oldest);
+    /// oldest first, and `more` that are younger; or one, or none.
+    pub fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2], more: bool) {
+        self.snapshots.hold(connection, oldest, more);
     }
 
     /// A connection has ended: what it held is let go and what it waits for is
     /// forgotten.
     pub fn disconnected(&mut self, connection: u64) {
-        self.snapshots.hold(connection, [None; 2]);
+        self.snapshots.hold(connection, [None; 2], false);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|waiting| waiting.asker.connection != connection);
         }

@@ -29,6 +29,14 @@ impl Readable {
     }
 }
 
+/// What a connection tells of those that it holds: the oldest, the next one, and
+/// whether there are others above these.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    oldest: [Option<Timestamp>; 2],
+    more: bool,
+}
+
 /// Moments apart by which the mark follows the present.
 const STEP_MS: u64 = 50;
 
@@ -41,8 +49,7 @@ const STEP_MS: u64 = 50;
 pub(crate) struct Snapshots {
     grace_ms: u64,
     age_ms_max: u64,
-    /// By connection the oldest that it holds, and the next one.
-    held: FxHashMap<u64, [Option<Timestamp>; 2]>,
+    held: FxHashMap<u64, Held>,
     /// What the clock said when, by time since the start, the oldest first.
     past: VecDeque<(u64, Timestamp)>,
     readable: Readable,
@@ -78,28 +85,33 @@ impl Snapshots {
         self.readable
     }
 
-    /// What connections hold that may still be read, as far as they tell.
-    fn held(&self) -> impl Iterator<Item = Timestamp> {
-        let told = self.held.values().flatten().flatten().copied();
+    /// What connections tell of that may still be read.
+    fn told(&self) -> impl Iterator<Item = Timestamp> {
+        let told = self.held.values().flat_map(|held| held.oldest).flatten();
         told.filter(|held| *held >= self.gone && self.readable.contains(*held))
     }
 
-    /// The oldest of those, or the mark itself: a connection that tells two which
-    /// are too old may have others, of which it tells when it was refused at these.
-    fn oldest_held(&self) -> Option<Timestamp> {
-        let is_in_doubt = |last: Timestamp| last >= self.gone && !self.readable.contains(last);
-        let in_doubt = self.held.values().any(|[_, last]| last.is_some_and(is_in_doubt));
-        self.held().chain(in_doubt.then_some(self.low())).min()
+    /// What connections do not tell of that may still be read is not below these:
+    /// each is above the two that its connection tells. Where these can be read no
+    /// more it is told of when its client has been refused at one of them.
+    fn untold(&self) -> impl Iterator<Item = Timestamp> {
+        let low = self.low();
+        self.held.values().filter(|held| held.more).filter_map(move |held| {
+            let above = held.oldest[1]?;
+            let may_be_oldest = above < low && self.gone <= low;
+            Some(if may_be_oldest { low } else { above.max(self.gone) })
+        })
     }
 
-    /// What connections hold above the oldest is not below this: of what one holds
-    /// beyond the two that it tells it is known that it is above these.
+    /// What connections hold is not below this.
+    fn oldest_held(&self) -> Option<Timestamp> {
+        self.told().chain(self.untold()).min()
+    }
+
+    /// What connections hold above the oldest is not below this.
     fn next_held(&self, low: Timestamp) -> Option<Timestamp> {
-        let above = |[first, last]: &[Option<Timestamp>; 2]| {
-            let first = first.filter(|first| *first > low);
-            first.or(last.map(|last| last.max(low)))
-        };
-        self.held.values().filter_map(above).min()
+        let told = self.told().filter(|held| *held > low);
+        told.chain(self.untold().map(|untold| untold.max(low))).min()
     }
 
     /// The mark goes on, if it is behind this. It does not stop where nobody reads.
@@ -121,12 +133,13 @@ impl Snapshots {
         self.held.len()
     }
 
-    /// The oldest that this connection holds from now on, and the next one.
-    pub(crate) fn hold(&mut self, connection: u64, held: [Option<Timestamp>; 2]) {
-        if held == [None; 2] {
+    /// The oldest that this connection holds from now on, the next one, and
+    /// whether it holds others above these.
+    pub(crate) fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2], more: bool) {
+        if oldest == [None; 2] {
             self.held.remove(&connection);
         } else {
-            self.held.insert(connection, held);
+            self.held.insert(connection, Held { oldest, more });
         }
     }
 
@@ -136,7 +149,7 @@ impl Snapshots {
         if time > self.recent {
             return;
         }
-        let before = self.held().filter(|held| (self.low()..time).contains(held)).count();
+        let before = self.told().filter(|held| (self.low()..time).contains(held)).count();
         self.cancelled += before as u64;
         self.gone = self.gone.max(time);
         self.raise(self.oldest_held().unwrap_or(self.recent).min(self.recent));
@@ -176,13 +189,13 @@ mod tests {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(100));
-        snapshots.hold(1, [Some(Timestamp(300)), None]);
-        snapshots.hold(2, [Some(Timestamp(400)), None]);
+        snapshots.hold(1, [Some(Timestamp(300)), None], false);
+        snapshots.hold(2, [Some(Timestamp(400)), None], false);
         for uptime in (1_050..=10_000).step_by(50) {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(300));
-        snapshots.hold(1, [None; 2]);
+        snapshots.hold(1, [None; 2], false);
         snapshots.tick(10_050, Timestamp(10_150));
         assert_eq!(snapshots.low(), Timestamp(400));
         // Those go that are as old as one may be.
@@ -195,11 +208,12 @@ mod tests {
         }
         assert_eq!(snapshots.low(), Timestamp(69_100));
         // It never goes back.
-        snapshots.hold(3, [Some(Timestamp(1)), None]);
+        snapshots.hold(3, [Some(Timestamp(1)), None], false);
         snapshots.tick(70_050, Timestamp(70_150));
         assert_eq!(snapshots.low(), Timestamp(69_150));
         assert!(snapshots.past.len() <= 1_202);
     }
+
     #[test]
     fn between_the_oldest_and_the_next_nobody_reads() {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
@@ -213,11 +227,11 @@ mod tests {
             (low.0, next.0)
         };
         assert_eq!(pass(&mut snapshots, 2_000), (1_000, 1_000));
-        snapshots.hold(1, [Some(Timestamp(1_500)), None]);
+        snapshots.hold(1, [Some(Timestamp(1_500)), None], false);
         assert_eq!(pass(&mut snapshots, 2_200), (1_200, 1_200));
         // Who took one of late will say so.
         assert_eq!(pass(&mut snapshots, 3_000), (1_500, 2_000));
-        snapshots.hold(2, [Some(Timestamp(2_500)), Some(Timestamp(2_600))]);
+        snapshots.hold(2, [Some(Timestamp(2_500)), Some(Timestamp(2_600))], false);
         assert_eq!(pass(&mut snapshots, 10_000), (1_500, 2_500));
         let reads = |snapshots: &Snapshots, at| snapshots.readable().contains(Timestamp(at));
         assert_eq!(
@@ -225,10 +239,10 @@ mod tests {
             [false, true, false, false, true]
         );
         // One that comes too late is not there, and the mark does not stop at it.
-        snapshots.hold(3, [Some(Timestamp(1_700)), None]);
-        snapshots.hold(1, [Some(Timestamp(2_550)), None]);
+        snapshots.hold(3, [Some(Timestamp(1_700)), None], false);
+        snapshots.hold(1, [Some(Timestamp(2_550)), None], false);
         assert_eq!(pass(&mut snapshots, 10_100), (2_500, 2_550));
-        snapshots.hold(2, [Some(Timestamp(2_600)), None]);
+        snapshots.hold(2, [Some(Timestamp(2_600)), None], false);
         assert_eq!(pass(&mut snapshots, 10_200), (2_550, 2_600));
         snapshots.cancel_before(Timestamp(2_560));
         assert_eq!(
@@ -237,6 +251,84 @@ mod tests {
         );
         // By its age.
         assert_eq!(pass(&mut snapshots, 70_000), (69_000, 69_000));
+    }
+
+    /// The mark at 1,500, the next at 2,500, and what a second connection tells
+    /// that was away meanwhile.
+    fn with_a_gap(oldest: [Option<u64>; 2], more: bool) -> Snapshots {
+        let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
+        snapshots.hold(1, [Some(Timestamp(1_500)), Some(Timestamp(2_500))], false);
+        for uptime in (0..=10_000).step_by(50) {
+            snapshots.tick(uptime, Timestamp(uptime));
+        }
+        assert_eq!(marks(&snapshots), (1_500, 2_500));
+        snapshots.hold(1, [Some(Timestamp(2_500)), None], false);
+        snapshots.hold(2, oldest.map(|held| held.map(Timestamp)), more);
+        snapshots
+    }
+
+    fn marks(snapshots: &Snapshots) -> (u64, u64) {
+        let Readable { low, next } = snapshots.readable();
+        (low.0, next.0)
+    }
+
+    fn told_at_last(oldest: [Option<u64>; 2], more: bool) -> (u64, u64) {
+        let mut snapshots = with_a_gap(oldest, more);
+        snapshots.tick(10_050, Timestamp(10_050));
+        let once = marks(&snapshots);
+        snapshots.tick(10_100, Timestamp(10_100));
+        assert_eq!(once.0, marks(&snapshots).0, "{oldest:?} {more}");
+        marks(&snapshots)
+    }
+
+    #[test]
+    fn what_can_be_read_no_more_holds_nothing_up() {
+        assert_eq!(told_at_last([Some(1_700), None], false), (2_500, 9_100));
+        assert_eq!(told_at_last([Some(1_700), Some(1_800)], false), (2_500, 9_100));
+        assert_eq!(told_at_last([Some(1_000), Some(1_100)], false), (2_500, 9_100));
+        // The first is nowhere, the second is.
+        assert_eq!(told_at_last([Some(1_700), Some(3_000)], false), (2_500, 3_000));
+        assert_eq!(told_at_last([Some(1_500), Some(1_800)], false), (1_500, 2_500));
+        // Nor in the gap where somebody reads before it.
+        let mut snapshots = with_a_gap([Some(1_700), Some(3_000)], false);
+        snapshots.hold(1, [Some(Timestamp(1_500)), None], false);
+        snapshots.tick(10_050, Timestamp(10_050));
+        assert_eq!(marks(&snapshots), (1_500, 3_000));
+        snapshots.hold(2, [Some(Timestamp(1_700)), Some(Timestamp(1_800))], false);
+        snapshots.tick(10_100, Timestamp(10_100));
+        assert_eq!(marks(&snapshots), (1_500, 9_100));
+    }
+
+    /// A third one is above the second: the mark waits where it may be.
+    #[test]
+    fn what_is_not_told_is_kept() {
+        assert_eq!(told_at_last([Some(1_000), Some(1_100)], true), (1_500, 2_500));
+        assert_eq!(told_at_last([Some(1_400), Some(1_500)], true), (1_500, 2_500));
+        assert_eq!(told_at_last([Some(1_700), Some(1_800)], true), (2_500, 2_500));
+        assert_eq!(told_at_last([Some(2_600), Some(2_700)], true), (2_500, 2_600));
+    }
+
+    /// However little is told, what is before a time can be let go of.
+    #[test]
+    fn letting_go_always_makes_way() {
+        for (oldest, more) in [
+            ([Some(1_700), Some(1_800)], true),
+            ([Some(1_000), Some(1_100)], true),
+            ([Some(1_500), Some(1_800)], true),
+            ([Some(1_500), Some(2_700)], true),
+            ([Some(1_700), Some(3_500)], false),
+        ] {
+            let mut snapshots = with_a_gap(oldest, more);
+            for time in [1_600, 2_400, 2_501, 2_800, 3_400, 3_600, 8_000] {
+                snapshots.tick(10_050, Timestamp(10_050));
+                snapshots.cancel_before(Timestamp(time));
+                assert!(marks(&snapshots).0 >= time, "{time} of {oldest:?} {more}: {snapshots:?}");
+            }
+            // Those whose two are gone, and who have no others, hold nothing.
+            snapshots.hold(2, oldest.map(|held| held.map(Timestamp)), false);
+            snapshots.tick(10_100, Timestamp(10_100));
+            assert_eq!(marks(&snapshots), (9_100, 9_100));
+        }
     }
 
     #[test]

@@ -307,7 +307,7 @@ fn the_oldest_snapshots_are_let_go_of_first() {
     // Versions of one cell, of which each snapshot keeps one.
     for connection in 0..4 {
         let at = world.commit(&[put(0, b"key", &value)]).unwrap();
-        world.engine.hold(connection, [Some(at), None]);
+        world.engine.hold(connection, [Some(at), None], false);
         held.push(at);
         world.pass(200);
         let versions = if connection == 0 { 25 } else { 2 };
@@ -334,15 +334,15 @@ fn the_oldest_snapshots_are_let_go_of_first() {
     assert_eq!(world.read(Some(held[1]), 0, b"key"), Ok(Some(4_000)));
     assert!(world.engine.memory() < BUDGET / 4 * 3, "what it alone held is gone");
     // Whoever goes on naming it holds nobody up.
-    world.engine.hold(0, [Some(held[0]), None]);
+    world.engine.hold(0, [Some(held[0]), None], false);
     for connection in 1..4 {
-        world.engine.hold(connection, [None; 2]);
+        world.engine.hold(connection, [None; 2], false);
     }
     world.pass(2 * GRACE_MS);
     assert!(world.engine.memory() < 10_000, "{}", world.engine.memory());
     // All writers go on however long somebody keeps a snapshot.
     let at = world.commit(&[put(0, b"key", &value)]).unwrap();
-    world.engine.hold(9, [Some(at), None]);
+    world.engine.hold(9, [Some(at), None], false);
     for _ in 0..500 {
         world.commit(&[put(0, b"key", &value)]).unwrap();
         world.pass(50);
@@ -357,7 +357,7 @@ fn the_oldest_snapshots_are_let_go_of_first() {
 fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
     let mut world = World::new();
     let old = world.commit(&[put(0, b"again", &[1; 1_000]), put(0, b"gone", &[2; 1_000])]).unwrap();
-    world.engine.hold(5, [Some(old), None]);
+    world.engine.hold(5, [Some(old), None], false);
     world.pass(2 * GRACE_MS);
     let mut fence = KeyRange::all();
     let mut most = 0;
@@ -401,7 +401,7 @@ fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
     let told = Reply::decode(&told).unwrap();
     assert!(matches!(told, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{told:?}");
     // When it goes, so does that.
-    world.engine.hold(5, [None; 2]);
+    world.engine.hold(5, [None; 2], false);
     world.pass(2 * GRACE_MS);
     world.engine.audit().unwrap();
     assert!(world.engine.memory() < live + 2_000, "{}", world.engine.memory());
@@ -414,7 +414,7 @@ fn a_snapshot_that_holds_nothing_stays() {
     world.fill(0, &[7; 1_000]);
     world.pass(2 * GRACE_MS);
     let now = world.engine.clock(world.now);
-    world.engine.hold(3, [Some(now), None]);
+    world.engine.hold(3, [Some(now), None], false);
     world.pass(60_000);
     assert_eq!(world.engine.status(world.now).snapshots.cancelled, 0);
     assert_eq!(world.read(Some(now), 0, &[0; 4]), Ok(Some(1_000)));
@@ -509,7 +509,7 @@ fn the_budget_holds_for_every_seed() {
                 }
                 14 => {
                     let now = world.engine.clock(world.now);
-                    world.engine.hold(random.next(3), [Some(now), None]);
+                    world.engine.hold(random.next(3), [Some(now), None], false);
                 }
                 // What is prepared is copied by a checkpoint that comes after it.
                 15 if prepared.is_empty() => checkpoint = Some(world.engine.checkpoint()),
@@ -533,7 +533,7 @@ fn the_budget_holds_for_every_seed() {
         (refused, cancelled) = (refused + status.memory.refused, cancelled + status.snapshots.cancelled);
         prepared.into_iter().for_each(|txn| world.decide(txn, true));
         drop(checkpoint);
-        (0..3).for_each(|connection| world.engine.hold(connection, [None; 2]));
+        (0..3).for_each(|connection| world.engine.hold(connection, [None; 2], false));
         // Whoever deletes gets room, though he may have to begin again.
         for (local, fence) in &fences {
             let again = (0..50).find(|_| {

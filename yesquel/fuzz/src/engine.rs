@@ -163,7 +163,7 @@ impl Run {
                 match input.below(3) {
                     0 => {
                         let oldest = [self.snapshot(input), self.snapshot(input)];
-                        self.engine.hold(connection, oldest);
+                        self.engine.hold(connection, oldest, input.below(2) == 1);
                     }
                     1 => self.engine.known(self.now, connection, input.byte().into()),
                     _ => {

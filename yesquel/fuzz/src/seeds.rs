@@ -223,7 +223,7 @@ fn replies() -> Vec<Vec<u8>> {
         writer.differs(b"");
         writer.moved(None);
     });
-    let news = News { oldest: [Some(AT), Some(AT)], known: 300 }.encode();
+    let news = News { oldest: [Some(AT), Some(AT)], more: true, known: 300 }.encode();
     replies.iter().map(written).chain([answers, news]).collect()
 }
 

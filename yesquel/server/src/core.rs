@@ -382,7 +382,7 @@ impl Session<'_> {
 
     /// A client says of itself what its server must know.
     pub fn hear(&mut self, connection: u64, client: u64, news: News) {
-        self.inner.engine.hold(connection, news.oldest);
+        self.inner.engine.hold(connection, news.oldest, news.more);
         self.inner.engine.known(self.now, client, news.known);
     }
 

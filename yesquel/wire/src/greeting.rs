@@ -8,7 +8,7 @@ use yesquel_model::{ServerId, Timestamp};
 /// What both begin with: whoever says something else speaks another protocol.
 pub const MAGIC: [u8; 8] = *b"YESQUEL1";
 /// The versions that this code speaks, the lowest and the highest.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 /// Bytes of a greeting behind the magic and its length.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
@@ -263,9 +263,9 @@ mod tests {
 
     #[test]
     fn the_highest_version_that_both_speak_is_taken() {
-        assert_eq!(common_version((1, 9)), Ok(1));
-        assert_eq!(common_version((2, 9)), Err(Denial::Version { lowest: 1, highest: 1 }));
-        assert_eq!(common_version((0, 0)), Err(Denial::Version { lowest: 1, highest: 1 }));
+        assert_eq!(common_version((1, 9)), Ok(2));
+        assert_eq!(common_version((3, 9)), Err(Denial::Version { lowest: 2, highest: 2 }));
+        assert_eq!(common_version((0, 1)), Err(Denial::Version { lowest: 2, highest: 2 }));
     }
 
     proptest! {

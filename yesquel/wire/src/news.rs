@@ -10,6 +10,8 @@ pub struct News {
     /// The oldest snapshot that one of its transactions reads, and the next one:
     /// there is none in between.
     pub oldest: [Option<Timestamp>; 2],
+    /// Whether there are others above these two.
+    pub more: bool,
     /// It knows how all its transactions up to this number ended.
     pub known: u64,
 }
@@ -20,9 +22,9 @@ impl News {
 
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(26);
+        let mut bytes = Vec::with_capacity(27);
         let [oldest, next] = self.oldest.map(Option::unwrap_or_default);
-        Writer(&mut bytes).timestamp(oldest).timestamp(next).number(self.known);
+        Writer(&mut bytes).timestamp(oldest).timestamp(next).number(self.known).byte(self.more.into());
         bytes
     }
 
@@ -31,7 +33,13 @@ impl News {
         let mut reader = Reader::new(bytes);
         let oldest = [reader.timestamp()?, reader.timestamp()?];
         let oldest = oldest.map(|oldest| Some(oldest).filter(|oldest| *oldest != Timestamp::ZERO));
-        let news = News { oldest, known: reader.number()? };
+        let (known, before) = (reader.number()?, reader);
+        let more = match reader.byte()? {
+            0 => false,
+            1 => true,
+            _ => return Err(before.malformed("neither that there are more nor that there are not")),
+        };
+        let news = News { oldest, more, known };
         reader.finish()?;
         Ok(news)
     }
@@ -43,9 +51,16 @@ mod tests {
 
     #[test]
     fn news_come_back() {
-        for news in [News::default(), News { oldest: [Some(Timestamp(9)), None], known: u64::MAX }] {
+        for news in [
+            News::default(),
+            News { oldest: [Some(Timestamp(9)), Some(Timestamp(12))], more: true, known: u64::MAX },
+        ] {
             assert_eq!(News::decode(&news.encode()), Ok(news));
         }
-        assert!(News::decode(&[0; 16]).is_err() && News::decode(&[0; 18]).is_err());
+        assert!(News::decode(&[0; 17]).is_err() && News::decode(&[0; 19]).is_err());
+        let mut bytes = News::default().encode();
+        assert_eq!(bytes.len(), 18);
+        bytes[17] = 2;
+        assert!(News::decode(&bytes).is_err());
     }
 }

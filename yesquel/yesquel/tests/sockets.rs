@@ -264,7 +264,12 @@ fn garbage_is_refused_and_harms_nobody() {
     assert_eq!(say(&server, &[0xff; 100_000]), b"");
     assert_eq!(say(&server, b"YESQUEL1\xff\xff\xff\xff"), b"");
     // A greeting, and then frames that are none.
-    let hello = yesquel_wire::greeting::Hello { versions: (1, 1), client: 5, credential: b"" }.encode();
+    let hello = yesquel_wire::greeting::Hello {
+        versions: yesquel_wire::greeting::VERSIONS,
+        client: 5,
+        credential: b"",
+    }
+    .encode();
     let answer = say(&server, &[&hello[..], &[0xee; 100]].concat());
     assert!(answer.starts_with(b"YESQUEL1"));
     // A version that it does not speak is told which ones it does.
@@ -274,8 +279,8 @@ fn garbage_is_refused_and_harms_nobody() {
     assert!(matches!(
         welcome,
         yesquel_wire::greeting::Welcome::Refused(yesquel_wire::greeting::Denial::Version {
-            lowest: 1,
-            highest: 1
+            lowest: 2,
+            highest: 2
         })
     ));
     work(&store);

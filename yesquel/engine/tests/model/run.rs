@@ -248,7 +248,8 @@ impl Run {
         let mut oldest: Vec<Timestamp> = self.snapshots.clone();
         oldest.sort_unstable();
         oldest.dedup();
-        self.engine.hold(1, [oldest.first().copied(), oldest.get(1).copied()]);
+        let more = oldest.len() > 2;
+        self.engine.hold(1, [oldest.first().copied(), oldest.get(1).copied()], more);
     }
 
     fn pick(&self, which: usize) -> Option<Timestamp> {

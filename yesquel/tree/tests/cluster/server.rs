@@ -208,7 +208,7 @@ impl World {
     pub(crate) fn hear(&mut self, at: usize, connection: u64, client: u64, news: News) {
         let now = self.clock(at);
         if let Some(running) = &mut self.servers[at].running {
-            running.engine.hold(connection, news.oldest);
+            running.engine.hold(connection, news.oldest, news.more);
             running.engine.known(now, client, news.known);
         }
     }
