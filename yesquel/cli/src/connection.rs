@@ -3,7 +3,7 @@
 use crate::failure::{Failure, words};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::Path;
-use yesquel_sqlite::{Address, Place, Trees};
+use yesquel_sqlite::{Address, Mode, Place, Trees};
 
 /// What is to be done with a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub(crate) fn open(name: &str, access: Access) -> Result<Connection, Failure> {
     if let Some(address) = &address {
         let parsed = Address::parse(address, []).map_err(|error| Failure::Usage(error.to_string()))?;
         // Opening a folder makes it.
-        if let (Place::Folder(folder), true) = (&parsed.place, access != Access::Make)
+        if let (Place::Folder(folder), true) =
+            (&parsed.place, access != Access::Make || parsed.mode != Mode::Any)
             && !folder.is_dir()
         {
             return Err(Failure::Absent(format!("{address}: there is no such folder")));

@@ -5,11 +5,11 @@ use crate::{
     failure::Failure,
     interrupt::Interrupt,
     literal::{self, Lines},
+    replace::Sink,
 };
 use clap::Args;
 use rusqlite::Connection;
 use std::{
-    fs::File,
     io::{self, BufWriter, Write},
     path::PathBuf,
     time::Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Dump {
     /// Tables, as LIKE has them (user%), with their indexes and triggers; all, if none is named
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
-    /// Into this file, which is replaced when all is written
+    /// Into this file, which is replaced when all is written; or a pipe, or a device
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Rows only
@@ -45,6 +45,8 @@ pub(crate) struct Choice {
     pub(crate) tables: Vec<String>,
     pub(crate) no_schema: bool,
     pub(crate) no_data: bool,
+    /// Nothing of SQLite's own tables.
+    pub(crate) no_system: bool,
     /// Line ends in text stay as they are.
     pub(crate) newlines: bool,
     /// Rows keep their numbers, also where no column has them.
@@ -68,22 +70,14 @@ pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
         return Ok(out.flush()?);
     };
     let of_file = |error: io::Error| Failure::File { path: path.clone(), error };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let beside = tempfile::Builder::new()
-        .prefix(".yesquel-dump-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(std::path::Path::new(".")))
-        .map_err(of_file)?;
-    let mut out = BufWriter::with_capacity(1 << 16, beside);
+    let mut out = BufWriter::with_capacity(1 << 16, Sink::new(path)?);
     let written = write(&connection, &choice, &mut out);
     written.map_err(|error| match error {
         Failure::Output(error) => of_file(error),
         other => other,
     })?;
-    let beside = out.into_inner().map_err(|error| of_file(error.into_error()))?;
-    beside.as_file().sync_all().map_err(of_file)?;
-    let _: File = beside.persist(path).map_err(|error| of_file(error.error))?;
-    Ok(())
+    let sink = out.into_inner().map_err(|error| of_file(error.into_error()))?;
+    sink.keep().map_err(of_file)
 }
 
 /// The condition for names that are wanted.
@@ -175,7 +169,9 @@ impl<W: Write> Dumper<'_, W> {
 
     fn table(&mut self, name: &str, sql: &str) -> Result<(), Failure> {
         let has_schema = !self.choice.no_schema;
-        if name == "sqlite_sequence" {
+        if name.starts_with("sqlite_") && self.choice.no_system {
+            return Ok(());
+        } else if name == "sqlite_sequence" {
             if has_schema {
                 self.out.write_all(b"DELETE FROM sqlite_sequence;\n")?;
             }

@@ -11,6 +11,7 @@ mod metrics;
 mod process;
 mod progress;
 mod reach;
+mod replace;
 mod serve;
 mod shell;
 mod show;
@@ -29,7 +30,7 @@ const STATUSES: &str = "Exit status: 0 done; 1 not done, and the message says wh
 
 /// A storage server for ordered maps with transactions, and what looks after it.
 #[derive(Debug, Parser)]
-#[command(name = "yesquel", version, max_term_width = 100, after_help = STATUSES)]
+#[command(name = "yesquel", version, propagate_version = true, max_term_width = 100, after_help = STATUSES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -62,7 +63,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let done = match Arguments::parse_from(shell::options_of_sqlite3(std::env::args_os())).command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Databases(command) => databases::run(&command),
         Command::Status(arguments) => status::run(&arguments),

@@ -3,12 +3,15 @@
 mod dots;
 mod editor;
 mod format;
+mod functions;
 mod input;
+mod lawful;
 mod output;
 mod run;
 mod settings;
 mod state;
 mod table;
+mod typed;
 mod words;
 
 use crate::{connection::Access, failure::Failure, interrupt::Interrupt};
@@ -16,9 +19,11 @@ use clap::Args;
 use settings::Mode;
 use state::Shell;
 use std::{io::IsTerminal, path::PathBuf};
+pub(crate) use typed::options_of_sqlite3;
 
 const ABOUT: &str = "Statements end with a semicolon; lines that begin with a dot are commands of the shell, which .help \
-    lists. Without an address the database is on trees in memory and gone at the end. Exit status: 0; 1 if anything \
+    lists. Options may be written as for sqlite3 (-csv, -header). Without an address the database is on trees in memory and \
+    gone at the end. Exit status: 0; 1 if anything \
     failed; 4 if a server cannot be reached; 130 by Ctrl-C; or what .exit says.";
 
 #[derive(Debug, Args)]
@@ -32,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "SQL", allow_hyphen_values = false)]
     sql: Vec<String>,
     /// Run this first
-    #[arg(long, value_name = "SQL")]
+    #[arg(long, value_name = "SQL", allow_hyphen_values = true)]
     cmd: Vec<String>,
     /// Read this file first; without it, on a terminal, ~/.yesquelrc or yesquel/shellrc where configurations are kept
     #[arg(long, value_name = "FILE")]
@@ -42,14 +47,23 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<Mode>,
     /// Names of columns before the rows
-    #[arg(long, conflicts_with = "no_headers")]
+    #[arg(long, overrides_with = "no_headers")]
     headers: bool,
     /// Rows only
     #[arg(long)]
     no_headers: bool,
     /// What stands for NULL
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     null: Option<String>,
+    /// What is between columns
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    separator: Option<String>,
+    /// What is between rows
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    newline: Option<String>,
+    /// Tell the round trips, cache hits and bytes of each statement
+    #[arg(long)]
+    stats: bool,
     /// End with the first error
     #[arg(long)]
     bail: bool,
@@ -103,7 +117,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     if let Some(null) = &arguments.null {
         settings.null.clone_from(null);
     }
-    (settings.bail, settings.echo) = (arguments.bail, arguments.echo);
+    if let Some(separator) = &arguments.separator {
+        settings.column_separator.clone_from(separator);
+    }
+    if let Some(newline) = &arguments.newline {
+        settings.row_separator.clone_from(newline);
+    }
+    (settings.bail, settings.echo, settings.stats) = (arguments.bail, arguments.echo, arguments.stats);
     // What somebody likes on his terminal is not to change what scripts print.
     let usual = || is_interactive.then(usual_start).flatten();
     if let Some(path) = arguments.init.clone().or_else(usual) {
@@ -111,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     for text in arguments.cmd.iter().chain(&arguments.sql) {
         // What is given as an argument ends with its first error.
-        let goes_on = shell.read_text(text)?;
+        let goes_on = shell.read_text(text.as_bytes())?;
         if !goes_on || (!arguments.sql.is_empty() && shell.has_failed()) {
             return shell.end();
         }

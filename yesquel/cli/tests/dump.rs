@@ -8,6 +8,7 @@ mod program;
 mod support;
 
 use program::Place;
+use std::os::unix::fs::PermissionsExt;
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
@@ -83,6 +84,30 @@ fn the_same_database_is_made_of_it() {
         assert_eq!((theirs.status, theirs.said.as_str()), (0, ""));
         assert_eq!(place.prints(&["shell", "theirs.db", values]), expected);
     }
+}
+
+#[test]
+fn the_text_goes_where_a_name_leads() {
+    let place = Place::new();
+    place.prints(&["shell", "yesquel:data", "CREATE TABLE t(a)"]);
+    let text = place.prints(&["dump", "yesquel:data"]);
+    assert_eq!(place.prints(&["dump", "yesquel:data", "-o", "/dev/stdout"]), text);
+    fs::write(place.path("all.sql"), "before").unwrap();
+    fs::set_permissions(place.path("all.sql"), fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("all.sql", place.path("link")).unwrap();
+    std::os::unix::fs::symlink("link", place.path("again")).unwrap();
+    place.prints(&["dump", "yesquel:data", "-o", "again"]);
+    assert_eq!(fs::read_to_string(place.path("all.sql")).unwrap(), text);
+    assert_eq!(fs::metadata(place.path("all.sql")).unwrap().permissions().mode() & 0o777, 0o600);
+    // A link to nothing yet.
+    fs::remove_file(place.path("all.sql")).unwrap();
+    place.prints(&["dump", "yesquel:data", "-o", "link"]);
+    assert_eq!(fs::read_to_string(place.path("all.sql")).unwrap(), text);
+    std::os::unix::fs::symlink("circle", place.path("circle")).unwrap();
+    assert_eq!(place.fails(&["dump", "yesquel:data", "-o", "circle"]).0, 1);
+    let (status, said) = place.fails(&["dump", "yesquel:data", "-o", "no/folder"]);
+    assert_eq!((status, said.as_str()), (1, "error: no/folder: No such file or directory (os error 2)\n"));
+    assert_eq!(place.files(), ["again", "all.sql", "circle", "data", "link"]);
 }
 
 #[test]

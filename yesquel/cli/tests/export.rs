@@ -9,7 +9,11 @@ mod program;
 mod support;
 
 use program::{PROGRAM, Place};
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    process::Command,
+};
 
 const CONTENT: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b);
     WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 30000)
@@ -32,6 +36,27 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
     fs::write(place.path("new"), "").unwrap();
     let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode();
     assert_eq!(mode("out.db"), mode("new"));
+    // But for what somebody has closed to others; and what a link leads to is meant.
+    fs::set_permissions(place.path("out.db"), fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("out.db", place.path("link.db")).unwrap();
+    place.prints(&["export", "--force", "yesquel:data", "link.db"]);
+    assert_eq!(mode("out.db") & 0o777, 0o600);
+    assert!(fs::symlink_metadata(place.path("link.db")).unwrap().is_symlink());
+    assert_eq!(place.prints(&["shell", "out.db", "SELECT count(*) FROM t"]), "30000\n");
+    fs::remove_file(place.path("link.db")).unwrap();
+    // No device is replaced.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        place.path("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let (status, said) = place.fails(&["export", "--force", "yesquel:data", "pipe"]);
+    assert_eq!((status, said.contains("pipe is a pipe or a device")), (2, true), "{said}");
+    assert!(fs::symlink_metadata(place.path("pipe")).unwrap().file_type().is_fifo());
+    fs::remove_file(place.path("pipe")).unwrap();
     // A journal of another database would be taken for its own.
     fs::write(place.path("out.db-journal"), "x").unwrap();
     let (status, said) = place.fails(&["export", "--force", "yesquel:data", "out.db"]);

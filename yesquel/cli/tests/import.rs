@@ -114,7 +114,7 @@ fn what_is_no_whole_database_is_not_imported() {
         ("empty.db", 1, "empty.db: the file is empty, and no SQLite database"),
         ("text.db", 1, "text.db is no SQLite database: it does not begin with 'SQLite format 3'"),
         ("address.db", 1, "address.db holds the address of a database"),
-        ("none.db", 1, "none.db: No such file"),
+        ("none.db", 3, "none.db: there is no such file"),
         ("damaged.db", 1, "damaged.db"),
         ("short.db", 1, "short.db"),
         ("index.db", 1, "index.db is damaged: wrong # of entries in index cx"),

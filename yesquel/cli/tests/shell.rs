@@ -116,6 +116,33 @@ SELECT 'echo';
 .once once.txt
 SELECT 'once';
 SELECT 'not once';
+.once once_more.txt
+.schema t
+SELECT 'not once either';
+.output off
+SELECT 'off is standard output'; -- behind it
+.print a comment ends no command
+-- what comes next
+.print is one
+/* said
+.print not run
+*/
+.print run
+/* before */ SELECT 'a statement'; /* and behind */
+.print and so on
+.output stderr
+SELECT 'told';
+.output
+.schema --indent
+.schema --nosys
+.schema --indent --nosys odd%
+.dump --nosys
+.indices t
+.eqp full
+.eqp off
+SELECT value FROM generate_series(1,10,4);
+SELECT 'abc' REGEXP '^a.c$', 'abc' REGEXP 'c.', NULL REGEXP 'a', regexpi('B','abc');
+SELECT writefile('once_more.bin', X'00ff'), hex(readfile('once_more.bin')), readfile('nowhere');
 .output output.txt
 SELECT 'output';
 .output
@@ -135,7 +162,7 @@ fn scripts_print_what_sqlites_own_shell_prints() {
         assert_eq!(ended.printed, expected.printed, "{address}");
         assert_eq!(ended.said, expected.said, "{address}");
         assert_eq!(ended.status, expected.status, "{address}");
-        for file in ["once.txt", "output.txt"] {
+        for file in ["once.txt", "output.txt", "once_more.txt", "once_more.bin"] {
             assert_eq!(fs::read(ours.path(file)).unwrap(), fs::read(theirs.path(file)).unwrap());
         }
     }
@@ -160,6 +187,37 @@ fn rows_are_imported_as_sqlites_own_shell_does() {
         "{}",
         ended.said
     );
+    // What is odd is told of as there, and taken as there.
+    let odd: [&[u8]; 9] = [
+        b"v\na\n\nb\n",
+        b"\n\n1,2\n",
+        b"k,l\n1,\"unclosed\n2,b\n",
+        b"\"x\"y,2,3\n4,5,6\n",
+        b"a,b\n1\n2,3,4\n\n5,6",
+        b"\xef\xbb\xbf\"a\",b\r\n1,\"2\"\r\n",
+        b"a,b\n\"\"\"\",\"\"\n1,",
+        b"a\xe9,b\ncaf\xe9,\xff\n",
+        b"one\n",
+    ];
+    for (number, rows) in odd.iter().enumerate() {
+        for place in [&ours, &theirs] {
+            fs::write(place.path("odd.csv"), rows).unwrap();
+        }
+        for script in [
+            ".mode csv\n.import odd.csv t\n.mode quote\nSELECT * FROM t;\n",
+            "CREATE TABLE t(a, b);\n.import --csv odd.csv t\n.mode quote\nSELECT hex(a), b IS NULL, a FROM t;\n",
+            "CREATE TABLE t(a, b);\n.separator ,\n.import --skip 1 odd.csv t\nSELECT count(*), hex(max(a)) FROM t;\n",
+        ] {
+            let Some(expected) = theirs.sqlite3(&[":memory:"], script) else { return };
+            let ended = ours.runs_with(&["shell"], script);
+            // Text that is no UTF-8 is told otherwise there.
+            if number == 7 && script.contains("quote") {
+                continue;
+            }
+            assert_eq!(ended.printed, expected.printed, "{number}: {script}");
+            assert_eq!(ended.said, expected.said, "{number}: {script}");
+        }
+    }
     // All or nothing, with the line of what was wrong.
     fs::write(ours.path("twice.csv"), "1\n2\n1\n").unwrap();
     let ended = ours.runs_with(
@@ -185,6 +243,15 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     let ended = place.runs(&["shell", "a.db", "SELECT 1", "SELEC", "SELECT 2"]);
     assert_eq!((ended.status, ended.printed.as_str()), (1, "1\n"));
     assert!(ended.said.starts_with("Parse error: near \"SELEC\": syntax error\n"), "{}", ended.said);
+    // As for SQLite's own shell.
+    let query = "SELECT a, NULL n FROM t";
+    assert_eq!(place.prints(&["shell", "-header", "-csv", "-nullvalue", "-", "a.db", query]), "a,n\n7,-\n");
+    assert_eq!(
+        place.prints(&["shell", "-separator", ";", "-cmd", ".headers on", "a.db", query]),
+        "a;n\n7;\n"
+    );
+    assert_eq!(place.prints(&["shell", "--json", "--readonly", "a.db", "SELECT a FROM t"]), "[{\"a\":7}]\n");
+    assert!(place.prints(&["shell", "-version"]).contains(env!("CARGO_PKG_VERSION")));
     // A script goes on, unless it is told not to.
     let script = "SELEC;\nSELECT 2;\n";
     assert_eq!(place.runs_with(&["shell"], script).printed, "2\n");
@@ -200,10 +267,31 @@ fn statements_stand_in_arguments_and_failures_in_the_status() {
     assert_eq!((status, said.as_str()), (1, "error: text.txt: file is not a database\n"));
     assert_eq!(place.files(), ["a.db", "text.txt"]);
     assert_eq!(place.runs(&["shell", "--readonly", "a.db", "DELETE FROM t"]).status, 1);
+    place.prints(&["shell", "yesquel:data", "CREATE TABLE t(a)"]);
+    let (status, said) = place.fails(&["shell", "yesquel:data?mode=ro", "INSERT INTO t VALUES(1)"]);
+    assert_eq!((status, said.contains("readonly")), (1, true), "{said}");
+    assert_eq!(place.prints(&["shell", "yesquel:data?mode=rw", "SELECT count(*) FROM t"]), "0\n");
+    assert_eq!(place.fails(&["shell", "yesquel:data?mode=memory", "SELECT 1"]).0, 2);
+    for mode in ["ro", "rw"] {
+        assert_eq!(place.fails(&["shell", &format!("yesquel:none?mode={mode}"), "SELECT 1"]).0, 3);
+        assert_eq!(place.fails(&["shell", &format!("yesquel:data?database=b&mode={mode}"), "SELECT 1"]).0, 3);
+    }
+    fs::remove_dir_all(place.path("data")).unwrap();
     // Without an address it is on trees, and leaves nothing.
     let trees = place.runs_with(&["shell"], "CREATE TABLE t(a);\n.databases\n.tree\n");
     assert_eq!(trees.printed.lines().next().unwrap(), "main: yesquel: r/w");
     assert_eq!(place.files(), ["a.db", "text.txt"]);
+}
+
+#[test]
+fn text_of_a_script_keeps_its_bytes() {
+    let place = Place::new();
+    let script =
+        b"CREATE TABLE t(a);\nINSERT INTO t VALUES('caf\xe9'),('it''s \xff'); -- \xe9\n.read more.sql\n\
+        SELECT hex(a) FROM t;\n";
+    fs::write(place.path("script.sql"), script).unwrap();
+    fs::write(place.path("more.sql"), b"INSERT INTO t VALUES('a\n\xe8');").unwrap();
+    assert_eq!(place.prints(&["shell", "yesquel:", ".read script.sql"]), "636166E9\n6974277320FF\n610AE8\n");
 }
 
 /// SQLite's own shell may have less of it: samples are an option.

@@ -53,6 +53,18 @@ pub enum Place {
     Server(yesquel::Address),
 }
 
+/// What an address allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// What it is opened for.
+    #[default]
+    Any,
+    /// No database is made: `mode=rw`.
+    Existing,
+    /// Nothing is written: `mode=ro`.
+    ReadOnly,
+}
+
 /// A database, and how it is to be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -62,6 +74,9 @@ pub struct Address {
     pub name: String,
     /// How long a server may take.
     pub timeout: Option<Duration>,
+    /// What may be done with it, less than it was opened for: `mode` where SQLite
+    /// does not look for it, for the address is no URI of its own (`file:`).
+    pub mode: Mode,
     /// When what was committed is on disk, in a folder.
     pub durability: Durability,
     /// How many bytes a transaction gathers for tables and indexes that it makes
@@ -114,7 +129,7 @@ impl Address {
             }
         };
         let (mut timeout, mut durability, mut secrets) = (None, Durability::default(), Secrets::default());
-        let mut ahead = None;
+        let (mut ahead, mut mode) = (None, Mode::default());
         let own = query.split('&').filter(|option| !option.is_empty());
         let own = own.map(|option| option.split_once('=').unwrap_or((option, "")));
         let own = own.map(|(option, value)| (option, Cow::Owned(decoded(value))));
@@ -151,8 +166,18 @@ impl Address {
                 "database" if !matches!(place, Place::Server(_)) => name = Some(value.to_owned()),
                 // Of a folder or a server there is one in a process anyway.
                 "cache" if value == "shared" && place == Place::Memory => place = Place::SharedMemory,
-                // SQLite's own.
-                "vfs" | "mode" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
+                "mode" => {
+                    mode = match value {
+                        "ro" => Mode::ReadOnly,
+                        "rw" => Mode::Existing,
+                        "rwc" => Mode::Any,
+                        "memory" if matches!(place, Place::Memory | Place::SharedMemory) => Mode::Any,
+                        "memory" => return Err(bad("only 'yesquel:' itself is in memory")),
+                        _ => return Err(bad("it is 'ro', 'rw' or 'rwc'")),
+                    };
+                }
+                // SQLite's own, of files.
+                "vfs" | "cache" | "psow" | "nolock" | "immutable" | "modeof" => {}
                 "tls" | "tls-ca" | "credential" | "credential-file" => return Err(bad("it is of servers")),
                 _ => {
                     let known = "timeout, durability, ahead and database, and of servers tls, tls-ca, \
@@ -162,7 +187,7 @@ impl Address {
             }
         }
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        Ok(Address { place, name, timeout, durability, ahead, secrets })
+        Ok(Address { place, name, timeout, mode, durability, ahead, secrets })
     }
 }
 
@@ -236,7 +261,17 @@ mod tests {
         assert_eq!(secured.secrets.credential, secrets::Credential::File("c".into()));
         let told = Address::parse("yesquel://db?credential=geheim", []).unwrap_err().to_string();
         assert!(!told.contains("geheim"), "{told}");
+        for (given, mode) in [
+            ("yesquel://db/shop?mode=ro", Mode::ReadOnly),
+            ("yesquel:shop?mode=rw", Mode::Existing),
+            ("yesquel:shop?mode=rwc", Mode::Any),
+            ("yesquel:?mode=memory&cache=shared", Mode::Any),
+        ] {
+            assert_eq!(Address::parse(given, []).unwrap().mode, mode, "{given}");
+        }
         for wrong in [
+            "yesquel:a?mode=memory",
+            "yesquel://db/shop?mode=read",
             "shop.db",
             "yesquel://",
             "yesquel://db",

@@ -8,7 +8,7 @@
 mod cursors;
 
 use crate::{
-    address::{self, Address},
+    address::{self, Address, Mode},
     session::Code,
     side::Side,
     told,
@@ -231,7 +231,10 @@ unsafe extern "C" fn yq_open(
             told::because_of_address();
             Code::CANTOPEN
         })?;
-        let modes = (flags & SQLITE_OPEN_READONLY != 0, flags & SQLITE_OPEN_CREATE != 0);
+        let modes = (
+            flags & SQLITE_OPEN_READONLY != 0 || address.mode == Mode::ReadOnly,
+            flags & SQLITE_OPEN_CREATE != 0 && address.mode == Mode::Any,
+        );
         let patience = patience_of(connection);
         let _waits = patience.begin();
         let side = Side::open(&address, modes, &others, patience).map_err(|error| {

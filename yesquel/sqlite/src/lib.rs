@@ -22,7 +22,7 @@ mod stores;
 mod told;
 mod trees;
 
-pub use address::{Address, AddressError, Place};
+pub use address::{Address, AddressError, Mode, Place};
 pub use secrets::{Credential, Encryption, Secrets};
 pub use told::Trouble;
 pub use trees::{Costs, Trees};
@@ -38,7 +38,8 @@ pub fn is_linked() -> bool {
 /// is before it.
 pub fn is_complete(sql: &str) -> bool {
     let before = sql.split('\0').next().unwrap_or_default();
-    std::ffi::CString::new(before).is_ok_and(|sql| border::is_complete(&sql))
+    // SQLite waits for more behind a comment whose line has not ended.
+    std::ffi::CString::new(format!("{before}\n")).is_ok_and(|sql| border::is_complete(&sql))
 }
 
 /// A floating-point number as SQLite makes text of it: the shortest that is no

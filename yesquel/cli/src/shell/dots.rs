@@ -2,7 +2,9 @@
 
 mod copies;
 mod files;
+mod indent;
 mod names;
+mod rows;
 mod settings;
 mod trees;
 
@@ -52,7 +54,7 @@ const DOTS: &[Dot] = &[
     Dot {
         name: "dump",
         takes: "?OPTIONS? ?TABLE ...?",
-        does: "Print the database, or tables, as SQL (--data-only, --schema-only, --newlines, --preserve-rowids)",
+        does: "Print the database, or tables, as SQL (--data-only, --schema-only, --newlines, --nosys, --preserve-rowids)",
         run: copies::dump,
     },
     Dot { name: "echo", takes: "on|off", does: "Print what is read before it is run", run: settings::echo },
@@ -79,6 +81,7 @@ const DOTS: &[Dot] = &[
         run: files::import,
     },
     Dot { name: "indexes", takes: "?TABLE?", does: "Name indexes", run: names::indexes },
+    Dot { name: "indices", takes: "?TABLE?", does: "As .indexes", run: names::indexes },
     Dot {
         name: "limit",
         takes: "?LIMIT? ?VALUE?",
@@ -132,7 +135,12 @@ const DOTS: &[Dot] = &[
         run: copies::restore,
     },
     Dot { name: "save", takes: "?DB? FILE", does: "As .backup", run: copies::backup },
-    Dot { name: "schema", takes: "?PATTERN?", does: "Print the CREATE statements", run: names::schema },
+    Dot {
+        name: "schema",
+        takes: "?OPTIONS? ?PATTERN?",
+        does: "Print the CREATE statements (--indent, --nosys)",
+        run: names::schema,
+    },
     Dot {
         name: "separator",
         takes: "COLUMN ?ROW?",
@@ -204,7 +212,12 @@ impl Shell {
             return wrong(format!("there is no command .{name}; .help lists them"));
         };
         let done = (dot.run)(self, rest);
-        self.out.flush()?;
+        // What .once is for has come, unless this was it.
+        if dot.name == "once" {
+            self.out.flush()?
+        } else {
+            self.out.settle()?
+        }
         done
     }
 }

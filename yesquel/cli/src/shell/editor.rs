@@ -189,7 +189,7 @@ pub(super) fn talk(shell: &mut Shell) -> Result<(), Failure> {
         // A statement that is recalled has several lines.
         let mut items = Vec::new();
         for line in line.split('\n') {
-            items.extend(pending.take(line));
+            items.extend(pending.take(line.as_bytes()));
         }
         for item in items {
             let (Item::Dot(text) | Item::Sql(text)) = &item;

@@ -1,6 +1,9 @@
 //! Lines become statements and dot commands.
 
-use super::state::{Fault, Shell};
+use super::{
+    lawful::{is_blank, lawful},
+    state::{Fault, Shell},
+};
 use crate::failure::Failure;
 use std::{
     fs::File,
@@ -14,23 +17,29 @@ const DEPTH_MAX: u32 = 25;
 /// What was typed and is not run yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    text: String,
+    /// Of any bytes, for text is kept in databases that is no UTF-8.
+    text: Vec<u8>,
     /// The line in which it began.
     began: usize,
     line: usize,
 }
 
 /// What is to be run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     Dot(String),
     Sql(String),
 }
 
 /// A line that stands for a semicolon, as other databases' shells have it.
-fn is_end(line: &str) -> bool {
-    let line = line.trim();
-    line == "/" || line.eq_ignore_ascii_case("go")
+fn is_end(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line == b"/" || line.eq_ignore_ascii_case(b"go")
+}
+
+/// Whether a statement ends there. What is no UTF-8 is in names and between quotes.
+fn is_complete(text: &[u8]) -> bool {
+    yesquel_sqlite::is_complete(&String::from_utf8_lossy(text))
 }
 
 impl Pending {
@@ -48,35 +57,42 @@ impl Pending {
     }
 
     /// Takes a line; gives out what is whole.
-    pub(super) fn take(&mut self, line: &str) -> Option<Item> {
+    pub(super) fn take(&mut self, line: &[u8]) -> Option<Item> {
         self.line += 1;
         if self.text.is_empty() {
             self.began = self.line;
-            if line.trim().is_empty() || line.starts_with('#') {
+            if line.trim_ascii().is_empty() || line.starts_with(b"#") {
                 return None;
             }
-            if line.starts_with('.') {
-                return Some(Item::Dot(line.trim_end().to_owned()));
+            if line.starts_with(b".") {
+                return Some(Item::Dot(String::from_utf8_lossy(line).trim_end().to_owned()));
             }
         }
-        let is_end = is_end(line) && yesquel_sqlite::is_complete(&format!("{};", self.text));
+        let is_end = is_end(line) && is_complete(&[&self.text, b";".as_slice()].concat());
         if is_end {
-            self.text.push(';');
+            self.text.push(b';');
         } else {
             if !self.text.is_empty() {
-                self.text.push('\n');
+                self.text.push(b'\n');
             }
-            self.text.push_str(line);
+            self.text.extend_from_slice(line);
         }
         // Where there is none nothing ends, and to look costs.
-        let may_end = is_end || line.contains(';');
-        (may_end && yesquel_sqlite::is_complete(&self.text))
-            .then(|| Item::Sql(std::mem::take(&mut self.text)))
+        let may_end = is_end || line.contains(&b';');
+        if may_end && is_complete(&self.text) {
+            return Some(Item::Sql(lawful(std::mem::take(&mut self.text))));
+        }
+        // A comment belongs to no statement where none follows on its line: a dot
+        // command may come next.
+        if is_blank(&self.text) {
+            self.text.clear();
+        }
+        None
     }
 
     /// What is left at the end.
     pub(super) fn rest(&mut self) -> Option<Item> {
-        (!self.text.trim().is_empty()).then(|| Item::Sql(std::mem::take(&mut self.text)))
+        (!self.text.trim_ascii().is_empty()).then(|| Item::Sql(lawful(std::mem::take(&mut self.text))))
     }
 }
 
@@ -91,7 +107,11 @@ impl Shell {
         let done = match item {
             _ if self.interrupt.is_pressed() => Err(Fault::Interrupted),
             Item::Dot(line) => self.dot(line),
-            Item::Sql(sql) => self.run(sql, place),
+            Item::Sql(sql) => {
+                let done = self.run(sql, place);
+                self.out.settle()?;
+                done
+            }
         };
         self.note(done, Some(place))
     }
@@ -107,9 +127,8 @@ impl Shell {
                 }
                 break;
             }
-            let line = String::from_utf8_lossy(&bytes);
-            let line = line.strip_suffix('\n').unwrap_or(&line);
-            let line = line.strip_suffix('\r').unwrap_or(line);
+            let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
             self.echo(line)?;
             if let Some(item) = pending.take(line) {
                 self.run_item(&item, pending.began())?;
@@ -118,9 +137,9 @@ impl Shell {
         Ok(())
     }
 
-    fn echo(&mut self, line: &str) -> io::Result<()> {
+    fn echo(&mut self, line: &[u8]) -> io::Result<()> {
         use std::io::Write as _;
-        if self.settings.echo { writeln!(self.out, "{line}") } else { Ok(()) }
+        if self.settings.echo { self.out.write_all(&[line, b"\n"].concat()) } else { Ok(()) }
     }
 
     pub(super) fn read_stdin(&mut self) -> Result<(), Failure> {
@@ -128,9 +147,9 @@ impl Shell {
     }
 
     /// Whether the shell goes on.
-    pub(super) fn read_text(&mut self, text: &str) -> Result<bool, Failure> {
+    pub(super) fn read_text(&mut self, text: &[u8]) -> Result<bool, Failure> {
         let had_lines = std::mem::replace(&mut self.has_lines, self.depth > 0);
-        self.read(&mut text.as_bytes())?;
+        self.read(&mut &*text)?;
         self.has_lines = had_lines;
         Ok(!self.is_over())
     }
@@ -158,7 +177,7 @@ mod tests {
     fn items(lines: &[&str]) -> (Vec<(Item, usize)>, Option<Item>) {
         let mut pending = Pending::default();
         let items = lines.iter().filter_map(|line| {
-            let item = pending.take(line)?;
+            let item = pending.take(line.as_bytes())?;
             Some((item, pending.began()))
         });
         let items = items.collect();
@@ -182,5 +201,19 @@ mod tests {
         // A comment takes what stands behind it.
         assert_eq!((all.len(), rest), (1, Some(sql("SELECT 1 -- ;\ngo"))));
         assert_eq!(items(&["SELECT 1", "GO"]).0, [(sql("SELECT 1;"), 1)]);
+    }
+
+    #[test]
+    fn comments_are_of_no_statement_unless_one_follows() {
+        let sql = |text: &str, line| (Item::Sql(text.to_owned()), line);
+        let dot = |text: &str, line| (Item::Dot(text.to_owned()), line);
+        let lines =
+            ["-- set up", ".mode csv", "/* in", ".mode no", "two */", ".mode box", "/* a */ -- b", ".show"];
+        let wanted = [dot(".mode csv", 2), dot(".mode box", 6), dot(".show", 8)];
+        assert_eq!(items(&lines), (wanted.to_vec(), None));
+        let lines = ["SELECT 6; -- six", ".show", "/* a */ SELECT", "-- b", ".5;", "-- the end"];
+        let wanted = [sql("SELECT 6; -- six", 1), dot(".show", 2), sql("/* a */ SELECT\n-- b\n.5;", 3)];
+        assert_eq!(items(&lines), (wanted.to_vec(), None));
+        assert_eq!(items(&["/* open"]).1, Some(Item::Sql("/* open".to_owned())));
     }
 }

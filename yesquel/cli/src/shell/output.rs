@@ -9,6 +9,7 @@ use std::{
 
 enum To {
     Standard(BufWriter<io::Stdout>),
+    Error(BufWriter<io::Stderr>),
     File(BufWriter<File>),
     Program(Child, BufWriter<ChildStdin>),
 }
@@ -42,6 +43,7 @@ impl Output {
         self.reset()?;
         let Some(to) = to else { return Ok(()) };
         self.to = match to.strip_prefix('|') {
+            None if to == "stderr" => To::Error(BufWriter::new(io::stderr())),
             Some(line) => {
                 let mut child = system(line).stdin(Stdio::piped()).spawn()?;
                 let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no input"))?;
@@ -64,6 +66,7 @@ impl Output {
         let before = std::mem::take(self);
         match before.to {
             To::Standard(mut out) => out.flush(),
+            To::Error(mut out) => out.flush(),
             To::File(mut out) => out.flush(),
             To::Program(mut child, mut out) => {
                 let flushed = out.flush();
@@ -83,6 +86,7 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.to {
             To::Standard(out) => out.write(bytes),
+            To::Error(out) => out.write(bytes),
             To::File(out) => out.write(bytes),
             To::Program(_, out) => out.write(bytes),
         }
@@ -91,6 +95,7 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
             To::Standard(out) => out.flush(),
+            To::Error(out) => out.flush(),
             To::File(out) => out.flush(),
             To::Program(_, out) => out.flush(),
         }

@@ -105,7 +105,7 @@ impl Shell {
                 Ok(Some(mut statement)) => {
                     let done = self.statement(&connection, &mut statement);
                     drop(statement);
-                    self.out.settle()?;
+                    self.out.flush()?;
                     if let Err(fault) = done {
                         return self.failed(fault, place);
                     }

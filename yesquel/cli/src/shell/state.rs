@@ -1,6 +1,6 @@
 //! A shell: a database, how it is shown, and what has gone wrong so far.
 
-use super::{output::Output, settings::Settings};
+use super::{functions, output::Output, settings::Settings};
 use crate::{
     connection::{Access, open},
     failure::Failure,
@@ -190,6 +190,7 @@ fn ready(name: &str, access: Access, interrupt: &Interrupt) -> Result<Connection
     let mut connection = open(name, access)?;
     connection.busy_timeout(BUSY)?;
     interrupt.attend(&mut connection)?;
+    functions::add(&connection)?;
     // A plain file is looked at now, and not when the first statement is typed.
     connection.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(|error| {
         match Failure::sql(&error) {

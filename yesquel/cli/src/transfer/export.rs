@@ -6,16 +6,15 @@ use crate::{
     failure::Failure,
     interrupt::Interrupt,
     progress::Progress,
+    replace::{Beside, Place},
 };
 use clap::Args;
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, Permissions},
     io,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use tempfile::NamedTempFile;
 use yesquel_sqlite::shown_address;
 
 const ABOUT: &str = "The database is read as of one moment, and keeps nobody from writing. The file is written beside \
@@ -45,8 +44,6 @@ pub(crate) struct Export {
 
 /// What SQLite has beside a file that is in use, or was when something crashed.
 const BESIDE: [&str; 3] = ["-wal", "-journal", "-shm"];
-/// As new files are, but for what the user's mask takes away.
-const MODE: u32 = 0o666;
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -54,56 +51,42 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Whether a file may be put there.
-fn may_write(arguments: &Export) -> Result<(), Failure> {
+/// Where the file is put, and what is there.
+fn place(arguments: &Export) -> Result<(PathBuf, Option<Permissions>), Failure> {
     let path = &arguments.file;
     let name = path.display();
     if name.to_string().starts_with("yesquel:") {
         return Err(Failure::Usage(format!("'{name}' is an address: what is made is a file, ADDRESS FILE")));
     }
-    match fs::symlink_metadata(path) {
-        Ok(known) if known.is_dir() => Err(Failure::Usage(format!("{name} is a folder"))),
-        Ok(_) if !arguments.force => {
+    match Place::of(path)? {
+        Place::Device(_) => Err(Failure::Usage(format!(
+            "{name} is a pipe or a device, and a database is made in a file; 'yesquel dump' writes SQL anywhere"
+        ))),
+        Place::File { was: Some(_), .. } if !arguments.force => {
             Err(Failure::Usage(format!("{name} is there already; --force replaces it")))
         }
-        _ => {
+        Place::File { path, was } => {
             // It would be taken for that of the new file.
-            let found = BESIDE.map(|ending| beside(path, ending)).into_iter().find(|path| path.exists());
-            found.map_or(Ok(()), |found| {
-                Err(Failure::Usage(format!(
+            let found = BESIDE.map(|ending| beside(&path, ending)).into_iter().find(|path| path.exists());
+            match found {
+                None => Ok((path, was)),
+                Some(found) => Err(Failure::Usage(format!(
                     "{} is there, of a database that is in use or was not closed: it would be taken for the new one's",
                     found.display()
-                )))
-            })
+                ))),
+            }
         }
     }
 }
 
-/// The folder that a file is in.
-fn folder(path: &Path) -> PathBuf {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-}
-
-/// Puts a whole file in its place.
-fn put(file: NamedTempFile, path: &Path, force: bool) -> io::Result<()> {
-    file.as_file().sync_all()?;
-    if force { file.persist(path) } else { file.persist_noclobber(path) }.map_err(|error| error.error)?;
-    // The name, too, is on disk then.
-    File::open(folder(path))?.sync_all()
-}
-
 pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let (began, interrupt) = (Instant::now(), Interrupt::listen());
-    may_write(arguments)?;
+    let (path, was) = place(arguments)?;
     let of_file = |error: io::Error| Failure::File { path: arguments.file.clone(), error };
     let mut from = open(&arguments.address, Access::Read)?;
     interrupt.attend(&mut from)?;
-    let file = tempfile::Builder::new()
-        .prefix(".yesquel-export-")
-        .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder(&arguments.file))
-        .map_err(of_file)?;
-    let path = std::path::absolute(file.path()).map_err(of_file)?;
+    let beside = Beside::new(path, was).map_err(of_file)?;
+    let path = std::path::absolute(beside.file.path()).map_err(of_file)?;
     let mut to = open(&path.to_string_lossy(), Access::Write)?;
     // Nobody sees it before it is whole.
     to.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE")?;
@@ -117,8 +100,8 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
         Failure::Interrupted(_) => stopped(),
         other => other,
     })?;
-    let bytes = file.as_file().metadata().map_err(of_file)?.len();
-    put(file, &arguments.file, arguments.force).map_err(of_file)?;
+    let bytes = fs::metadata(beside.file.path()).map_err(of_file)?.len();
+    beside.put(arguments.force).map_err(of_file)?;
     let to = arguments.file.display().to_string();
     Summary {
         verb: "exported",

@@ -57,8 +57,11 @@ pub(crate) struct Import {
 fn look(path: &Path) -> Result<(), Failure> {
     let mut header = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut header));
-    read.map_err(|error| Failure::File { path: path.into(), error })?;
     let name = path.display();
+    read.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::Absent(format!("{name}: there is no such file")),
+        _ => Failure::File { path: path.into(), error },
+    })?;
     if header == HEADER {
         return Ok(());
     }
@@ -140,7 +143,9 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
     let progress = Progress::new("import", arguments.quiet || arguments.json);
     let copied = copy(&from, &mut to, &progress, &interrupt, arguments.wait);
     progress.end();
-    copied.map_err(|error| lost(error, &shown_address(&arguments.address)))?;
+    copied.map_err(|error| {
+        lost(error, &arguments.file.display().to_string(), &shown_address(&arguments.address))
+    })?;
     let bytes = std::fs::metadata(&arguments.file).map(|known| known.len()).unwrap_or_default();
     let from = arguments.file.display().to_string();
     let to = shown_address(&arguments.address);
@@ -149,12 +154,12 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
 }
 
 /// Others were first: what they have written is there, and nothing of ours.
-fn lost(error: Failure, address: &str) -> Failure {
+fn lost(error: Failure, file: &str, address: &str) -> Failure {
     match error {
         Failure::Sql(words) if words.contains("database is locked") => Failure::Sql(format!(
             "{address}: others have written there meanwhile, and nothing was imported ({words})"
         )),
-        Failure::Sql(words) => Failure::Sql(format!("{address}: {words}")),
+        Failure::Sql(words) => Failure::Sql(format!("{file} to {address}: {words}")),
         // It may have been the commit that was waited for.
         Failure::Interrupted("") => {
             Failure::Interrupted(": the database has all of it, or what was there before")

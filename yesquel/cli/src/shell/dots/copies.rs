@@ -86,6 +86,7 @@ pub(super) fn dump(shell: &mut Shell, words: &[&str]) -> Done {
         match word.strip_prefix('-').map(|word| word.trim_start_matches('-')) {
             Some("data-only") => choice.no_schema = true,
             Some("schema-only") => choice.no_data = true,
+            Some("nosys") => choice.no_system = true,
             Some("newlines") => choice.newlines = true,
             Some("preserve-rowids") => choice.preserve_rowids = true,
             Some(_) => return wrong(format!("there is no option {word}; .help dump lists them")),

@@ -5,10 +5,10 @@ use super::{
         output,
         state::{Done, Fault, Shell, TRANSIENT},
     },
+    rows::{End, Form, Rows},
     usage, wrong,
 };
 use crate::connection::{Access, quoted};
-use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 use rusqlite::{Connection, types::ValueRef};
 use std::{
     fs::File,
@@ -39,7 +39,7 @@ fn direct(shell: &mut Shell, words: &[&str], is_once: bool) -> Done {
     let name = if is_once { "once" } else { "output" };
     let to = match words {
         [] if !is_once => None,
-        ["stdout"] | ["-"] => None,
+        ["stdout" | "off" | "-"] => None,
         [to] => Some(*to),
         // |program with arguments.
         [first, ..] if first.starts_with('|') => {
@@ -79,7 +79,7 @@ pub(super) fn read(shell: &mut Shell, words: &[&str]) -> Done {
         let line = [&[line], &words[1..]].concat().join(" ");
         let printed = output::system(&line).stderr(Stdio::inherit()).output();
         let printed = printed.or_else(|error| wrong(format!("{line}: {error}")))?;
-        shell.read_text(&String::from_utf8_lossy(&printed.stdout))?;
+        shell.read_text(&printed.stdout)?;
         return if printed.status.success() { Ok(()) } else { wrong(format!("{line}: {}", printed.status)) };
     }
     let [path] = words else { return usage("read") };
@@ -138,28 +138,25 @@ fn source(file: &str) -> Result<(Box<dyn Read>, Option<Child>), Fault> {
         return Ok((Box::new(printed), Some(child)));
     }
     let opened = File::open(file).or_else(|error| wrong(format!("{file}: {error}")))?;
-    Ok((Box::new(BufReader::new(opened)), None))
+    Ok((Box::new(opened), None))
 }
 
 pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
     let import = understand(shell, words)?;
-    let (column, row) = (byte(&import.separators.0, "columns")?, byte(&import.separators.1, "rows")?);
+    let form = Form {
+        column: byte(&import.separators.0, "columns")?,
+        row: byte(&import.separators.1, "rows")?,
+        is_quoted: import.is_quoted,
+    };
     let (read, child) = source(import.file)?;
-    let terminator = if row == b'\n' { Terminator::CRLF } else { Terminator::Any(row) };
-    let mut reader = ReaderBuilder::new()
-        .delimiter(column)
-        .terminator(terminator)
-        .quoting(import.is_quoted)
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(read);
+    let mut source = Source { rows: Rows::new(BufReader::new(read), form), file: import.file };
     let done = {
         let connection = shell.connection();
-        rows(&connection, &import, &mut reader, shell)
+        rows(&connection, &import, &mut source, shell)
     };
     let ended = child.map(|mut child| {
         // What it prints beyond is not wanted.
-        drop(reader);
+        drop(source);
         child.wait()
     });
     done?;
@@ -170,26 +167,47 @@ pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
     }
 }
 
-/// Reads a row; whether there was one.
-fn next(reader: &mut Reader<Box<dyn Read>>, record: &mut ByteRecord, file: &str) -> Result<bool, Fault> {
-    reader.read_byte_record(record).or_else(|error| wrong(format!("{file}: {error}")))
+/// What rows come from.
+struct Source<'a> {
+    rows: Rows<BufReader<Box<dyn Read>>>,
+    file: &'a str,
 }
 
-fn rows(
-    connection: &Connection,
-    import: &Import<'_>,
-    reader: &mut Reader<Box<dyn Read>>,
-    shell: &Shell,
-) -> Done {
-    let mut record = ByteRecord::new();
+impl Source<'_> {
+    fn warn(file: &str, line: u64, what: &str) {
+        // Standard error may take nothing.
+        let _ = writeln!(io::stderr(), "{file}:{line}: {what}");
+    }
+
+    /// Reads a field; whether there was one.
+    fn field(&mut self, field: &mut Vec<u8>) -> Result<bool, Fault> {
+        let file = self.file;
+        let read = self.rows.field(field, &mut |line, what| Source::warn(file, line, what));
+        read.or_else(|error| wrong(format!("{file}: {error}")))
+    }
+
+    /// Reads fields to the end of the row; how many there were.
+    fn rest_of_row(&mut self) -> Result<usize, Fault> {
+        let (mut count, mut field) = (0, Vec::new());
+        while self.rows.end == End::Column {
+            self.field(&mut field)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+fn rows(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, shell: &Shell) -> Done {
+    let mut field = Vec::new();
     for _ in 0..import.skip {
-        next(reader, &mut record, import.file)?;
+        source.field(&mut field)?;
+        source.rest_of_row()?;
     }
     let is_own = connection.is_autocommit();
     if is_own {
         connection.execute_batch("BEGIN")?;
     }
-    let done = write(connection, import, reader, &mut record, shell);
+    let done = write(connection, import, source, shell);
     if is_own {
         let ended = connection.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" });
         if ended.is_err() && done.is_ok() {
@@ -202,13 +220,7 @@ fn rows(
     done
 }
 
-fn write(
-    connection: &Connection,
-    import: &Import<'_>,
-    reader: &mut Reader<Box<dyn Read>>,
-    record: &mut ByteRecord,
-    shell: &Shell,
-) -> Done {
+fn write(connection: &Connection, import: &Import<'_>, source: &mut Source<'_>, shell: &Shell) -> Done {
     let schema = import.schema.map(|schema| format!("{}.", quoted(schema))).unwrap_or_default();
     let table = format!("{schema}{}", quoted(import.table));
     let count = "SELECT count(*) FROM pragma_table_xinfo(?1, ?2) WHERE hidden = 0";
@@ -222,37 +234,44 @@ fn write(
         known = columns("temp")?;
     }
     if known == 0 {
-        if !next(reader, record, import.file)? {
-            return wrong(format!("{}: the file is empty: there are no names of columns", import.file));
-        }
-        let names = names_of(record);
+        let names = names_of(source)?;
         let names: Vec<String> = names.iter().map(|name| format!("{} TEXT", quoted(name))).collect();
         connection.execute_batch(&format!("CREATE TABLE {table}(\n{})", names.join(", ")))?;
         known = i64::try_from(names.len()).unwrap_or(i64::MAX);
     }
     let places = vec!["?"; usize::try_from(known).unwrap_or(0)].join(",");
     let mut insert = connection.prepare(&format!("INSERT INTO {table} VALUES({places})"))?;
-    let wanted = insert.parameter_count();
-    while next(reader, record, import.file)? {
+    let (wanted, mut field) = (insert.parameter_count(), Vec::new());
+    while source.rows.end != End::File {
         if shell.interrupt.is_pressed() {
             return Err(Fault::Interrupted);
         }
-        let line = record.position().map_or(0, csv::Position::line);
-        if record.len() != wanted {
-            let what = if record.len() < wanted { "filling the rest with NULL" } else { "extras ignored" };
-            let found = record.len();
-            // Standard error may take nothing.
-            let _ = writeln!(
-                io::stderr(),
-                "{}:{line}: expected {wanted} columns but found {found} - {what}",
-                import.file
-            );
-        }
-        for column in 0..wanted {
-            match record.get(column) {
-                Some(text) => insert.raw_bind_parameter(column + 1, Text(text))?,
-                None => insert.raw_bind_parameter(column + 1, rusqlite::types::Null)?,
+        let (line, mut found) = (source.rows.line, 0);
+        while found < wanted && (found == 0 || source.rows.end == End::Column) {
+            let is_there = source.field(&mut field)?;
+            // Where fields are not quoted an empty row is none.
+            if found == 0 && (!is_there || (!import.is_quoted && field.is_empty())) {
+                break;
             }
+            found += 1;
+            if is_there {
+                insert.raw_bind_parameter(found, Text(&field))?;
+            } else {
+                insert.raw_bind_parameter(found, rusqlite::types::Null)?;
+            }
+        }
+        if found == 0 {
+            source.rest_of_row()?;
+            continue;
+        }
+        for column in found..wanted {
+            insert.raw_bind_parameter(column + 1, rusqlite::types::Null)?;
+        }
+        let all = found + source.rest_of_row()?;
+        if all != wanted {
+            let what = if all < wanted { "filling the rest with NULL" } else { "extras ignored" };
+            let said = format!("expected {wanted} columns but found {all} - {what}");
+            Source::warn(import.file, line, &said);
         }
         if let Err(error) = insert.raw_execute() {
             return match Fault::from(error) {
@@ -274,8 +293,17 @@ impl rusqlite::ToSql for Text<'_> {
 }
 
 /// Names of columns from the first row; no two are the same, and none is empty.
-fn names_of(record: &ByteRecord) -> Vec<String> {
-    let given: Vec<String> = record.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+fn names_of(source: &mut Source<'_>) -> Result<Vec<String>, Fault> {
+    let (mut given, mut field) = (Vec::new(), Vec::new());
+    loop {
+        if !source.field(&mut field)? && given.is_empty() {
+            return wrong(format!("{}: the file is empty: there are no names of columns", source.file));
+        }
+        given.push(String::from_utf8_lossy(&field).into_owned());
+        if source.rows.end != End::Column {
+            break;
+        }
+    }
     let same =
         |name: &str, names: &[String]| names.iter().filter(|other| other.eq_ignore_ascii_case(name)).count();
     let mut names: Vec<String> = Vec::new();
@@ -287,5 +315,5 @@ fn names_of(record: &ByteRecord) -> Vec<String> {
         }
         names.push(free);
     }
-    names
+    Ok(names)
 }

@@ -5,7 +5,8 @@ use super::{
         settings::Mode,
         state::{Done, Fault, Shell},
     },
-    usage,
+    indent::indented,
+    usage, wrong,
 };
 use crate::connection::quoted;
 use rusqlite::Connection;
@@ -106,12 +107,17 @@ fn as_shown(sql: String) -> String {
 }
 
 pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
-    let words: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let pattern = match &words[..] {
-        [] => "%",
-        [pattern] => pattern,
-        _ => return usage("schema"),
-    };
+    let (mut pattern, mut indents, mut system) = (None, false, "");
+    for word in words {
+        match word.strip_prefix('-').map(|word| word.trim_start_matches('-')) {
+            Some("indent") => indents = true,
+            Some("nosys") => system = " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+            Some(_) => return wrong(format!("there is no option {word}; .help schema lists them")),
+            None if pattern.is_none() => pattern = Some(*word),
+            None => return usage("schema"),
+        }
+    }
+    let pattern = pattern.unwrap_or("%");
     let operator = if pattern.contains(['*', '?', '[']) { "GLOB" } else { "LIKE" };
     let mut out = String::new();
     {
@@ -120,7 +126,7 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
             let named = format!("'{}.' ||", database.replace('\'', "''"));
             let mut known = connection.prepare(&format!(
                 "SELECT type, name, sql FROM {}.sqlite_schema WHERE sql IS NOT NULL AND \
-                 (lower(tbl_name) {operator} lower(?1) OR lower({named} tbl_name) {operator} lower(?1)) ORDER BY rowid",
+                 (lower(tbl_name) {operator} lower(?1) OR lower({named} tbl_name) {operator} lower(?1)){system} ORDER BY rowid",
                 quoted(&database)
             ))?;
             let mut rows = known.query([pattern])?;
@@ -132,7 +138,7 @@ pub(super) fn schema(shell: &mut Shell, words: &[&str]) -> Done {
                     Some(rest) if database != "main" => in_database(&database, rest),
                     _ => sql,
                 };
-                let shown = as_shown(whole);
+                let shown = as_shown(if indents { indented(&whole) } else { whole });
                 out.push_str(&shown);
                 if kind == "view" || is_virtual {
                     out.push_str(&columns(&connection, &database, &name).unwrap_or_default());

@@ -31,6 +31,8 @@ pub(super) fn echo(shell: &mut Shell, words: &[&str]) -> Done {
 }
 
 pub(super) fn eqp(shell: &mut Shell, words: &[&str]) -> Done {
+    // The programs beside the plans are for SQLite's developers.
+    let words = if let ["full" | "trigger"] = words { &["on"] } else { words };
     set(shell, "eqp", words, |settings| &mut settings.eqp)
 }
 
@@ -224,7 +226,7 @@ pub(super) fn show(shell: &mut Shell, _: &[&str]) -> Done {
 }
 
 const PARAMETERS: &str =
-    "CREATE TABLE IF NOT EXISTS temp.sqlite_parameters(key TEXT PRIMARY KEY, value) WITHOUT ROWID";
+    "CREATE TABLE IF NOT EXISTS temp.sqlite_parameters(\n  key TEXT PRIMARY KEY,\n  value\n) WITHOUT ROWID";
 
 pub(super) fn parameter(shell: &mut Shell, words: &[&str]) -> Done {
     let mut lines = String::new();
