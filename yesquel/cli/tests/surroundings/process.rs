@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{Address, SocketOptions, Store};
-use yesquel_wire::greeting::Hello;
+use yesquel_wire::greeting::{Hello, VERSIONS};
 
 fn serve(place: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -109,7 +109,9 @@ fn the_log_says_who_was_refused_and_why() {
     stream.read_to_end(&mut Vec::new()).unwrap();
     server.terminate();
     let said = server.said();
-    assert!(said.contains("it speaks versions 9 to 12 of the protocol, this server 1 to 1"), "{said}");
+    let (lowest, highest) = VERSIONS;
+    let why = format!("it speaks versions 9 to 12 of the protocol, this server {lowest} to {highest}");
+    assert!(said.contains(&why), "{said}");
     assert!(said.contains(&format!("peer={own}")), "{said}");
 }
 
