@@ -204,6 +204,9 @@ pub(crate) fn document(
         },
         overall,
         pacing,
+        steadiness: None,
+        client: None,
+        processes: Vec::new(),
         series,
     };
     document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod properties;
 mod recording;
 pub mod session;
+pub mod watching;
 pub mod workloads;
 
 pub use document::{timestamp, without_secrets};

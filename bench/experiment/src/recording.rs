@@ -3,7 +3,7 @@
 
 use crate::{folder::FolderError, session::merged};
 use serval_measure::{
-    document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes},
+    document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels},
     hdr_log::HdrLog,
     histogram::Histogram,
     recorder::Pair,
@@ -114,6 +114,14 @@ impl Observer for Recording<'_> {
         self.show.started(at);
     }
 
+    fn measuring(&mut self) {
+        self.show.measuring();
+    }
+
+    fn measured(&mut self) {
+        self.show.measured();
+    }
+
     fn progress(&mut self, progress: &Progress) {
         self.show.progress(progress);
     }
@@ -133,8 +141,13 @@ impl Observer for Recording<'_> {
         let metrics = by_metric(&interval.pairs).into_iter().map(|(metric, (ok, failed))| {
             let service = IntervalTimes::of(&ok.service);
             let response = if interval.paced { IntervalTimes::of(&ok.response) } else { service };
-            let summary =
-                IntervalMetric { ok: ok.service.count(), failed: failed.service.count(), response, service };
+            let summary = IntervalMetric {
+                ok: ok.service.count(),
+                failed: failed.service.count(),
+                response,
+                service,
+                levels: levels(if interval.paced { &ok.response } else { &ok.service }),
+            };
             (metric.name(&custom).to_owned(), summary)
         });
         self.series.push(IntervalSummary {

@@ -7,6 +7,7 @@
 
 use crate::{
     histogram::{DecodeError, Histogram},
+    load::{ClientLoad, ProcessLoad, Steadiness},
     recorder::Pair,
 };
 use schemars::JsonSchema;
@@ -35,6 +36,15 @@ pub struct ResultDocument {
     pub censored: Censored,
     /// How the client kept to its schedule; absent when nothing was paced.
     pub pacing: Option<PacingResult>,
+    /// How the warm-up ended, if it was to last until the run is steady.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steadiness: Option<Steadiness>,
+    /// What the client used in the measured time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientLoad>,
+    /// What watched processes of the store used in the measured time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessLoad>,
     /// Summary of every interval, in order of time, warm-up included.
     pub series: Vec<IntervalSummary>,
 }
@@ -246,6 +256,12 @@ pub struct IntervalMetric {
     pub response: IntervalTimes,
     /// Service times of those that succeeded.
     pub service: IntervalTimes,
+    /// How the response times of those that succeeded are spread, for heat
+    /// maps: `level:count` for each level that is not empty, in rising order,
+    /// separated by spaces. Level L has the times t with
+    /// 10^(L/10) <= t < 10^((L+1)/10) ns: ten levels a decade.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub levels: String,
 }
 
 /// The shape of an interval's times; the whole histogram is in the HDR log.
@@ -263,6 +279,40 @@ pub struct IntervalTimes {
     pub p999_ns: u64,
     /// Largest.
     pub max_ns: u64,
+}
+
+/// Levels of a histogram, as [`IntervalMetric::levels`] has them.
+pub fn levels(histogram: &Histogram) -> String {
+    let mut text = String::new();
+    let mut push = |level: u32, count: u64| {
+        let space = if text.is_empty() { "" } else { " " };
+        text.push_str(&format!("{space}{level}:{count}"));
+    };
+    let mut open: Option<(u32, u64)> = None;
+    for (ns, count) in histogram.iter() {
+        let level = (10.0 * (ns.max(1) as f64).log10()).floor() as u32;
+        match &mut open {
+            Some((same, sum)) if *same == level => *sum += count,
+            _ => {
+                if let Some((level, sum)) = open.replace((level, count)) {
+                    push(level, sum);
+                }
+            }
+        }
+    }
+    if let Some((level, sum)) = open {
+        push(level, sum);
+    }
+    text
+}
+
+/// Reads [`levels`]: pairs of a level and a count. What is no such pair is
+/// left out.
+pub fn parse_levels(text: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
+    text.split(' ').filter_map(|pair| {
+        let (level, count) = pair.split_once(':')?;
+        Some((level.parse().ok()?, count.parse().ok()?))
+    })
 }
 
 impl IntervalTimes {
@@ -318,4 +368,23 @@ impl TimesResult {
 pub fn json_schema() -> String {
     let schema = schemars::schema_for!(ResultDocument);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_tenths_of_decades() {
+        let mut histogram = Histogram::new();
+        for ns in [1, 1_000, 1_001, 1_300, 20_000_000] {
+            histogram.record(ns);
+        }
+        let text = levels(&histogram);
+        assert_eq!(text, "0:1 30:2 31:1 73:1");
+        let sum: u64 = parse_levels(&text).map(|(_, count)| count).sum();
+        assert_eq!(sum, 5);
+        assert_eq!(parse_levels("x 3 4:y 5:6").collect::<Vec<_>>(), [(5, 6)]);
+        assert_eq!(parse_levels(&levels(&Histogram::new())).count(), 0);
+    }
 }

@@ -86,7 +86,13 @@ mod tests {
             p999_ns: 4,
             max_ns: 12_345,
         };
-        let metric = IntervalMetric { ok: 5, failed: 1, response, service: IntervalTimes::default() };
+        let metric = IntervalMetric {
+            ok: 5,
+            failed: 1,
+            response,
+            service: IntervalTimes::default(),
+            levels: String::new(),
+        };
         let pacing = IntervalPacing { due: 50.0, lateness: response };
         let unpaced = IntervalSummary {
             start_s: 1.0,

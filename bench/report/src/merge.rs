@@ -124,6 +124,9 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         metrics: metrics(parts)?,
         censored: censored(parts)?,
         pacing,
+        steadiness: None,
+        client: None,
+        processes: Vec::new(),
         series: Vec::new(),
         warnings,
     })

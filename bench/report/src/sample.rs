@@ -5,7 +5,7 @@ use serval_measure::{
     document::{
         Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
         MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
-        SCHEMA_VERSION, TimesResult,
+        SCHEMA_VERSION, TimesResult, levels,
     },
     histogram::Histogram,
     recorder::Pair,
@@ -38,7 +38,8 @@ pub(crate) fn times(pair: &Pair, paced: bool) -> TimesResult {
 fn interval_metric(pair: &Pair, failed: u64, paced: bool) -> IntervalMetric {
     let service = IntervalTimes::of(&pair.service);
     let response = if paced { IntervalTimes::of(&pair.response) } else { service };
-    IntervalMetric { ok: pair.service.count(), failed, response, service }
+    let levels = levels(if paced { &pair.response } else { &pair.service });
+    IntervalMetric { ok: pair.service.count(), failed, response, service, levels }
 }
 
 /// A run of two minutes with two stalls; `paced` or not.
@@ -143,6 +144,9 @@ fn run(paced: bool) -> ResultDocument {
             slack_ns: 0,
             lateness: Latency::of(&late, &PERCENTILES),
         }),
+        steadiness: None,
+        client: None,
+        processes: Vec::new(),
         series,
     }
 }
@@ -203,6 +207,9 @@ pub(crate) fn empty() -> ResultDocument {
         warnings: Vec::new(),
         censored: Censored::default(),
         pacing: None,
+        steadiness: None,
+        client: None,
+        processes: Vec::new(),
         overall: Overall::default(),
         ..run(false)
     }
@@ -284,7 +291,13 @@ pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
         document.overall.throughput = float / 3.0;
         document.censored.in_flight = a % 7;
         let response = IntervalTimes { mean_ns: float, p50_ns: a, ..IntervalTimes::default() };
-        let metric = IntervalMetric { ok: b, failed: a, response, service: IntervalTimes::default() };
+        let metric = IntervalMetric {
+            ok: b,
+            failed: a,
+            response,
+            service: IntervalTimes::default(),
+            levels: String::new(),
+        };
         let metrics = [("READ".to_owned(), metric)].into();
         let pacing = (a % 2 == 0).then_some(IntervalPacing { due: float, lateness: response });
         let start_s = float / 7.0;

@@ -163,6 +163,11 @@ pub trait Observer {
     fn started(&mut self, at: SystemTime) {
         let _ = at;
     }
+    /// The measured part begins: what is timed from here on counts. Called as
+    /// soon as the conductor wakes for it, a fraction of a millisecond late.
+    fn measuring(&mut self) {}
+    /// The measured part has ended; clients have closed or were given up.
+    fn measured(&mut self) {}
     /// Ten times a second.
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
@@ -456,7 +461,11 @@ impl Conductor<'_> {
         let interval = self.options.interval.as_nanos().max(1) as u64;
         let grace = self.options.grace.as_nanos() as u64;
         let mut series = Series { since: course.start, before: Totals::default() };
-        let mut cpu_before = (course.measure_from <= course.start).then(clock::process_cpu);
+        let mut cpu_before = None;
+        if course.measure_from <= course.start {
+            cpu_before = Some(clock::process_cpu());
+            self.observer.measuring();
+        }
         let mut ended_by = EndedBy::Count;
         let mut stopped = false;
         let mut next_tick = course.start;
@@ -464,6 +473,7 @@ impl Conductor<'_> {
             let now = clock::now();
             if cpu_before.is_none() && now >= course.measure_from {
                 cpu_before = Some(clock::process_cpu());
+                self.observer.measuring();
             }
             let mut boundary = series.since + interval;
             if series.since < course.measure_from {
@@ -533,6 +543,7 @@ impl Conductor<'_> {
         }
         let now = clock::now();
         let cpu = clock::process_cpu().saturating_sub(cpu_before.unwrap_or_default());
+        self.observer.measured();
         self.stage.stop();
         self.stage.abandon();
         self.stage.wait_for_loops(LOOPS_END_MAX);

@@ -1,0 +1,208 @@
+//! The document of an experiment: which runs there are, what each was for,
+//! and what was found of each curve. The runs' own results are files of their
+//! own, in folders beside it.
+//!
+//! Serval writes it as `experiment.json` and writes it anew after every run,
+//! so that an interrupted experiment can go on and a report can be made at any
+//! time. Its version is counted apart from that of results, by the same rule:
+//! a field is never renamed or given another unit under the same version.
+
+use crate::document::Environment;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the experiment document's schema.
+pub const EXPERIMENT_VERSION: u32 = 1;
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExperimentDocument {
+    /// Version of this schema: 1.
+    pub experiment_version: u32,
+    /// Serval's version.
+    pub serval_version: String,
+    /// What it is called.
+    pub title: String,
+    /// What it is for, in words; may be empty.
+    #[serde(default)]
+    pub about: String,
+    /// The published figure or table that it stands for; may be empty.
+    #[serde(default)]
+    pub figure: String,
+    /// What the publication saw; may be empty.
+    #[serde(default)]
+    pub saw: String,
+    /// `sweep` or `max`.
+    pub kind: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The command line that began it.
+    pub command_line: Vec<String>,
+    /// The experiment file in force, TOML: what runs it again.
+    pub plan: String,
+    /// The seed that those of all runs come from.
+    pub seed: u64,
+    /// What curves differ in beside the store, if they stand for points of
+    /// one axis: `records a range`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<String>,
+    /// On what machine the client ran.
+    pub environment: Environment,
+    /// The curves, in the order of the plan.
+    pub curves: Vec<Curve>,
+    /// The runs that have ended, in order of time.
+    pub runs: Vec<RunEntry>,
+    /// Runs that the plan has in all, searches left out: their number is not
+    /// known before.
+    pub runs_planned: u64,
+    /// Whether all of them have been done.
+    pub complete: bool,
+    /// Where the time went, s, by name: `loading`, `searching`, `warming up`,
+    /// `measuring`, `restoring`, `other`.
+    #[serde(default)]
+    pub time_s: BTreeMap<String, f64>,
+    /// Things a reader must know before quoting a number.
+    pub warnings: Vec<String>,
+}
+
+/// One workload on one store: a line of the figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Curve {
+    /// What it is called: the store's name in the plan, and the workload's if
+    /// there are several.
+    pub name: String,
+    /// The store's name in the plan.
+    pub store: String,
+    /// The store.
+    pub binding: String,
+    /// The workload's name in the plan.
+    pub workload: String,
+    /// Its place on the experiment's axis, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<f64>,
+    /// Where the store saturates, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturation: Option<Saturation>,
+    /// What a search for the highest rate under a promise found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest: Option<Highest>,
+}
+
+/// Where a store saturates: more clients do not get more done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Saturation {
+    /// Operations/s.
+    pub throughput: f64,
+    /// Clients that reached it, as fast as the store answers.
+    pub clients: u64,
+    /// Whether the number of clients was raised until nothing was gained, and
+    /// not given or at its limit.
+    pub found: bool,
+}
+
+/// The highest rate that keeps a promise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Highest {
+    /// The promise, as it was given.
+    pub promise: String,
+    /// The highest rate that keeps it, operations/s.
+    pub rate: f64,
+    /// A confidence interval of it, operations/s.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// Its level: 0.95.
+    pub confidence: f64,
+    /// What must be known of it, in words: that the promise was never broken,
+    /// for example.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// What a run was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunKind {
+    /// Loading the records.
+    Load,
+    /// Looking for the saturation, or the highest rate.
+    Search,
+    /// A point of the curve.
+    Point,
+}
+
+/// Something about a run that a reader of its numbers must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flag {
+    /// The warm-up was cut off before throughput and service time were steady.
+    Unsteady,
+    /// The offered load was more than the store did: what waits grows, and
+    /// with it response times, for as long as the run lasts.
+    Overloaded,
+    /// The client bounded the result.
+    ClientBound,
+    /// Operations failed.
+    Failures,
+    /// Too few operations for the tail percentiles.
+    FewSamples,
+    /// The run was ended before its time.
+    Interrupted,
+}
+
+impl Flag {
+    /// The flag in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Flag::Unsteady => "never steady",
+            Flag::Overloaded => "overloaded",
+            Flag::ClientBound => "client bound",
+            Flag::Failures => "failures",
+            Flag::FewSamples => "few samples",
+            Flag::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunEntry {
+    /// The curve's place in the list, from 0.
+    pub curve: usize,
+    /// What it was for.
+    pub kind: RunKind,
+    /// The point's place on the curve, from 0; 0 for other kinds.
+    pub point: usize,
+    /// Which of the point's repeats, from 0.
+    pub repeat: u32,
+    /// Offered load, operations/s; absent for as fast as the store answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+    /// Clients.
+    pub clients: u64,
+    /// Its folder, below the experiment's: `runs/0007-redis-60%-2`. It has
+    /// `result.json` and `histograms.hlog`.
+    pub folder: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// Operations/s.
+    pub throughput: f64,
+    /// Measured seconds.
+    pub duration_s: f64,
+    /// Seconds of warm-up before.
+    pub warm_up_s: f64,
+    /// Seconds from the first step for this run to the last.
+    pub whole_s: f64,
+    /// Records that were there before it, as far as is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records_before: Option<u64>,
+    /// What to know of it.
+    pub flags: Vec<Flag>,
+}
+
+/// The JSON Schema of [`ExperimentDocument`], pretty-printed.
+pub fn json_schema() -> String {
+    let schema = schemars::schema_for!(ExperimentDocument);
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}

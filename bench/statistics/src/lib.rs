@@ -1,0 +1,1 @@
+//! What numbers allow to be said: intervals, comparisons, steadiness.

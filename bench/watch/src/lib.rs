@@ -1,0 +1,1 @@
+//! What processes cost: processor time, waiting for processors, memory and network, as Linux tells it.
