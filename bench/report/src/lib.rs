@@ -10,6 +10,7 @@ pub mod merge;
 pub mod notes;
 #[cfg(test)]
 mod sample;
+pub mod stored;
 pub mod summary;
 pub mod units;
 pub mod ycsb;

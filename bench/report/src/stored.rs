@@ -1,0 +1,143 @@
+//! What is stored: a run's result, or an experiment with the results of its
+//! runs.
+
+use crate::json::{self, ReadError};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{EXPERIMENT_VERSION, ExperimentDocument, RunEntry},
+};
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+/// The name of an experiment's document in its folder.
+pub const EXPERIMENT: &str = "experiment.json";
+/// The name of a result in its folder.
+pub const RESULT: &str = "result.json";
+/// The name of the histogram log in a result's folder.
+pub const HISTOGRAM_LOG: &str = "histograms.hlog";
+
+/// Bytes of an experiment's document that are read at most: some 500 a run,
+/// so a hundred thousand runs.
+const EXPERIMENT_MAX: u64 = 64 << 20;
+
+/// Something stored cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// There is neither.
+    #[error("{0}: there is no {RESULT} and no {EXPERIMENT} in it")]
+    Nothing(PathBuf),
+    /// A result cannot be read.
+    #[error("{path}: {error}")]
+    Result {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: ReadError,
+    },
+    /// An experiment's document cannot be read.
+    #[error("{path}: {problem}")]
+    Experiment {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+}
+
+/// An experiment and where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredExperiment {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Its document.
+    pub document: ExperimentDocument,
+}
+
+impl StoredExperiment {
+    /// Where a run of it is. A folder's name that leads out of the experiment
+    /// is refused: documents come from anywhere.
+    pub fn run_folder(&self, entry: &RunEntry) -> Option<PathBuf> {
+        let inside = Path::new(&entry.folder)
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir));
+        inside.then(|| self.folder.join(&entry.folder))
+    }
+
+    /// The result of a run of it.
+    pub fn result(&self, entry: &RunEntry) -> Result<ResultDocument, StoredError> {
+        let folder = self.run_folder(entry).ok_or_else(|| StoredError::Experiment {
+            path: self.folder.join(EXPERIMENT),
+            problem: format!("the folder '{}' of a run is not inside the experiment's", entry.folder),
+        })?;
+        read_result(&folder.join(RESULT))
+    }
+}
+
+/// What is stored at a place.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stored {
+    /// A run's result and its file.
+    Result(PathBuf, Box<ResultDocument>),
+    /// An experiment.
+    Experiment(Box<StoredExperiment>),
+}
+
+/// Reads a result in a file or folder, or an experiment in a folder or by its
+/// document's file.
+pub fn read(path: &Path) -> Result<Stored, StoredError> {
+    if path.is_dir() {
+        let (experiment, result) = (path.join(EXPERIMENT), path.join(RESULT));
+        return match (experiment.exists(), result.exists()) {
+            (true, _) => read_experiment(&experiment).map(|e| Stored::Experiment(Box::new(e))),
+            (false, true) => read_result(&result).map(|document| Stored::Result(result, Box::new(document))),
+            (false, false) => Err(StoredError::Nothing(path.to_owned())),
+        };
+    }
+    if path.file_name().is_some_and(|name| name == EXPERIMENT) {
+        return read_experiment(path).map(|e| Stored::Experiment(Box::new(e)));
+    }
+    read_result(path).map(|document| Stored::Result(path.to_owned(), Box::new(document)))
+}
+
+fn read_result(path: &Path) -> Result<ResultDocument, StoredError> {
+    json::read_file(path).map_err(|error| StoredError::Result { path: path.to_owned(), error })
+}
+
+/// Reads an experiment's document by its file.
+pub fn read_experiment(path: &Path) -> Result<StoredExperiment, StoredError> {
+    let fault = |problem: String| StoredError::Experiment { path: path.to_owned(), problem };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    file.take(EXPERIMENT_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| fault(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > EXPERIMENT_MAX {
+        return Err(fault(format!(
+            "is longer than {} MiB, which is the most that is read",
+            EXPERIMENT_MAX >> 20
+        )));
+    }
+    /// The version alone, so that a later version's other fields do not matter.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        experiment_version: u32,
+    }
+    let version: Version = serde_json::from_slice(&bytes)
+        .map_err(|error| fault(format!("no experiment of Serval's: {error}")))?;
+    if version.experiment_version > EXPERIMENT_VERSION {
+        return Err(fault(format!(
+            "has version {}, this Serval reads up to {EXPERIMENT_VERSION}: use a newer Serval",
+            version.experiment_version
+        )));
+    }
+    let document: ExperimentDocument =
+        serde_json::from_slice(&bytes).map_err(|error| fault(format!("has a fault: {error}")))?;
+    if let Some(entry) = document.runs.iter().find(|run| run.curve >= document.curves.len()) {
+        return Err(fault(format!("run {} is of curve {}, which is not there", entry.folder, entry.curve)));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Ok(StoredExperiment { folder: folder.unwrap_or(Path::new(".")).to_owned(), document })
+}
