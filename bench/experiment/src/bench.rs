@@ -4,6 +4,7 @@
 use crate::{
     document::timestamp,
     folder::{FolderError, ResultFolder},
+    kept::Kept,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request, default_to},
     properties as p,
@@ -22,44 +23,6 @@ use std::{
 pub const TIME: &str = "10s";
 /// What it warms up when nobody says how long.
 pub const WARM_UP: &str = "3s";
-
-/// An embedded store that has its records in the result folder, unless it is
-/// told where.
-struct Kept {
-    store: &'static str,
-    /// The property that says where.
-    property: &'static str,
-    /// Another one that may.
-    other: Option<&'static str>,
-    /// Its file or folder.
-    file: &'static str,
-    /// What stands around the file's path in the property.
-    around: (&'static str, &'static str),
-}
-
-const KEPT: &[Kept] = &[
-    // The durability is that of the store's own default.
-    Kept {
-        store: "yesquel",
-        property: "yesquel.address",
-        other: None,
-        file: "store",
-        around: ("yesquel:", "?durability=100"),
-    },
-    Kept {
-        store: "sqlite",
-        property: "sqlite.path",
-        other: Some("db.url"),
-        file: "store.db",
-        around: ("", ""),
-    },
-];
-
-impl Kept {
-    fn value(&self, folder: &Path) -> String {
-        format!("{}{}{}", self.around.0, folder.join(self.file).to_string_lossy(), self.around.1)
-    }
-}
 
 /// What to benchmark.
 #[derive(Debug, Clone)]
@@ -118,10 +81,7 @@ impl Bench {
             properties.remove(p::OPERATION_COUNT.name);
         }
         default_to(properties, &p::WARM_UP, WARM_UP, "serval bench: default");
-        let kept = KEPT.iter().find(|kept| {
-            let mut names = std::iter::once(kept.property).chain(kept.other);
-            kept.store == request.store.name && !names.any(|name| properties.get(name).is_some())
-        });
+        let kept = Kept::of(request.store, properties);
         let mut faults = Faults::default();
         if let Some(Kept { property, .. }) = kept
             && request.skip_load
@@ -150,8 +110,7 @@ impl Bench {
             None => ResultFolder::begin_near(&default_folder(&request.name, request.store.name))?,
         };
         if let Some(kept) = kept {
-            let why = Origin::Program("serval bench: in the result folder");
-            request.properties.set(kept.property, kept.value(folder.partial_path()), why);
+            kept.place(&mut request.properties, folder.partial_path(), "serval bench: in the result folder");
         }
         let session = open(request.store.name, &request.properties)?;
         // The same seed for both phases, so that the result's seed repeats both.
@@ -235,11 +194,8 @@ impl Bench {
         // The store closes its files before they go.
         drop(self.session);
         if let Some(kept) = self.kept.filter(|_| !is_kept) {
-            for suffix in ["", "-wal", "-shm", "-journal"] {
-                let path = self.folder.partial_path().join(format!("{}{suffix}", kept.file));
-                // One of them, or none, for it may have been removed.
-                let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
-            }
+            // What cannot be removed is in the way of nothing.
+            let _ = kept.remove(self.folder.partial_path());
         }
         self.folder.finish()
     }

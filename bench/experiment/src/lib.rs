@@ -4,10 +4,13 @@
 pub mod bench;
 mod document;
 mod environment;
+pub mod file;
 pub mod folder;
 pub mod foreign;
+mod kept;
 pub mod perform;
 pub mod plan;
+pub mod promise;
 pub mod properties;
 mod recording;
 pub mod session;

@@ -2,12 +2,14 @@
 //! read, updated, inserted, scanned, deleted, read-modified-written in given
 //! shares, under keys that a distribution chooses.
 
+mod erase;
 mod load;
 pub mod properties;
 mod range;
 mod run;
 mod tools;
 
+pub use erase::Eraser;
 pub use load::{LoadRecords, Loader};
 pub use tools::Tools;
 
@@ -406,6 +408,12 @@ impl CoreWorkload {
     /// Whether records are loaded or used.
     pub fn phase(&self) -> Phase {
         self.0.phase
+    }
+
+    /// The number that the next insert of a run would have: all below it have
+    /// been handed out, though an insert may have failed or not ended.
+    pub fn next_insert(&self) -> u64 {
+        self.0.inserts.next()
     }
 
     /// Numbers of the records that a load inserts: the first, and one past

@@ -124,6 +124,11 @@ impl AcknowledgedCounter {
         self.end.0.load(SeqCst)
     }
 
+    /// The key that the next client to begin would get. O(1).
+    pub fn next(&self) -> u64 {
+        self.next.0.load(SeqCst)
+    }
+
     /// The number of clients.
     pub fn clients(&self) -> usize {
         self.slots.len()

@@ -1,0 +1,154 @@
+//! The offered loads of a curve.
+
+use super::reader::{Source, Value, number};
+use std::fmt;
+use toml::de::DeValue;
+
+/// Points of a curve at most: more are not told apart in a figure.
+pub const POINTS_MAX: usize = 100;
+
+/// Points if nobody says how many.
+pub const POINTS: usize = 8;
+
+/// Where the last point of an even sweep lies: beyond the saturation, so that
+/// what overload does is seen.
+const BEYOND: f64 = 1.1;
+
+/// Largest share of the saturation that may be asked for.
+const SHARE_MAX: f64 = 10.0;
+
+/// One offered load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Point {
+    /// A share of the curve's saturation; 1 is all of it.
+    Share(f64),
+    /// Operations/s.
+    Rate(f64),
+    /// As fast as the store answers.
+    Max,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Point::Share(share) => write!(f, "{}%", round(share * 100.0)),
+            Point::Rate(rate) => write!(f, "{rate}/s"),
+            Point::Max => f.write_str("max"),
+        }
+    }
+}
+
+/// One decimal at most.
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+impl Point {
+    /// Reads `60%`, `20000` or `max`.
+    pub fn parse(text: &str) -> Result<Point, String> {
+        let text = text.trim();
+        if text == "max" {
+            return Ok(Point::Max);
+        }
+        let wrong = || format!("'{text}' is no point: write \"60%\", a number of operations/s, or \"max\"");
+        let above_zero = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+        match text.strip_suffix('%') {
+            Some(percent) => {
+                let share = above_zero(percent).ok_or_else(wrong)? / 100.0;
+                if share > SHARE_MAX {
+                    return Err(format!("'{text}' is more than {}%", SHARE_MAX * 100.0));
+                }
+                Ok(Point::Share(share))
+            }
+            None => Ok(Point::Rate(above_zero(text).ok_or_else(wrong)?)),
+        }
+    }
+
+    /// Even steps up to the saturation, and one beyond it.
+    pub fn even(count: usize) -> Vec<Point> {
+        let steps = count.saturating_sub(1);
+        let up = (1..=steps).map(|i| Point::Share(i as f64 / steps as f64));
+        up.chain((count > 0).then_some(Point::Share(BEYOND))).collect()
+    }
+
+    /// Whether the saturation must be known for it.
+    pub fn needs_saturation(self) -> bool {
+        matches!(self, Point::Share(_))
+    }
+}
+
+/// A list of points separated by commas, or their number: what a command line
+/// says.
+pub fn parse_points(text: &str) -> Result<Vec<Point>, String> {
+    if let Ok(count) = text.trim().parse::<usize>()
+        && !text.contains(',')
+        && count <= POINTS_MAX
+    {
+        return counted(count);
+    }
+    let points = text.split(',').map(Point::parse).collect::<Result<Vec<_>, _>>()?;
+    bounded(points)
+}
+
+fn counted(count: usize) -> Result<Vec<Point>, String> {
+    if count < 2 || count > POINTS_MAX {
+        return Err(format!("from 2 to {POINTS_MAX} points, or a list of them"));
+    }
+    Ok(Point::even(count))
+}
+
+fn bounded(points: Vec<Point>) -> Result<Vec<Point>, String> {
+    if points.is_empty() || points.len() > POINTS_MAX {
+        return Err(format!("from 1 to {POINTS_MAX} points"));
+    }
+    Ok(points)
+}
+
+/// The points that a file's value stands for.
+pub(super) fn read(source: &Source<'_>, value: Value<'_>) -> Vec<Point> {
+    let fault = |problem: String| {
+        source.fault(&value.span(), format!("points: {problem}"));
+        Vec::new()
+    };
+    let items = match value.get_ref() {
+        DeValue::Array(items) => items,
+        one => {
+            let count = number(one).filter(|n| n.fract() == 0.0 && *n >= 0.0);
+            return match count {
+                Some(count) => counted(count as usize).unwrap_or_else(fault),
+                None => fault("must be a number of points or a list of them".to_owned()),
+            };
+        }
+    };
+    let points = items.iter().map(|item| match (item.get_ref().as_str(), number(item.get_ref())) {
+        (Some(text), _) => Point::parse(text),
+        (None, Some(rate)) if rate > 0.0 => Ok(Point::Rate(rate)),
+        _ => Err("a point is \"60%\", a number of operations/s above 0, or \"max\"".to_owned()),
+    });
+    points.collect::<Result<Vec<_>, _>>().and_then(bounded).unwrap_or_else(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_points_reach_the_saturation_and_pass_it() {
+        let words: Vec<String> = Point::even(8).iter().map(Point::to_string).collect();
+        assert_eq!(words, ["14.3%", "28.6%", "42.9%", "57.1%", "71.4%", "85.7%", "100%", "110%"]);
+        assert_eq!(Point::even(2), [Point::Share(1.0), Point::Share(1.1)]);
+    }
+
+    #[test]
+    fn points_are_read_and_refused() {
+        assert_eq!(
+            parse_points("50%, 2000,max").unwrap(),
+            [Point::Share(0.5), Point::Rate(2000.0), Point::Max]
+        );
+        assert_eq!(parse_points("3").unwrap().len(), 3);
+        assert_eq!(parse_points("2000").unwrap(), [Point::Rate(2000.0)]);
+        for text in ["", "0", "-5", "x", "0%", "nan", "1e999", "5000%", "1"] {
+            assert!(parse_points(text).is_err(), "{text}");
+        }
+    }
+}

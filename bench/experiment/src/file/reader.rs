@@ -1,0 +1,256 @@
+//! Reading a TOML table key by key, noting every fault with its line, and at
+//! the end the keys that nobody asked for.
+
+use serval_model::properties::{Fault, Origin, units};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// A file's text, its name, and what is wrong with it so far.
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+    pub(super) path: &'a Path,
+    faults: RefCell<Vec<Fault>>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(text: &'a str, path: &'a Path) -> Self {
+        Source { text, path, faults: RefCell::default() }
+    }
+
+    pub(super) fn origin(&self, span: &Range<usize>) -> Origin {
+        let before = self.text.get(..span.start.min(self.text.len())).unwrap_or(self.text);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        Origin::File { path: self.path.to_owned(), line }
+    }
+
+    pub(super) fn fault(&self, span: &Range<usize>, problem: impl Into<String>) {
+        let fault = Fault { origin: Some(self.origin(span)), problem: problem.into() };
+        self.faults.borrow_mut().push(fault);
+    }
+
+    pub(super) fn fault_overall(&self, problem: impl Into<String>) {
+        let problem = format!("{}: {}", self.path.display(), problem.into());
+        self.faults.borrow_mut().push(Fault { origin: None, problem });
+    }
+
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        self.faults.into_inner()
+    }
+}
+
+/// A value and where it stands.
+pub(super) type Value<'d> = &'d Spanned<DeValue<'d>>;
+
+/// A table of the file.
+pub(super) struct Table<'s, 'd> {
+    source: &'s Source<'s>,
+    table: &'d DeTable<'d>,
+    span: Range<usize>,
+    /// As messages call it: `[run]`.
+    name: &'static str,
+    asked: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'s, 'd> Table<'s, 'd> {
+    pub(super) fn new(
+        source: &'s Source<'s>,
+        table: &'d DeTable<'d>,
+        span: Range<usize>,
+        name: &'static str,
+    ) -> Self {
+        Table { source, table, span, name, asked: RefCell::default() }
+    }
+
+    pub(super) fn source(&self) -> &'s Source<'s> {
+        self.source
+    }
+
+    pub(super) fn value(&self, key: &'static str) -> Option<Value<'d>> {
+        self.asked.borrow_mut().insert(key);
+        self.table.get(key)
+    }
+
+    /// Where a key's value stands, or the table if it is not there.
+    pub(super) fn span(&self, key: &'static str) -> Range<usize> {
+        self.table.get(key).map_or(self.span.clone(), Spanned::span)
+    }
+
+    pub(super) fn fault(&self, key: &'static str, problem: impl Into<String>) {
+        self.source.fault(&self.span(key), format!("{key}: {}", problem.into()));
+    }
+
+    pub(super) fn text(&self, key: &'static str) -> Option<String> {
+        let value = self.value(key)?;
+        let text = value.get_ref().as_str().map(str::to_owned);
+        if text.is_none() {
+            self.fault(key, "must be text, in quotes");
+        }
+        text
+    }
+
+    pub(super) fn path(&self, key: &'static str) -> Option<PathBuf> {
+        self.text(key).map(PathBuf::from)
+    }
+
+    pub(super) fn number(&self, key: &'static str) -> Option<f64> {
+        let number = number(self.value(key)?.get_ref());
+        if number.is_none() {
+            self.fault(key, "must be a number");
+        }
+        number
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn count(&self, key: &'static str, range: Range<u64>) -> Option<u64> {
+        let value = self.value(key)?;
+        let count = whole(value.get_ref()).filter(|count| range.contains(count));
+        if count.is_none() {
+            self.fault(key, format!("must be a whole number from {} to {}", range.start, range.end - 1));
+        }
+        count
+    }
+
+    /// A span of time: `"30s"`, or a number of seconds.
+    pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
+        const SECOND: u64 = 1_000_000_000;
+        let value = self.value(key)?.get_ref();
+        let text = value.as_str().map(str::to_owned).or_else(|| number(value).map(|n| n.to_string()));
+        let parsed = text.map(|text| units::parse_duration(&text, SECOND));
+        match parsed {
+            Some(Ok(ns)) => Some(Duration::from_nanos(ns)),
+            Some(Err(problem)) => {
+                self.fault(key, problem);
+                None
+            }
+            None => {
+                self.fault(key, "must be a span of time such as \"30s\"");
+                None
+            }
+        }
+    }
+
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(&self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
+        let text = self.text(key)?;
+        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if chosen.is_none() {
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            self.fault(key, format!("'{text}' is not one of {}", words.join(", ")));
+        }
+        chosen
+    }
+
+    /// A list of texts; one alone may stand without brackets.
+    pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let text = |value: &DeValue<'_>| {
+            value.as_str().map(str::to_owned).or_else(|| whole(value).map(|number| number.to_string()))
+        };
+        let all: Option<Vec<String>> = match value.get_ref() {
+            DeValue::Array(items) => items.iter().map(|item| text(item.get_ref())).collect(),
+            one => text(one).map(|text| vec![text]),
+        };
+        all.unwrap_or_else(|| {
+            self.fault(key, "must be a list of texts");
+            Vec::new()
+        })
+    }
+
+    /// A table in this one.
+    pub(super) fn table(&self, key: &'static str, name: &'static str) -> Option<Table<'s, 'd>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Table::new(self.source, table, value.span(), name)),
+            _ => {
+                self.fault(key, format!("must be a table: {name}"));
+                None
+            }
+        }
+    }
+
+    /// A list of tables: `[[stores]]`.
+    pub(super) fn tables(&self, key: &'static str, name: &'static str) -> Vec<Table<'s, 'd>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.fault(key, format!("must be a list of tables, each begun by {name}"));
+            return Vec::new();
+        };
+        let tables = items.iter().map(|item| match item.get_ref() {
+            DeValue::Table(table) => Some(Table::new(self.source, table, item.span(), name)),
+            _ => None,
+        });
+        tables.collect::<Option<Vec<_>>>().unwrap_or_else(|| {
+            self.fault(key, format!("must be a list of tables, each begun by {name}"));
+            Vec::new()
+        })
+    }
+
+    /// All keys as properties, those of inner tables with a dot between, for
+    /// TOML reads `redis.port = 1` as a table.
+    pub(super) fn properties(&self) -> Vec<(String, String, Origin)> {
+        let mut found = Vec::new();
+        self.flatten(self.table, "", &mut found);
+        found
+    }
+
+    fn flatten(&self, table: &DeTable<'_>, prefix: &str, found: &mut Vec<(String, String, Origin)>) {
+        for (key, value) in table {
+            let name = format!("{prefix}{}", key.get_ref());
+            let text = match value.get_ref() {
+                DeValue::Table(inner) => {
+                    self.flatten(inner, &format!("{name}."), found);
+                    continue;
+                }
+                DeValue::Boolean(flag) => Some(flag.to_string()),
+                DeValue::String(text) => Some(text.to_string()),
+                value => whole(value).map(|n| n.to_string()).or_else(|| number(value).map(|n| n.to_string())),
+            };
+            match text {
+                Some(text) => found.push((name, text, self.source.origin(&key.span()))),
+                None => {
+                    self.source.fault(&value.span(), format!("{name}: must be text, a number, true or false"))
+                }
+            }
+        }
+    }
+
+    /// Notes the keys that nobody has asked for.
+    pub(super) fn finish(self) {
+        let asked = self.asked.into_inner();
+        for key in self.table.keys().filter(|key| !asked.contains(&**key.get_ref())) {
+            let name = key.get_ref();
+            let near = asked.iter().find(|known| strsim::levenshtein(known, name) <= 2);
+            let hint = near.map_or_else(
+                || {
+                    let known: Vec<&str> = asked.iter().copied().collect();
+                    format!("there is {}", known.join(", "))
+                },
+                |near| format!("did you mean '{near}'?"),
+            );
+            self.source.fault(&key.span(), format!("unknown key '{name}' in {}: {hint}", self.name));
+        }
+    }
+}
+
+/// A number, whole or not.
+pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Integer(_) => whole(value).map(|n| n as f64),
+        DeValue::Float(float) => float.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
+        _ => None,
+    }
+}
+
+fn whole(value: &DeValue<'_>) -> Option<u64> {
+    let integer = value.as_integer()?;
+    u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+}

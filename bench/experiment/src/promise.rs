@@ -1,0 +1,240 @@
+//! A promise of service: `read.p99 < 10ms and failed < 0.1%`.
+
+use serval_measure::{
+    document::{MetricResult, ResultDocument},
+    histogram::Histogram,
+};
+use serval_model::properties::units::parse_duration;
+use std::fmt;
+
+/// Conditions of a promise at most.
+const CONDITIONS_MAX: usize = 16;
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Statistic {
+    Mean,
+    Max,
+    Percentile(f64),
+    /// The share of operations that failed or got no answer.
+    Failed,
+}
+
+/// One condition.
+#[derive(Debug, Clone, PartialEq)]
+struct Condition {
+    /// As results name it, READ; `None` for all together.
+    operation: Option<String>,
+    service: bool,
+    statistic: Statistic,
+    /// ns, or a share.
+    limit: f64,
+}
+
+/// Conditions that must all hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Promise {
+    conditions: Vec<Condition>,
+    words: String,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+/// How a result stands to a promise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// ln(value / limit) of the condition that is nearest to breaking, or most
+    /// broken: 0 or less is kept.
+    pub margin: f64,
+}
+
+/// The margin of a value of zero, and of what has no value for nothing ended.
+const FAR: f64 = 20.0;
+
+fn statistic(text: &str) -> Option<Statistic> {
+    Some(match text {
+        "mean" | "avg" | "average" => Statistic::Mean,
+        "max" => Statistic::Max,
+        "median" => Statistic::Percentile(50.0),
+        "failed" => Statistic::Failed,
+        text => {
+            let percentile: f64 = text.strip_prefix('p')?.parse().ok()?;
+            if !(0.0..=100.0).contains(&percentile) {
+                return None;
+            }
+            Statistic::Percentile(percentile)
+        }
+    })
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    let form = "write for example 'read.p99 < 10ms', 'update.service.mean < 2ms' or 'failed < 0.1%'";
+    let (left, limit) = text.split_once('<').ok_or_else(|| format!("'{text}' has no '<': {form}"))?;
+    let limit = limit.trim_start_matches('=').trim();
+    // The percentile may have a point of its own: p99.9.
+    let lower = left.trim().to_ascii_lowercase();
+    let at = lower.rfind(".p").or_else(|| lower.rfind('.'));
+    let (before, last) = match at {
+        Some(at) => (lower.get(..at), lower.get(at + 1..).unwrap_or_default()),
+        None => (None, lower.as_str()),
+    };
+    let statistic = statistic(last).ok_or_else(|| format!("'{last}' is no statistic: {form}"))?;
+    let (operation, service) = match before {
+        None => (None, false),
+        Some("service") => (None, true),
+        Some("response") => (None, false),
+        Some(operation) => match (operation.strip_suffix(".service"), operation.strip_suffix(".response")) {
+            (Some(operation), _) => (Some(operation), true),
+            (_, Some(operation)) => (Some(operation), false),
+            _ => (Some(operation), false),
+        },
+    };
+    if operation.is_some_and(|name| name.is_empty() || name.contains('.')) {
+        return Err(format!("'{}' is no operation: {form}", operation.unwrap_or_default()));
+    }
+    let limit_value = if statistic == Statistic::Failed {
+        let percent = limit.strip_suffix('%').map(|text| text.trim().parse::<f64>().map(|p| p / 100.0));
+        percent.unwrap_or_else(|| limit.parse()).map_err(|_| format!("'{limit}' is no share: write 0.1%"))?
+    } else {
+        if limit.bytes().last().is_some_and(|byte| byte.is_ascii_digit()) {
+            return Err(format!("'{limit}' has no unit: write for example 10ms"));
+        }
+        parse_duration(limit, 1).map_err(|problem| format!("'{limit}': {problem}"))? as f64
+    };
+    if !(limit_value > 0.0 && limit_value.is_finite()) {
+        return Err(format!("'{limit}': the limit must be above zero"));
+    }
+    let operation = operation.map(str::to_ascii_uppercase);
+    Ok(Condition { operation, service, statistic, limit: limit_value })
+}
+
+impl Promise {
+    /// Reads a promise.
+    pub fn parse(text: &str) -> Result<Promise, String> {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let parts: Vec<&str> = words.split(" and ").flat_map(|part| part.split("&&")).collect();
+        if parts.len() > CONDITIONS_MAX {
+            return Err(format!("has more than {CONDITIONS_MAX} conditions"));
+        }
+        let conditions = parts.iter().map(|part| condition(part)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Promise { conditions, words })
+    }
+
+    /// How a result stands to it. An operation that did not occur is an error:
+    /// a promise about it would be kept by every load.
+    pub fn standing(&self, document: &ResultDocument) -> Result<Standing, String> {
+        let mut worst = f64::NEG_INFINITY;
+        for condition in &self.conditions {
+            worst = worst.max(condition.margin(document)?);
+        }
+        Ok(Standing { margin: worst })
+    }
+}
+
+impl Condition {
+    fn margin(&self, document: &ResultDocument) -> Result<f64, String> {
+        let value = match self.statistic {
+            Statistic::Failed => self.failed(document)?,
+            statistic => self.time(document, statistic)?,
+        };
+        let margin = if value > 0.0 { (value / self.limit).ln() } else { -FAR };
+        Ok(margin.clamp(-FAR, FAR))
+    }
+
+    fn metrics<'a>(&self, document: &'a ResultDocument) -> Result<Vec<&'a MetricResult>, String> {
+        const BESIDE: [&str; 5] =
+            ["CLEANUP", "VERIFY", "SCAN-LATENCY-PER-RECORD", "DRIVER-HOP", "READ-MODIFY-WRITE"];
+        let of = |metric: &&MetricResult| match &self.operation {
+            Some(name) => *name == metric.name,
+            None => !BESIDE.contains(&metric.name.as_str()),
+        };
+        let found: Vec<_> = document.metrics.iter().filter(of).collect();
+        if found.is_empty() {
+            let names: Vec<&str> = document.metrics.iter().map(|metric| metric.name.as_str()).collect();
+            let name = self.operation.as_deref().unwrap_or("operation");
+            return Err(format!("no {name} was done; there were {}", names.join(", ").to_lowercase()));
+        }
+        Ok(found)
+    }
+
+    fn failed(&self, document: &ResultDocument) -> Result<f64, String> {
+        let metrics = self.metrics(document)?;
+        let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
+        let (mut all, mut failed) = (0u64, 0u64);
+        for (status, count) in metrics.iter().flat_map(|metric| &metric.statuses) {
+            all = all.saturating_add(*count);
+            failed = failed.saturating_add(if ok(status) { 0 } else { *count });
+        }
+        // What got no answer has not succeeded.
+        let unanswered = if self.operation.is_none() { document.censored.in_flight } else { 0 };
+        Ok((failed + unanswered) as f64 / (all + unanswered).max(1) as f64)
+    }
+
+    fn time(&self, document: &ResultDocument, statistic: Statistic) -> Result<f64, String> {
+        let mut sum = Histogram::new();
+        for metric in self.metrics(document)? {
+            let Some(ok) = &metric.ok else { continue };
+            let latency = if self.service { &ok.service } else { &ok.response };
+            sum.merge(&latency.to_histogram().map_err(|error| error.to_string())?);
+        }
+        // What never ended, or never began, waited at least its age.
+        if !self.service && self.operation.is_none() {
+            let censored = &document.censored;
+            for age in [&censored.in_flight_age, &censored.not_started_age].into_iter().flatten() {
+                sum.merge(&age.to_histogram().map_err(|error| error.to_string())?);
+            }
+        }
+        if sum.is_empty() {
+            return Ok(f64::INFINITY);
+        }
+        Ok(match statistic {
+            Statistic::Mean => sum.mean(),
+            Statistic::Max | Statistic::Failed => sum.max() as f64,
+            Statistic::Percentile(percentile) => sum.percentile(percentile) as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_are_read() {
+        let promise =
+            Promise::parse("read.p99.9 <  10ms and update.service.mean<=2ms and failed < 0.1%").unwrap();
+        assert_eq!(promise.to_string(), "read.p99.9 < 10ms and update.service.mean<=2ms and failed < 0.1%");
+        let [read, update, failed] = &promise.conditions[..] else { panic!("{promise:?}") };
+        assert_eq!((read.operation.as_deref(), read.statistic), (Some("READ"), Statistic::Percentile(99.9)));
+        assert_eq!((read.limit, read.service), (1e7, false));
+        assert_eq!((update.service, update.statistic, update.limit), (true, Statistic::Mean, 2e6));
+        assert_eq!((failed.statistic, failed.limit), (Statistic::Failed, 0.001));
+        let all = Promise::parse("p99 < 1s").unwrap();
+        assert_eq!(all.conditions[0].operation, None);
+        let modify = Promise::parse("read-modify-write.p95 < 1s").unwrap();
+        assert_eq!(modify.conditions[0].operation.as_deref(), Some("READ-MODIFY-WRITE"));
+    }
+
+    #[test]
+    fn what_is_no_promise_is_refused_with_words() {
+        for (text, part) in [
+            ("", "has no '<'"),
+            ("read.p99 10ms", "has no '<'"),
+            ("read.p99 < 10", "has no unit"),
+            ("read.p101 < 10ms", "no statistic"),
+            ("read.best < 10ms", "no statistic"),
+            ("read.p99 < 0ms", "above zero"),
+            ("a.b.p99 < 1ms", "no operation"),
+            (".p99 < 1ms", "no operation"),
+            ("failed < x", "no share"),
+            ("read.p99 < 10parsec", "unknown unit"),
+        ] {
+            let problem = Promise::parse(text).unwrap_err();
+            assert!(problem.contains(part), "{text}: {problem}");
+        }
+    }
+}
