@@ -14,6 +14,7 @@ pub mod promise;
 pub mod properties;
 mod recording;
 pub mod session;
+pub mod sweep;
 pub mod watching;
 pub mod workloads;
 

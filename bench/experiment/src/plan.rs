@@ -204,7 +204,7 @@ fn legacy(reader: &mut Reader<'_>) -> Option<LegacyKind> {
 }
 
 /// A seed that is hardly the last one's.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut state = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
     // 53 bits, so that every JSON reader gets it back exactly.

@@ -80,6 +80,11 @@ pub const WARM_UP: Property = Property::serval(
 )
 .default("0")
 .unit("s");
+/// Longest warm-up.
+pub const WARM_UP_MAX: Property =
+    Property::serval("warmup.max", Kind::SECONDS, "TEMPORARY").default("0").unit("s");
+/// Watched.
+pub const WATCH: Property = Property::serval("watch", Kind::Names, "TEMPORARY");
 /// Grace at the end.
 pub const SHUTDOWN_GRACE: Property = Property::serval(
     "shutdown.grace",
@@ -172,6 +177,8 @@ pub const CLIENT: Table = Table {
         &OPERATION_COUNT,
         &MAX_EXECUTION_TIME,
         &WARM_UP,
+        &WARM_UP_MAX,
+        &WATCH,
         &SHUTDOWN_GRACE,
         &EVENT_LOOPS,
         &SEED,

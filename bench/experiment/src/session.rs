@@ -2,7 +2,8 @@
 
 use serval_measure::recorder::Pair;
 use serval_model::{
-    Client, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store, StoreError,
+    Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store,
+    StoreError,
     properties::{Faults, Properties},
 };
 use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, probe, run};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 /// An open store. Each method is compiled once a store; the calls between
 /// clients and store inside [`run`](Session::run) are direct.
 pub trait Session {
+    /// Where clients of it run.
+    fn execution(&self) -> Execution;
     /// Verbs that the store can do.
     fn capabilities(&self) -> OperationKinds;
     /// Makes ready for, or checks against, the records to come.
@@ -98,6 +101,10 @@ impl<S: Store> Open<S> {
 }
 
 impl<S: Store> Session for Open<S> {
+    fn execution(&self) -> Execution {
+        self.0.execution()
+    }
+
     fn capabilities(&self) -> OperationKinds {
         self.0.capabilities()
     }

@@ -64,17 +64,11 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         }
     }
     if let Some(pacing) = &document.pacing {
-        let done = document.overall.throughput;
-        // Random arrivals are more or fewer than their mean, by the square
-        // root of their number.
-        let due = pacing.target * document.overall.duration_s;
-        let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-        let missing = due - done * document.overall.duration_s;
-        if missing > due * (1.0 - TARGET_REACHED) + chance {
+        if misses_target(document) {
             let text = format!(
                 "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
                 rate(pacing.target),
-                rate(done)
+                rate(document.overall.throughput)
             );
             say(text, vec![]);
         }
@@ -87,6 +81,17 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         notes.push(Note { text: printable(warning, usize::MAX), details: vec![] });
     }
     notes
+}
+
+/// Whether less was done than the schedule asked for, by more than chance.
+pub fn misses_target(document: &ResultDocument) -> bool {
+    let Some(pacing) = &document.pacing else { return false };
+    let due = pacing.target * document.overall.duration_s;
+    // Random arrivals are more or fewer than their mean, by the square root of
+    // their number.
+    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
+    let missing = due - document.overall.throughput * document.overall.duration_s;
+    missing > due * (1.0 - TARGET_REACHED) + chance
 }
 
 /// The percentile of a latency, if it was asked for.

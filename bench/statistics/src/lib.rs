@@ -1,1 +1,4 @@
 //! What numbers allow to be said: intervals, comparisons, steadiness.
+
+pub mod crossing;
+pub mod isotonic;

@@ -5,6 +5,7 @@ mod reader;
 mod write;
 
 pub use points::{POINTS, POINTS_MAX, Point, parse_points};
+pub(crate) use write::SECRET;
 
 use crate::promise::Promise;
 use reader::{Source, Table};
@@ -98,6 +99,8 @@ pub struct RunSettings {
     pub order: PointOrder,
     /// The seed; `None` to draw one.
     pub seed: Option<u64>,
+    /// Whether the records must be loaded; else they are there.
+    pub load: bool,
 }
 
 impl Default for RunSettings {
@@ -112,6 +115,7 @@ impl Default for RunSettings {
             state: StatePolicy::Continue,
             order: PointOrder::Shuffled,
             seed: None,
+            load: true,
         }
     }
 }
@@ -311,6 +315,7 @@ fn settings(table: Table<'_, '_>) -> RunSettings {
         state: table.choice("state", &StatePolicy::NAMES).unwrap_or(default.state),
         order: table.choice("order", &PointOrder::NAMES).unwrap_or(default.order),
         seed: table.count("seed", 0..1 << 53),
+        load: table.flag("load").unwrap_or(default.load),
     };
     if let Err((key, problem)) = settings.check() {
         table.fault(key, problem);

@@ -91,7 +91,7 @@ pub fn parse_points(text: &str) -> Result<Vec<Point>, String> {
 }
 
 fn counted(count: usize) -> Result<Vec<Point>, String> {
-    if count < 2 || count > POINTS_MAX {
+    if !(2..=POINTS_MAX).contains(&count) {
         return Err(format!("from 2 to {POINTS_MAX} points, or a list of them"));
     }
     Ok(Point::even(count))

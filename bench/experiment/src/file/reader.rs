@@ -138,6 +138,14 @@ impl<'s, 'd> Table<'s, 'd> {
         }
     }
 
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let flag = self.value(key)?.get_ref().as_bool();
+        if flag.is_none() {
+            self.fault(key, "must be true or false");
+        }
+        flag
+    }
+
     /// One of some words.
     pub(super) fn choice<T: Copy>(&self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
         let text = self.text(key)?;

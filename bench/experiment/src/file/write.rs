@@ -78,6 +78,9 @@ impl ExperimentFile {
         if let Some(seed) = run.seed {
             let _ = writeln!(out, "seed = {seed}");
         }
+        if !run.load {
+            out.push_str("load = false\n");
+        }
         match &self.question {
             Question::Sweep(points) => {
                 let points = points.iter().map(|point| match point {

@@ -1,0 +1,705 @@
+//! Carrying an experiment out: one run after the other.
+
+use super::{
+    curves::{CurvePlan, Experiment},
+    datasets::{Records, Stores},
+    flags::flags,
+    journal::{Journal, JournalError},
+};
+use crate::{
+    document::timestamp,
+    file::{Point, Question, RunSettings, StatePolicy, name_of},
+    folder::FolderError,
+    perform::{ExperimentError, Files, Performed, perform},
+    plan::{Plan, Request},
+    properties as p,
+    watching::{Step, Watcher},
+};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, Flag, RunEntry, RunKind},
+};
+use serval_model::{
+    OperationKind, StoreError,
+    properties::{Origin, Properties, units::format_duration},
+};
+use serval_runner::{Control, EndedBy, RunError};
+use serval_workload::{
+    Workload,
+    core::{Eraser, Phase, properties as core},
+    random::split_mix,
+};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Clients that load where nobody says how many.
+const LOADING_CLIENTS: u64 = 16;
+
+/// Why a conducted experiment stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Everything was done.
+    Complete,
+    /// Somebody asked for it.
+    Interrupted,
+    /// Curves were given up, for their store failed; the others are done.
+    CurvesLost,
+}
+
+/// Why an experiment cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConductError {
+    /// A configuration, a store or a run.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// Its folder.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl From<FolderError> for ConductError {
+    fn from(error: FolderError) -> Self {
+        ConductError::Experiment(error.into())
+    }
+}
+
+/// A run to make.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Job {
+    pub(super) curve: usize,
+    pub(super) kind: RunKind,
+    pub(super) point: usize,
+    pub(super) repeat: u32,
+    pub(super) target: Option<f64>,
+    pub(super) clients: u64,
+    pub(super) time: Duration,
+    /// In words, for people and the folder's name.
+    pub(super) what: String,
+}
+
+/// How a run came out.
+pub(super) enum Ran {
+    /// It ended, with this result.
+    Done(Box<ResultDocument>),
+    /// Somebody asked for the end.
+    Interrupted,
+}
+
+/// An experiment under way.
+pub(super) struct Conductor<'a> {
+    pub(super) experiment: &'a Experiment,
+    pub(super) journal: Journal,
+    stores: &'a dyn Stores,
+    control: &'a Control,
+    pub(super) watcher: &'a mut dyn Watcher,
+    records: Vec<Records>,
+    /// Curves whose store has failed.
+    pub(super) lost: Vec<bool>,
+    /// Throughput that a curve's last run without a target had.
+    rates: Vec<Option<f64>>,
+    spent: BTreeMap<&'static str, f64>,
+}
+
+/// The time spent on something, by name.
+fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
+    *spent.entry(what).or_default() += seconds;
+}
+
+impl Experiment {
+    /// The document of the experiment before its first run.
+    pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
+        let mut file = self.file.clone();
+        let seed = file.run.seed.unwrap_or_else(crate::plan::fresh_seed);
+        file.run.seed = Some(seed);
+        let question = &file.question;
+        let points = match question {
+            Question::Sweep(points) => points.len(),
+            Question::Max(_) => super::highest::RATES,
+        };
+        let curves = self.curves.iter().map(|curve| Curve {
+            name: curve.name.clone(),
+            store: curve.store.clone(),
+            binding: curve.info.name.to_owned(),
+            workload: curve.workload.clone(),
+            at: curve.at,
+            saturation: None,
+            highest: None,
+        });
+        ExperimentDocument {
+            experiment_version: EXPERIMENT_VERSION,
+            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
+            title: file.title.clone(),
+            about: file.about.clone(),
+            figure: file.figure.clone(),
+            saw: file.saw.clone(),
+            kind: match question {
+                Question::Sweep(_) => "sweep".to_owned(),
+                Question::Max(_) => "max".to_owned(),
+            },
+            started: timestamp(SystemTime::now()),
+            command_line,
+            plan: file.to_toml(),
+            seed,
+            axis: file.axis.clone(),
+            environment: crate::environment(),
+            curves: curves.collect(),
+            runs: Vec::new(),
+            runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
+            complete: false,
+            time_s: BTreeMap::new(),
+            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Carries it out, or goes on with it, in the journal's folder.
+    pub fn conduct(
+        &self,
+        journal: Journal,
+        stores: &dyn Stores,
+        control: &Control,
+        watcher: &mut dyn Watcher,
+        keep_stores: bool,
+    ) -> Result<(Journal, Stopped), ConductError> {
+        let begun = Instant::now();
+        let records = self.datasets.iter().map(|dataset| Records::new(dataset, &journal));
+        let records = records.collect::<Result<Vec<_>, _>>()?;
+        let mut conductor = Conductor {
+            experiment: self,
+            journal,
+            stores,
+            control,
+            watcher,
+            records,
+            lost: vec![false; self.curves.len()],
+            rates: vec![None; self.curves.len()],
+            spent: BTreeMap::new(),
+        };
+        conductor.watcher.experiment(&conductor.journal.document);
+        let outcome = conductor.all();
+        let stopped = match outcome {
+            Ok(true) if conductor.lost.contains(&true) => Stopped::CurvesLost,
+            Ok(true) => Stopped::Complete,
+            Ok(false) => Stopped::Interrupted,
+            Err(error) => {
+                conductor.account(begun);
+                // The error that is told is the first one.
+                let _ = conductor.journal.write();
+                return Err(error);
+            }
+        };
+        conductor.account(begun);
+        let Conductor { mut journal, records, watcher, .. } = conductor;
+        // Stores close their files before these go.
+        drop(records);
+        journal.document.complete = stopped == Stopped::Complete;
+        journal.write()?;
+        if journal.document.complete && !keep_stores {
+            journal.remove_stores();
+        }
+        watcher.experiment(&journal.document);
+        Ok((journal, stopped))
+    }
+}
+
+impl Conductor<'_> {
+    /// Where clients of a curve's store run, once it is open.
+    pub(super) fn execution(&self, curve: usize) -> Option<serval_model::Execution> {
+        self.records[self.curve(curve).dataset].execution()
+    }
+
+    pub(super) fn settings(&self) -> &RunSettings {
+        &self.experiment.file.run
+    }
+
+    fn curve(&self, index: usize) -> &CurvePlan {
+        &self.experiment.curves[index]
+    }
+
+    /// Everything that is left to do. False if somebody asked for the end.
+    fn all(&mut self) -> Result<bool, ConductError> {
+        match &self.experiment.file.question {
+            Question::Sweep(points) => self.sweep(points),
+            Question::Max(promise) => self.highest(promise),
+        }
+    }
+
+    /// Writes down where the time went.
+    fn account(&mut self, begun: Instant) {
+        let all = begun.elapsed().as_secs_f64();
+        let known: f64 = self.spent.values().sum();
+        spend(&mut self.spent, "other", (all - known).max(0.0));
+        for (what, seconds) in std::mem::take(&mut self.spent) {
+            *self.journal.document.time_s.entry(what.to_owned()).or_default() += seconds;
+        }
+    }
+
+    fn sweep(&mut self, points: &[Point]) -> Result<bool, ConductError> {
+        let needs = self.settings().clients.is_none() || points.iter().any(|point| point.needs_saturation());
+        if needs && !self.find_saturations()? {
+            return Ok(false);
+        }
+        let jobs = self.point_jobs(points);
+        self.run_points(jobs)
+    }
+
+    /// Makes the runs of points that have not been made. False if somebody
+    /// asked for the end.
+    pub(super) fn run_points(&mut self, jobs: Vec<Job>) -> Result<bool, ConductError> {
+        for job in jobs {
+            let done = |entry: &RunEntry| {
+                (entry.kind, entry.curve, entry.point, entry.repeat)
+                    == (RunKind::Point, job.curve, job.point, job.repeat)
+            };
+            if self.lost[job.curve] || self.journal.document.runs.iter().any(done) {
+                continue;
+            }
+            if let Some(Ran::Interrupted) = self.attempt(&job)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The runs of all points, in the order in which they are made.
+    fn point_jobs(&self, points: &[Point]) -> Vec<Job> {
+        let settings = self.settings();
+        let mut jobs = Vec::new();
+        for repeat in 0..settings.repeats as u32 {
+            for (turn, point) in self.order(points.len(), repeat).into_iter().enumerate() {
+                for curve in self.curves_from(turn + repeat as usize) {
+                    let saturation = self.journal.document.curves[curve].saturation.as_ref();
+                    let found = saturation.map(|s| s.clients);
+                    let (target, clients) = match points[point] {
+                        Point::Max => (None, settings.clients.or(found)),
+                        Point::Rate(rate) => (Some(rate), settings.clients.or(found.map(window))),
+                        // A curve that is lost has no saturation, and no points.
+                        Point::Share(share) => match saturation {
+                            Some(s) => (Some(share * s.throughput), settings.clients.or(found.map(window))),
+                            None => continue,
+                        },
+                    };
+                    jobs.push(Job {
+                        curve,
+                        kind: RunKind::Point,
+                        point,
+                        repeat,
+                        target,
+                        clients: clients.unwrap_or(1),
+                        time: settings.time,
+                        what: format!("{}, repeat {} of {}", points[point], repeat + 1, settings.repeats),
+                    });
+                }
+            }
+        }
+        jobs
+    }
+
+    /// The curves, beginning with another one each time.
+    pub(super) fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
+        let count = self.experiment.curves.len();
+        (0..count).map(move |i| (i + turn) % count)
+    }
+
+    /// The order of points in a repeat.
+    pub(super) fn order(&self, points: usize, repeat: u32) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..points).collect();
+        if self.settings().order == crate::file::PointOrder::Shuffled {
+            let mut state = self.journal.document.seed ^ (u64::from(repeat) << 32) ^ ORDER_STREAM;
+            // Fisher and Yates.
+            for i in (1..points).rev() {
+                order.swap(i, (split_mix(&mut state) % (i as u64 + 1)) as usize);
+            }
+        }
+        order
+    }
+
+    /// Makes a run; a store that fails loses its curve and not the whole
+    /// experiment.
+    pub(super) fn attempt(&mut self, job: &Job) -> Result<Option<Ran>, ConductError> {
+        let error = match self.run(job) {
+            Ok(ran) => return Ok(Some(ran)),
+            Err(ConductError::Experiment(error)) => error,
+            Err(error) => return Err(error),
+        };
+        if self.control.interrupted() {
+            return Ok(Some(Ran::Interrupted));
+        }
+        match error {
+            ExperimentError::Store(_) | ExperimentError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
+                let name = &self.curve(job.curve).name;
+                let words = format!("{name}: given up at '{}': {error}", job.what);
+                self.watcher.note(&words);
+                self.journal.document.warnings.push(words);
+                self.lost[job.curve] = true;
+                self.journal.write()?;
+                Ok(None)
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    fn run(&mut self, job: &Job) -> Result<Ran, ConductError> {
+        let begun = Instant::now();
+        let curve = self.curve(job.curve).clone();
+        if !self.make_ready(job, &curve)? {
+            return Ok(Ran::Interrupted);
+        }
+        let ready_s = begun.elapsed().as_secs_f64();
+        let plan = self.plan(job, &curve)?;
+        let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
+        self.watcher.step(&self.step(job, &plan));
+        let inserts = plan.workload.demands().iter().any(|demand| demand.kind == OperationKind::Insert);
+        self.set_running(curve.dataset, inserts)?;
+        let what = format!("{} {}", curve.name, job.what.replace(" of ", "-"));
+        let (folder_name, folder) = self.journal.run_folder(&what)?;
+        let performed = {
+            let session = self.records[curve.dataset].session(self.stores)?;
+            let files = Files { folder: &folder, prefix: "", raw: false };
+            let command_line = self.journal.document.command_line.clone();
+            perform(&plan, session, self.control, self.watcher, Some(files), command_line)
+        };
+        if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
+            let next = &mut self.records[curve.dataset].state.next;
+            *next = core.next_insert().max(*next);
+        }
+        self.set_running(curve.dataset, false)?;
+        let Performed { document, record, unwritten, .. } = performed?;
+        if let Some(error) = unwritten {
+            return Err(error.into());
+        }
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(Ran::Interrupted);
+        }
+        if let Some(lost) = record.lost {
+            return Err(ExperimentError::Store(StoreError::new(curve.info.name, lost.to_string())).into());
+        }
+        folder.write("result.json", &result_bytes(&document))?;
+        folder.write("run.properties", crate::bench::effective_properties(&plan).as_bytes())?;
+        folder.finish()?;
+        let overall = &document.overall;
+        if job.target.is_none() {
+            self.rates[job.curve] = Some(overall.throughput);
+        }
+        let measured = match job.kind {
+            RunKind::Point => "measuring",
+            RunKind::Search | RunKind::Load => "searching",
+        };
+        spend(&mut self.spent, "warming up", overall.warm_up_s);
+        spend(&mut self.spent, measured, overall.duration_s);
+        let entry = RunEntry {
+            curve: job.curve,
+            kind: job.kind,
+            point: job.point,
+            repeat: job.repeat,
+            target: job.target,
+            clients: document.run.clients,
+            folder: folder_name,
+            started: document.run.started.clone(),
+            throughput: overall.throughput,
+            duration_s: overall.duration_s,
+            warm_up_s: overall.warm_up_s,
+            whole_s: begun.elapsed().as_secs_f64() - ready_s,
+            records_before,
+            flags: flags(&document),
+        };
+        self.ended(entry, &document)?;
+        Ok(Ran::Done(Box::new(document)))
+    }
+
+    fn ended(&mut self, entry: RunEntry, document: &ResultDocument) -> Result<(), ConductError> {
+        self.watcher.ended(&entry, document);
+        self.journal.push(entry)?;
+        self.watcher.experiment(&self.journal.document);
+        Ok(())
+    }
+
+    fn set_running(&mut self, dataset: usize, running: bool) -> Result<(), ConductError> {
+        let records = &mut self.records[dataset];
+        records.state.running = running;
+        let (name, state) = (records.dataset.name.clone(), records.state);
+        self.journal.set_records(&name, state)?;
+        Ok(())
+    }
+
+    /// Loads the records, or renews them, as the state policy says. False if
+    /// somebody asked for the end meanwhile.
+    fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<bool, ConductError> {
+        let policy = self.settings().state;
+        let dataset = curve.dataset;
+        if !self.settings().load {
+            let records = &mut self.records[dataset];
+            records.state.loaded = true;
+            records.state.next = records.state.next.max(records.dataset.records);
+        }
+        if self.records[dataset].state.loaded {
+            if self.records[dataset].state.running {
+                self.look_for_end(dataset)?;
+            }
+            // Trials of a search need not be like each other to the record.
+            if job.kind != RunKind::Point || policy == StatePolicy::Continue {
+                return Ok(true);
+            }
+            let begun = Instant::now();
+            let restored = policy == StatePolicy::Snapshot || self.records[dataset].dataset.restore.is_some();
+            if restored && self.records[dataset].restore()? {
+                spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
+                return self.records_written(dataset).map(|()| true);
+            }
+            if !self.records[dataset].start_anew()? && !self.erase(job, dataset)? {
+                return Ok(false);
+            }
+            spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
+        }
+        self.load(job, dataset)
+    }
+
+    fn records_written(&mut self, dataset: usize) -> Result<(), ConductError> {
+        let running = self.records[dataset].state.running;
+        self.set_running(dataset, running)
+    }
+
+    /// The plan of the load of a data set.
+    fn load_plan(&self, dataset: usize) -> Result<Plan, ConductError> {
+        let records = &self.records[dataset];
+        let mut properties = records.dataset.properties.clone();
+        let clients = self.settings().clients.unwrap_or(LOADING_CLIENTS);
+        set(&mut properties, p::THREAD_COUNT.name, clients.to_string());
+        set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
+        let store = records.dataset.info;
+        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
+        Ok(plan.map_err(ExperimentError::Faults)?)
+    }
+
+    /// A run that was cut off may have left records that nobody counted.
+    fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
+        let plan = self.load_plan(dataset)?;
+        if let Some(core) = &plan.core {
+            let before = self.records[dataset].state.next;
+            self.records[dataset].look_for_end(core, self.stores)?;
+            let found = self.records[dataset].state.next - before;
+            if found > 0 {
+                self.watcher.note(&format!("found {found} records of a run that was cut off"));
+            }
+        }
+        self.set_running(dataset, false)
+    }
+
+    fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+        let begun = Instant::now();
+        let plan = self.load_plan(dataset)?;
+        let load = Job { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
+        self.watcher.step(&self.step(&load, &plan));
+        self.records[dataset].state.running = true;
+        let first = !self.journal.document.runs.iter().any(|entry| {
+            entry.kind == RunKind::Load && self.experiment.curves[entry.curve].dataset == dataset
+        });
+        let what = format!("{} load", self.records[dataset].dataset.name);
+        // Later loads are the same again, and nobody's figure.
+        let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
+        let performed = {
+            let session = self.records[dataset].session(self.stores)?;
+            let files = folder.as_ref().map(|(_, folder)| Files { folder, prefix: "", raw: false });
+            let command_line = self.journal.document.command_line.clone();
+            perform(&plan, session, self.control, self.watcher, files, command_line)?
+        };
+        let Performed { document, record, .. } = performed;
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(false);
+        }
+        let overall = &document.overall;
+        let store = self.records[dataset].dataset.info.name;
+        if let Some(lost) = record.lost {
+            return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
+        }
+        if overall.failed > 0 {
+            return Err(load_failed(store, &document).into());
+        }
+        let records = &mut self.records[dataset];
+        records.state.loaded = true;
+        records.state.next = plan.core.as_ref().map_or(overall.operations, |core| core.load_range().1);
+        if self.settings().state == StatePolicy::Snapshot {
+            self.records[dataset].save()?;
+        }
+        self.set_running(dataset, false)?;
+        spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
+        if let Some((name, folder)) = folder.take() {
+            folder.write("result.json", &result_bytes(&document))?;
+            folder.write("load.properties", crate::bench::effective_properties(&plan).as_bytes())?;
+            folder.finish()?;
+            let entry = RunEntry {
+                curve: job.curve,
+                kind: RunKind::Load,
+                point: 0,
+                repeat: 0,
+                target: None,
+                clients: document.run.clients,
+                folder: name,
+                started: document.run.started.clone(),
+                throughput: overall.throughput,
+                duration_s: overall.duration_s,
+                warm_up_s: 0.0,
+                whole_s: begun.elapsed().as_secs_f64(),
+                records_before: Some(0),
+                flags: flags(&document).into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
+            };
+            self.ended(entry, &document)?;
+        }
+        Ok(true)
+    }
+
+    /// Deletes all records of a data set, one by one. False if somebody asked
+    /// for the end.
+    fn erase(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+        let plan = self.load_plan(dataset)?;
+        let store = self.records[dataset].dataset.info.name;
+        let Some(core) = plan.core.clone() else {
+            let problem =
+                "Serval cannot remove the records of this workload: give the store a 'restore' command";
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        };
+        let able = self.records[dataset].session(self.stores)?.capabilities();
+        if !able.contains(OperationKind::Delete) {
+            let problem =
+                "it has no delete, so its records cannot be removed: give the store a 'restore' command";
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        }
+        let step =
+            Job { kind: RunKind::Load, what: "remove the records".into(), target: None, ..job.clone() };
+        let first = core.load_range().0;
+        let end = self.records[dataset].state.next;
+        let mut step = self.step(&step, &plan);
+        step.units = Some(end.saturating_sub(first));
+        self.watcher.step(&step);
+        let eraser: Arc<dyn Workload> = Arc::new(Eraser::new(core, first..end));
+        let session = self.records[dataset].session(self.stores)?;
+        let record =
+            session.run(&eraser, &plan.options, self.control, self.watcher).map_err(ExperimentError::Run)?;
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(false);
+        }
+        if record.totals.units_failed > 0 {
+            let problem = format!("{} of its records could not be removed", record.totals.units_failed);
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        }
+        let state = &mut self.records[dataset].state;
+        (state.loaded, state.next) = (false, 0);
+        self.records_written(dataset)?;
+        Ok(true)
+    }
+
+    /// The seed of a run: of all curves the same, so that they are asked the
+    /// same.
+    fn seed(&self, kind: RunKind, point: usize, repeat: u32) -> u64 {
+        let kind = match kind {
+            RunKind::Load => 1u64,
+            RunKind::Search => 2,
+            RunKind::Point => 3,
+        };
+        let mut state = self.journal.document.seed ^ kind << 60 ^ (point as u64) << 32 ^ u64::from(repeat);
+        // 53 bits, so that every JSON reader gets it back exactly.
+        split_mix(&mut state) >> 11
+    }
+
+    fn plan(&self, job: &Job, curve: &CurvePlan) -> Result<Plan, ConductError> {
+        let settings = self.settings();
+        let records = &self.records[curve.dataset];
+        let mut properties = curve.properties.clone();
+        for (name, setting) in records.dataset.properties.iter() {
+            // Where an embedded store's files are.
+            if curve.properties.get(name).is_none() && matches!(setting.origin, Origin::Program(_)) {
+                properties.set(name, setting.value.clone(), setting.origin.clone());
+            }
+        }
+        let span = |time: Duration| format_duration(time.as_nanos() as u64);
+        set(&mut properties, p::THREAD_COUNT.name, job.clients.to_string());
+        set(&mut properties, p::MAX_EXECUTION_TIME.name, span(job.time));
+        set(&mut properties, p::WARM_UP.name, span(settings.warm_up));
+        set(&mut properties, p::WARM_UP_MAX.name, span(settings.warm_up_max));
+        set(&mut properties, p::SEED.name, self.seed(job.kind, job.point, job.repeat).to_string());
+        if let Some(target) = job.target {
+            set(&mut properties, p::TARGET.name, format!("{target}"));
+            set(&mut properties, p::TARGET_ARRIVALS.name, settings.arrivals.name().to_owned());
+        } else if let Some(rate) = self.rates[job.curve].filter(|_| curve.changes_records)
+            && !properties.has(&core::EXPECTED_OPERATIONS)
+        {
+            let operations = rate * (job.time + settings.warm_up).as_secs_f64();
+            set(&mut properties, core::EXPECTED_OPERATIONS.name, (operations as u64).to_string());
+        }
+        if records.state.next > records.dataset.records {
+            set(&mut properties, core::RECORD_COUNT.name, records.state.next.to_string());
+        }
+        let plan = Plan::new(Request { properties, phase: Phase::Run, store: curve.info, strict: true });
+        let mut plan = plan.map_err(ExperimentError::Faults)?;
+        plan.label = format!("{} {}", curve.name, job.what);
+        Ok(plan)
+    }
+
+    fn step(&self, job: &Job, plan: &Plan) -> Step {
+        let document = &self.journal.document;
+        let points = || document.runs.iter().filter(|entry| entry.kind == RunKind::Point);
+        let done = points().count() as u64;
+        let planned = document.runs_planned;
+        let settings = self.settings();
+        let each = match done {
+            0 => (settings.time + settings.warm_up).as_secs_f64() + 1.0,
+            done => points().map(|entry| entry.whole_s).sum::<f64>() / done as f64,
+        };
+        let is_load = job.kind == RunKind::Load;
+        Step {
+            curve: job.curve,
+            kind: job.kind,
+            what: job.what.clone(),
+            target: job.target,
+            clients: plan.options.clients,
+            warm_up_max: settings.warm_up_max.max(settings.warm_up),
+            time: (!is_load).then_some(job.time),
+            units: plan.workload.units().filter(|_| is_load),
+            done,
+            planned,
+            remaining: Duration::from_secs_f64((each * planned.saturating_sub(done) as f64).min(3e8)),
+        }
+    }
+}
+
+/// Sets the shuffling of points apart from the seeds of runs.
+const ORDER_STREAM: u64 = 0x0bde_5eed;
+
+/// Clients of paced points: twice those that saturate the store, so that
+/// their number does not bound a burst.
+pub(super) fn window(clients: u64) -> u64 {
+    clients.saturating_mul(2)
+}
+
+fn set(properties: &mut Properties, name: &'static str, value: String) {
+    properties.set(name, value, Origin::Program("the experiment"));
+}
+
+fn result_bytes(document: &ResultDocument) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail.
+    let _ = serval_report::json::write(document, &mut bytes);
+    bytes
+}
+
+fn load_failed(store: &str, document: &ResultDocument) -> ExperimentError {
+    let words: Vec<String> = document
+        .metrics
+        .iter()
+        .flat_map(|metric| &metric.messages)
+        .map(|message| format!("{} ({} times)", message.message, message.count))
+        .collect();
+    let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
+    let problem = format!(
+        "{} of {} records could not be loaded: {why}. If they are there from before, remove them or take another table",
+        document.overall.failed, document.overall.operations
+    );
+    ExperimentError::Store(StoreError::new(store, problem))
+}
+
+/// The state policy's name, for people.
+pub fn policy_name(policy: StatePolicy) -> &'static str {
+    name_of(&StatePolicy::NAMES, &policy)
+}

@@ -1,0 +1,373 @@
+//! From an experiment file to curves: which properties each runs with, and
+//! which of them share records. Everything is checked here, before anything
+//! starts.
+
+use crate::{
+    file::{ExperimentFile, PropertyLine, Question, StatePolicy, StoreEntry, WorkloadEntry, fault_at},
+    kept::Kept,
+    plan::{Plan, Request},
+    properties as p,
+};
+use serval_model::properties::{Fault, Faults, Origin, Properties, Property};
+use serval_stores::StoreInfo;
+use serval_workload::core::{Phase, properties as core};
+use std::collections::BTreeMap;
+
+/// Properties that the experiment sets for each run, and where its file has
+/// them.
+const CONDUCTED: &[(&Property, &str)] = &[
+    (&p::THREAD_COUNT, "clients in [run]"),
+    (&p::TARGET, "points in [sweep]"),
+    (&p::TARGET_SCHEDULE, "points in [sweep]"),
+    (&p::TARGET_ARRIVALS, "arrivals in [run]"),
+    (&p::OPERATION_COUNT, "time in [run]"),
+    (&p::MAX_EXECUTION_TIME, "time in [run]"),
+    (&p::WARM_UP, "warmup in [run]"),
+    (&p::WARM_UP_MAX, "warmup_max in [run]"),
+    (&p::SEED, "seed in [run]"),
+    (&p::LOAD_RESUME, "nothing: an experiment loads what it needs"),
+];
+
+/// Properties that say nothing of the records that a load leaves.
+const OF_RUNS: &[&Property] = &[
+    &core::READ_PROPORTION,
+    &core::UPDATE_PROPORTION,
+    &core::INSERT_PROPORTION,
+    &core::SCAN_PROPORTION,
+    &core::READ_MODIFY_WRITE_PROPORTION,
+    &core::DELETE_PROPORTION,
+    &core::REQUEST_DISTRIBUTION,
+    &core::ZIPFIAN_EXPONENT,
+    &core::HOTSPOT_DATA_FRACTION,
+    &core::HOTSPOT_OPERATION_FRACTION,
+    &core::EXPONENTIAL_PERCENTILE,
+    &core::EXPONENTIAL_FRACTION,
+    &core::MIN_SCAN_LENGTH,
+    &core::MAX_SCAN_LENGTH,
+    &core::SCAN_LENGTH_DISTRIBUTION,
+    &core::READ_ALL_FIELDS,
+    &core::READ_ALL_FIELDS_BY_NAME,
+    &core::WRITE_ALL_FIELDS,
+    &core::EXPECTED_OPERATIONS,
+];
+
+/// Stores whose records end with the object that holds them, and which are
+/// empty when opened anew.
+const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
+
+/// How a store's records are brought back to where the load left them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Renewal {
+    /// By opening it anew and loading.
+    Reopen,
+    /// By its files, which are ours.
+    Files(&'static Kept),
+    /// By a command, and else by deleting each record.
+    Server,
+}
+
+/// One workload on one store.
+#[derive(Debug, Clone)]
+pub struct CurvePlan {
+    /// What it is called.
+    pub name: String,
+    /// The store's name in the file.
+    pub store: String,
+    /// The workload's name in the file.
+    pub workload: String,
+    /// Its place on the axis.
+    pub at: Option<f64>,
+    /// The store.
+    pub info: &'static StoreInfo,
+    /// Its properties, those aside that each run sets.
+    pub properties: Properties,
+    /// Whether its runs insert or delete records.
+    pub changes_records: bool,
+    pub(crate) dataset: usize,
+}
+
+/// Records that curves share: those of one load.
+#[derive(Debug, Clone)]
+pub(crate) struct Dataset {
+    /// The name of the first curve that uses it.
+    pub(crate) name: String,
+    pub(crate) info: &'static StoreInfo,
+    /// Of the first curve that uses it.
+    pub(crate) properties: Properties,
+    pub(crate) renewal: Renewal,
+    pub(crate) save: Option<String>,
+    pub(crate) restore: Option<String>,
+    /// Records that a load leaves.
+    pub(crate) records: u64,
+    /// Bytes of their values, about.
+    pub(crate) bytes: f64,
+}
+
+/// An experiment that is checked and ready.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// The file.
+    pub file: ExperimentFile,
+    /// The curves.
+    pub curves: Vec<CurvePlan>,
+    /// Things to tell before starting.
+    pub warnings: Vec<Fault>,
+    pub(crate) datasets: Vec<Dataset>,
+}
+
+fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
+    for (name, value, origin) in lines {
+        properties.set(name.clone(), value.clone(), origin.clone());
+    }
+}
+
+/// The properties of a workload on a store, and faults of those that are not
+/// theirs to set.
+fn properties(
+    file: &ExperimentFile,
+    store: &StoreEntry,
+    workload: &WorkloadEntry,
+) -> Result<Properties, Faults> {
+    let mut all = Properties::new();
+    if let Some(path) = &workload.file {
+        if serval_scripts::is_script(&path.to_string_lossy()) {
+            let origin = workload.origin.clone().unwrap_or(Origin::Program("the experiment"));
+            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
+        } else {
+            all.load_file(path)?;
+        }
+    }
+    // A workload file's counts are toys, and its clients and rates those of a
+    // single run.
+    for (property, _) in CONDUCTED {
+        all.remove(property.name);
+    }
+    set_lines(&mut all, &file.properties);
+    set_lines(&mut all, &workload.properties);
+    set_lines(&mut all, &store.properties);
+    let mut faults = Vec::new();
+    for (property, place) in CONDUCTED {
+        if let Some(setting) = all.get(property.name) {
+            let problem =
+                format!("{}: an experiment sets it for each run; the file has it as {place}", property.name);
+            faults.push(Fault { origin: Some(setting.origin.clone()), problem });
+        }
+    }
+    if !store.watch.is_empty() {
+        let origin = store.origin.clone().unwrap_or(Origin::Program("the experiment"));
+        all.set(p::WATCH.name, store.watch.join(","), origin);
+    }
+    if faults.is_empty() { Ok(all) } else { Err(Faults(faults)) }
+}
+
+/// What tells one data set from another: the store, and every property that is
+/// not one of runs.
+fn identity(info: &StoreInfo, properties: &Properties) -> BTreeMap<String, String> {
+    let mut identity = BTreeMap::from([(String::new(), info.name.to_owned())]);
+    let of_runs = |name: &str| {
+        OF_RUNS.iter().any(|property| property.name == name)
+            || p::CLIENT.properties.iter().any(|property| property.name == name && name != p::WORKLOAD.name)
+            || p::MEASUREMENT.properties.iter().any(|property| property.name == name)
+    };
+    for (name, setting) in properties.iter().filter(|(name, _)| !of_runs(name)) {
+        identity.insert(name.to_owned(), setting.value.clone());
+    }
+    identity
+}
+
+impl Experiment {
+    /// Checks a file against the stores and workloads of this build. All
+    /// faults come at once.
+    pub fn new(file: ExperimentFile) -> Result<Experiment, Faults> {
+        let mut faults: Vec<Fault> = Vec::new();
+        let mut note = |more: Faults| {
+            for fault in more.0 {
+                if !faults.contains(&fault) {
+                    faults.push(fault);
+                }
+            }
+        };
+        if let Err((key, problem)) = file.run.check() {
+            note(Faults::one(format!("{key}: {problem}")));
+        }
+        let (mut curves, mut datasets) = (Vec::<CurvePlan>::new(), Vec::<Dataset>::new());
+        let (mut identities, mut warnings) = (Vec::new(), Vec::new());
+        for workload in &file.workloads {
+            for store in &file.stores {
+                let made = properties(&file, store, workload).and_then(|mut properties| {
+                    let info = serval_stores::resolve(&store.binding, &mut properties)
+                        .map_err(|faults| located(faults, &store.origin))?;
+                    Ok((info, properties))
+                });
+                let (info, properties) = match made {
+                    Ok(made) => made,
+                    Err(more) => {
+                        note(more);
+                        continue;
+                    }
+                };
+                let name = curve_name(&file, store, workload);
+                let checked = check(info, &properties);
+                let Checked { records, bytes, changes, warnings: more } = match checked {
+                    Ok(checked) => checked,
+                    Err(more) => {
+                        note(more);
+                        continue;
+                    }
+                };
+                for warning in more {
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }
+                let identity = identity(info, &properties);
+                let known = identities.iter().position(|known| *known == identity);
+                let dataset = known.unwrap_or(datasets.len());
+                if known.is_none() {
+                    let renewal = match Kept::of(info, &properties) {
+                        Some(kept) => Renewal::Files(kept),
+                        None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
+                        None => Renewal::Server,
+                    };
+                    let set = Dataset {
+                        name: name.clone(),
+                        info,
+                        properties: properties.clone(),
+                        renewal,
+                        save: store.save.clone(),
+                        restore: store.restore.clone(),
+                        records,
+                        bytes,
+                    };
+                    if let Some(problem) = unrenewable(file.run.state, &set) {
+                        note(Faults(vec![fault_at(&store.origin, problem)]));
+                    }
+                    if let Some(other) = same_table(&datasets, &set) {
+                        let problem = format!(
+                            "'{name}' and '{}' load different records into one table of one store: give one of the \
+                             workloads a table of its own (table = \"...\")",
+                            other.name
+                        );
+                        note(Faults(vec![fault_at(&workload.origin, problem)]));
+                    }
+                    identities.push(identity);
+                    datasets.push(set);
+                }
+                curves.push(CurvePlan {
+                    name,
+                    store: store.name.clone(),
+                    workload: workload.name.clone(),
+                    at: workload.at,
+                    info,
+                    properties,
+                    changes_records: changes,
+                    dataset,
+                });
+            }
+        }
+        if file.workloads.len() * file.stores.len() > crate::file::CURVES_MAX {
+            note(Faults::one(format!("more than {} curves", crate::file::CURVES_MAX)));
+        }
+        if faults.is_empty() {
+            Ok(Experiment { file, curves, warnings, datasets })
+        } else {
+            Err(Faults(faults))
+        }
+    }
+
+    /// Points of each curve; none for a search of the highest rate, which
+    /// finds its own.
+    pub fn points(&self) -> &[crate::file::Point] {
+        match &self.file.question {
+            Question::Sweep(points) => points,
+            Question::Max(_) => &[],
+        }
+    }
+}
+
+fn located(faults: Faults, origin: &Option<Origin>) -> Faults {
+    Faults(
+        faults
+            .0
+            .into_iter()
+            .map(|fault| Fault { origin: fault.origin.or_else(|| origin.clone()), ..fault })
+            .collect(),
+    )
+}
+
+/// `redis`, and with several workloads `redis, A`.
+fn curve_name(file: &ExperimentFile, store: &StoreEntry, workload: &WorkloadEntry) -> String {
+    match (file.workloads.len(), file.stores.len()) {
+        (1, _) => store.name.clone(),
+        (_, 1) if !workload.name.is_empty() => format!("{}, {}", store.name, workload.name),
+        _ => format!("{}, {}", store.name, workload.name),
+    }
+}
+
+struct Checked {
+    records: u64,
+    bytes: f64,
+    changes: bool,
+    warnings: Vec<Fault>,
+}
+
+/// Makes the plans of a load and a run, to see their faults.
+fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, Faults> {
+    let plan =
+        |phase| Plan::new(Request { properties: properties.clone(), phase, store: info, strict: true });
+    let (load, run) = (plan(Phase::Load), plan(Phase::Run));
+    let (load, run) = match (load, run) {
+        (Ok(load), Ok(run)) => (load, run),
+        (a, b) => {
+            let all = [a.err(), b.err()].into_iter().flatten().flat_map(|faults| faults.0);
+            return Err(Faults(all.collect()));
+        }
+    };
+    let records = load.core.as_ref().map_or(0, |core| {
+        let (first, end) = core.load_range();
+        end.saturating_sub(first)
+    });
+    let mut reader = serval_model::properties::Reader::new(properties);
+    let bytes =
+        records as f64 * reader.count(&core::FIELD_COUNT) as f64 * reader.size(&core::FIELD_LENGTH) as f64;
+    let changes = run.workload.demands().iter().any(|demand| {
+        matches!(demand.kind, serval_model::OperationKind::Insert | serval_model::OperationKind::Delete)
+    });
+    Ok(Checked { records, bytes, changes, warnings: run.warnings })
+}
+
+/// Why the state policy cannot be kept with a store.
+fn unrenewable(policy: StatePolicy, set: &Dataset) -> Option<String> {
+    let what = |missing: &str| {
+        format!(
+            "state = \"snapshot\": Serval cannot put the records of {} back by itself; give the store {missing}, or \
+             take state = \"reload\" or \"continue\"",
+            set.info.name
+        )
+    };
+    match (policy, set.renewal) {
+        (StatePolicy::Snapshot, Renewal::Server) => match (&set.save, &set.restore) {
+            (Some(_), Some(_)) => None,
+            (None, Some(_)) => Some(what("a 'save' command")),
+            (Some(_), None) => Some(what("a 'restore' command")),
+            (None, None) => Some(what("'save' and 'restore' commands")),
+        },
+        // It has nowhere to be copied to.
+        (StatePolicy::Snapshot, Renewal::Reopen) => Some(what("files (an embedded store on disk)")),
+        _ => None,
+    }
+}
+
+/// Another data set that would be in the same place.
+fn same_table<'a>(datasets: &'a [Dataset], set: &Dataset) -> Option<&'a Dataset> {
+    let place = |set: &Dataset| {
+        let own = set.properties.iter().filter(|(name, _)| {
+            *name == core::TABLE.name || set.info.properties.properties.iter().any(|p| p.name == *name)
+        });
+        own.map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect::<Vec<_>>()
+    };
+    if !matches!(set.renewal, Renewal::Server) {
+        return None;
+    }
+    datasets.iter().find(|other| other.info.name == set.info.name && place(other) == place(set))
+}

@@ -1,0 +1,215 @@
+//! The records of an experiment while it goes: loaded, renewed, counted.
+
+use super::{
+    curves::{Dataset, Renewal},
+    journal::{Journal, RecordsState},
+};
+use crate::{perform::ExperimentError, session::Session};
+use serval_model::{
+    Execution, StoreError,
+    properties::{Faults, Properties},
+};
+use serval_stores::StoreInfo;
+use serval_workload::core::CoreWorkload;
+use std::{path::PathBuf, process::Command};
+
+/// Opens stores: those of this build, or a test's own.
+pub trait Stores {
+    /// Opens a store.
+    fn open(&self, info: &'static StoreInfo, properties: &Properties) -> Result<Box<dyn Session>, Faults>;
+}
+
+/// The stores of this build.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealStores;
+
+impl Stores for RealStores {
+    fn open(&self, info: &'static StoreInfo, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
+        crate::session::open(info.name, properties)
+    }
+}
+
+/// Keys in turn that must be missing to believe that none follows: more than
+/// the gaps that failed inserts and clients ahead of each other leave.
+const MISSING_IN_TURN: u64 = 100;
+
+/// Names of a command's environment variables.
+const STORE_VARIABLE: &str = "SERVAL_STORE";
+const CURVE_VARIABLE: &str = "SERVAL_CURVE";
+
+/// A data set that is in use.
+pub(crate) struct Records {
+    pub(crate) dataset: Dataset,
+    session: Option<Box<dyn Session>>,
+    /// Where an embedded store's files are.
+    folder: Option<PathBuf>,
+    pub(crate) state: RecordsState,
+}
+
+impl Records {
+    /// The records as the journal knows them.
+    pub(crate) fn new(dataset: &Dataset, journal: &Journal) -> Result<Records, ExperimentError> {
+        let mut dataset = dataset.clone();
+        let mut folder = None;
+        if let Renewal::Files(kept) = dataset.renewal {
+            let place = journal.store_folder(&dataset.name)?;
+            kept.place(&mut dataset.properties, &place, "the experiment's folder");
+            folder = Some(place);
+        }
+        let mut state = journal.records(&dataset.name);
+        if matches!(dataset.renewal, Renewal::Reopen) {
+            // They ended with the process that had them.
+            state.loaded = false;
+            state.running = false;
+        }
+        Ok(Records { dataset, session: None, folder, state })
+    }
+
+    /// The store, opened if it is not.
+    pub(crate) fn session(&mut self, stores: &dyn Stores) -> Result<&dyn Session, ExperimentError> {
+        if self.session.is_none() {
+            self.session = Some(stores.open(self.dataset.info, &self.dataset.properties)?);
+        }
+        // It was made above.
+        self.session.as_deref().ok_or_else(|| Faults::one("the store is closed").into())
+    }
+
+    /// Where its clients run, if it is open.
+    pub(crate) fn execution(&self) -> Option<Execution> {
+        self.session.as_ref().map(|session| session.execution())
+    }
+
+    /// Closes the store.
+    pub(crate) fn close(&mut self) {
+        self.session = None;
+    }
+
+    /// Empties an embedded store, or opens one in memory anew; false if it is
+    /// a server's, whose records must be deleted.
+    pub(crate) fn start_anew(&mut self) -> Result<bool, ExperimentError> {
+        match self.dataset.renewal {
+            Renewal::Server => return Ok(false),
+            Renewal::Reopen => self.close(),
+            Renewal::Files(kept) => {
+                self.close();
+                if let Some(folder) = &self.folder {
+                    kept.remove(folder)
+                        .map_err(|error| self.failed(format!("its files cannot be removed: {error}")))?;
+                }
+            }
+        }
+        self.state = RecordsState::default();
+        Ok(true)
+    }
+
+    /// Keeps the loaded state for later.
+    pub(crate) fn save(&mut self) -> Result<(), ExperimentError> {
+        if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
+            self.close();
+            let copied = kept.copy(&folder, &folder.join("snapshot"));
+            copied.map_err(|error| self.failed(format!("its files cannot be copied: {error}")))?;
+        } else if let Some(command) = self.dataset.save.clone() {
+            self.command("save", &command)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the loaded state back. False if there is no way to.
+    pub(crate) fn restore(&mut self) -> Result<bool, ExperimentError> {
+        if let Some(command) = self.dataset.restore.clone() {
+            self.close();
+            self.command("restore", &command)?;
+        } else if let (Renewal::Files(kept), Some(folder)) = (self.dataset.renewal, self.folder.clone()) {
+            self.close();
+            let copied = kept.copy(&folder.join("snapshot"), &folder);
+            copied.map_err(|error| self.failed(format!("its files cannot be put back: {error}")))?;
+        } else {
+            return Ok(false);
+        }
+        self.state = RecordsState { loaded: true, next: self.dataset.records, running: false };
+        Ok(true)
+    }
+
+    fn command(&self, what: &str, command: &str) -> Result<(), ExperimentError> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]);
+        shell.env(STORE_VARIABLE, self.dataset.info.name).env(CURVE_VARIABLE, &self.dataset.name);
+        // What it prints is not this program's output.
+        shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+        let status =
+            shell.status().map_err(|error| self.failed(format!("its {what} command cannot run: {error}")))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(self.failed(format!("its {what} command '{command}' ended with {status}")))
+    }
+
+    fn failed(&self, problem: String) -> ExperimentError {
+        ExperimentError::Store(StoreError::new(self.dataset.info.name, problem))
+    }
+
+    /// Finds the first key number from `state.next` on that no record has, for
+    /// a run that was cut off left no count.
+    pub(crate) fn look_for_end(
+        &mut self,
+        core: &CoreWorkload,
+        stores: &dyn Stores,
+    ) -> Result<(), ExperimentError> {
+        use serval_workload::Workload;
+        let table = core.schema().table;
+        let start = self.state.next;
+        let session = self.session(stores)?;
+        let end = end_of(start, &mut |numbers| {
+            let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
+            session.count_records(&table, &keys).map(|count| count > 0)
+        })?;
+        self.state.next = end;
+        self.state.running = false;
+        Ok(())
+    }
+}
+
+/// The end of records that begin before `start`, by asking whether any of a
+/// range of numbers is there: in steps that double, then by halves.
+fn end_of<E>(start: u64, any: &mut impl FnMut(std::ops::Range<u64>) -> Result<bool, E>) -> Result<u64, E> {
+    let mut look = |at: u64| any(at..at.saturating_add(MISSING_IN_TURN));
+    if !look(start)? {
+        return Ok(start);
+    }
+    let (mut there, mut step) = (start, MISSING_IN_TURN);
+    while look(there.saturating_add(step))? {
+        there = there.saturating_add(step);
+        step = step.saturating_mul(2);
+    }
+    let mut missing = there.saturating_add(step);
+    while missing - there > 1 {
+        let middle = there + (missing - there) / 2;
+        if look(middle)? { there = middle } else { missing = middle }
+    }
+    // A range that begins at the last record has one, the next has none.
+    Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    proptest! {
+        #[test]
+        fn the_end_is_found_in_few_looks(start in 0u64..1000, more in 0u64..1_000_000,
+                                         gaps in prop::collection::vec(0u64..1_000_000, 0..20)) {
+            let end = start + more;
+            let is_there = |n: u64| n < end && !gaps.contains(&n);
+            let mut looks = 0;
+            let found = end_of::<Infallible>(start, &mut |range| {
+                looks += 1;
+                Ok(range.into_iter().any(is_there))
+            }).unwrap();
+            let last = (start..end).rev().find(|n| is_there(*n)).map_or(start, |last| last + 1);
+            prop_assert_eq!(found, last);
+            prop_assert!(looks <= 50, "{}", looks);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How long an experiment takes and how much it writes, before it begins.
+
+use super::curves::{Experiment, Renewal};
+use crate::file::{Question, StatePolicy};
+use std::time::Duration;
+
+/// Runs that the search for a saturation takes, about: 1 to 64 clients, and
+/// two more to see that it is one.
+const SEARCH_RUNS: f64 = 8.0;
+
+/// Runs that halving takes.
+const HALVINGS: f64 = 5.0;
+
+/// Warm-up until steady of a store that is steady at once.
+const STEADY_AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Bytes of a run's folder, about: histograms of each second and operation.
+const RESULT_BYTES: f64 = 60_000.0;
+const SECOND_BYTES: f64 = 6_000.0;
+
+/// What to expect.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Runs of searches, about.
+    pub searches: u64,
+    /// Runs of points.
+    pub runs: u64,
+    /// Measuring and warming up if every run is steady at once; loads are not
+    /// in it.
+    pub least: Duration,
+    /// If every warm-up is cut off at its longest.
+    pub most: Duration,
+    /// Records that are loaded, over all loads.
+    pub records: u64,
+    /// Bytes of their values, about.
+    pub bytes: f64,
+    /// Loads.
+    pub loads: u64,
+    /// Bytes of the results, about.
+    pub result_bytes: f64,
+}
+
+impl Experiment {
+    /// What to expect of it.
+    pub fn estimate(&self) -> Estimate {
+        let (run, curves) = (&self.file.run, self.curves.len() as f64);
+        let (per_curve, halvings, needs) = match &self.file.question {
+            Question::Sweep(points) => {
+                (points.len() as f64, 0.0, points.iter().any(|point| point.needs_saturation()))
+            }
+            Question::Max(_) => (super::highest::RATES as f64, HALVINGS, true),
+        };
+        let saturation = match (run.clients, needs) {
+            (None, _) => SEARCH_RUNS,
+            (Some(_), true) => 1.0,
+            (Some(_), false) => 0.0,
+        };
+        let searches = curves * (saturation + halvings);
+        let runs = curves * per_curve * run.repeats as f64;
+        let time = run.time.as_secs_f64();
+        let measured = runs * time + curves * (saturation * time / 3.0 + halvings * time);
+        let warm = |each: Duration| each.as_secs_f64() * (searches + runs);
+        let longest = if run.warm_up_max.is_zero() { run.warm_up } else { run.warm_up_max };
+        let shortest = if run.warm_up_max.is_zero() {
+            run.warm_up
+        } else {
+            run.warm_up.max(STEADY_AT_ONCE).min(longest)
+        };
+        let loads = |renewal: Renewal, uses: f64| match (run.load, run.state, renewal) {
+            (false, _, _) => 0.0,
+            (_, StatePolicy::Continue | StatePolicy::Snapshot, _) => 1.0,
+            (_, StatePolicy::Reload, _) => 1.0 + uses * per_curve * run.repeats as f64,
+        };
+        let (mut all_loads, mut records, mut bytes) = (0.0, 0.0, 0.0);
+        for (index, set) in self.datasets.iter().enumerate() {
+            let uses = self.curves.iter().filter(|curve| curve.dataset == index).count() as f64;
+            let loads = loads(set.renewal, uses);
+            all_loads += loads;
+            records += loads * set.records as f64;
+            bytes += loads * set.bytes;
+        }
+        Estimate {
+            searches: searches as u64,
+            runs: runs as u64,
+            least: seconds(measured + warm(shortest)),
+            most: seconds(measured + warm(longest)),
+            records: records as u64,
+            bytes,
+            loads: all_loads as u64,
+            result_bytes: (searches + runs) * (RESULT_BYTES + SECOND_BYTES * time),
+        }
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    // A plan of ten years is told as ten years.
+    Duration::from_secs_f64(seconds.min(3.2e8))
+}

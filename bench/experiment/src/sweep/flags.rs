@@ -1,0 +1,27 @@
+//! What a reader must know of a run, from its result.
+
+use serval_measure::{document::ResultDocument, experiment::Flag};
+
+/// Operations below which tail percentiles say little.
+const SAMPLES_MIN: u64 = 1000;
+
+/// The flags of a result.
+pub(crate) fn flags(document: &ResultDocument) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    let overall = &document.overall;
+    let mut raise = |flag, raised: bool| {
+        if raised {
+            flags.push(flag);
+        }
+    };
+    raise(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
+    raise(Flag::Overloaded, serval_report::notes::misses_target(document));
+    raise(
+        Flag::ClientBound,
+        document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()),
+    );
+    raise(Flag::Failures, overall.failed > 0 || document.censored.in_flight > 0);
+    raise(Flag::FewSamples, overall.operations < SAMPLES_MIN);
+    raise(Flag::Interrupted, matches!(overall.ended_by.as_str(), "interrupted" | "failed"));
+    flags
+}

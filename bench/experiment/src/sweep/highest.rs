@@ -1,0 +1,241 @@
+//! The highest rate that keeps a promise: halving, then repeats around it, then
+//! where the isotonic regression crosses. `docs/experiments.md` has the law.
+
+use super::conduct::{ConductError, Conductor, Job, Ran, window};
+use crate::promise::Promise;
+use serval_measure::experiment::{Highest, RunEntry, RunKind};
+use serval_statistics::crossing::{Crossing, Trial, crossing};
+
+/// How far above the saturation the search begins.
+const ABOVE: f64 = 1.05;
+
+/// How exactly halving finds the rate, as a share of the saturation.
+const HALVED_TO: f64 = 0.05;
+
+/// Rates around it that are repeated.
+pub(super) const RATES: usize = 4;
+
+/// Confidence of the interval.
+const CONFIDENCE: f64 = 0.95;
+
+/// Where halving stands: rates between which the answer lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bracket {
+    kept: f64,
+    broken: f64,
+}
+
+impl Bracket {
+    /// After trials of a search, in the order in which they were made.
+    fn after(saturation: f64, trials: &[(f64, bool)]) -> Bracket {
+        let mut bracket = Bracket { kept: 0.0, broken: saturation * ABOVE };
+        for (rate, kept) in trials {
+            if *kept {
+                bracket.kept = bracket.kept.max(*rate)
+            } else {
+                bracket.broken = bracket.broken.min(*rate)
+            }
+        }
+        bracket
+    }
+
+    /// The rate to try next; `None` when it is known well enough.
+    fn next(&self, saturation: f64) -> Option<f64> {
+        let width = self.broken - self.kept;
+        (width > HALVED_TO * saturation).then_some(self.kept + width / 2.0)
+    }
+
+    /// Even rates over the bracket and as much again to both sides.
+    fn around(&self) -> Vec<f64> {
+        let width = self.broken - self.kept;
+        let low = (self.kept - width / 2.0).max(self.broken / 10.0);
+        let high = self.broken + width / 2.0;
+        (0..RATES).map(|i| low + (high - low) * i as f64 / (RATES - 1) as f64).collect()
+    }
+}
+
+impl Conductor<'_> {
+    /// Finds the highest rate of every curve. False if somebody asked for the
+    /// end.
+    pub(super) fn highest(&mut self, promise: &Promise) -> Result<bool, ConductError> {
+        if !self.find_saturations()? {
+            return Ok(false);
+        }
+        let mut brackets = vec![None; self.experiment.curves.len()];
+        for (curve, bracket) in brackets.iter_mut().enumerate() {
+            if self.lost[curve] {
+                continue;
+            }
+            match self.halve(curve, promise)? {
+                Some(found) => *bracket = Some(found),
+                None if self.lost[curve] => {}
+                None => return Ok(false),
+            }
+        }
+        if !self.run_points(self.jobs_around(&brackets))? {
+            return Ok(false);
+        }
+        for curve in 0..brackets.len() {
+            if !self.lost[curve] {
+                let highest = self.answer(curve, promise)?;
+                self.journal.document.curves[curve].highest = Some(highest);
+            }
+        }
+        self.journal.write()?;
+        Ok(true)
+    }
+
+    fn saturation(&self, curve: usize) -> (f64, u64) {
+        self.journal.document.curves[curve]
+            .saturation
+            .as_ref()
+            .map_or((0.0, 1), |s| (s.throughput, s.clients))
+    }
+
+    fn paced_clients(&self, curve: usize) -> u64 {
+        self.settings().clients.unwrap_or_else(|| window(self.saturation(curve).1))
+    }
+
+    /// How the runs of a curve with an offered load stood to the promise: the
+    /// rate, the margin.
+    fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<(RunKind, f64, f64)>, ConductError> {
+        let stored = serval_report::stored::StoredExperiment {
+            folder: self.journal.path().to_owned(),
+            document: self.journal.document.clone(),
+        };
+        let of = |entry: &&RunEntry| entry.curve == curve && entry.target.is_some();
+        let mut trials = Vec::new();
+        for entry in self.journal.document.runs.iter().filter(of) {
+            let document = stored.result(entry).map_err(super::journal::JournalError::Stored)?;
+            let standing = promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
+            trials.push((entry.kind, entry.target.unwrap_or_default(), standing.margin));
+        }
+        Ok(trials)
+    }
+
+    fn no_standing(&self, problem: String) -> ConductError {
+        crate::perform::ExperimentError::Faults(serval_model::properties::Faults::one(format!(
+            "the promise: {problem}"
+        )))
+        .into()
+    }
+
+    /// Halves until the rate is known well enough. `None` when the curve is
+    /// lost or somebody asked for the end.
+    fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
+        let (saturation, _) = self.saturation(curve);
+        let searched = |(kind, rate, margin): (RunKind, f64, f64)| {
+            (kind == RunKind::Search).then_some((rate, margin <= 0.0))
+        };
+        let mut trials: Vec<(f64, bool)> =
+            self.trials(curve, promise)?.into_iter().filter_map(searched).collect();
+        loop {
+            let bracket = Bracket::after(saturation, &trials);
+            let Some(rate) = bracket.next(saturation) else { return Ok(Some(bracket)) };
+            let job = Job {
+                curve,
+                kind: RunKind::Search,
+                point: 1,
+                repeat: trials.len() as u32,
+                target: Some(rate),
+                clients: self.paced_clients(curve),
+                time: self.settings().time,
+                what: format!("{} operations/s", serval_report::units::rate(rate)),
+            };
+            match self.attempt(&job)? {
+                Some(Ran::Done(document)) => {
+                    let standing =
+                        promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
+                    trials.push((rate, standing.margin <= 0.0));
+                }
+                Some(Ran::Interrupted) | None => return Ok(None),
+            }
+        }
+    }
+
+    fn jobs_around(&self, brackets: &[Option<Bracket>]) -> Vec<Job> {
+        let settings = self.settings();
+        let mut jobs = Vec::new();
+        for repeat in 0..settings.repeats as u32 {
+            for (turn, point) in self.order(RATES, repeat).into_iter().enumerate() {
+                for curve in self.curves_from(turn + repeat as usize) {
+                    let Some(bracket) = brackets[curve] else { continue };
+                    let rate = bracket.around()[point];
+                    jobs.push(Job {
+                        curve,
+                        kind: RunKind::Point,
+                        point,
+                        repeat,
+                        target: Some(rate),
+                        clients: self.paced_clients(curve),
+                        time: settings.time,
+                        what: format!(
+                            "{} operations/s, repeat {} of {}",
+                            serval_report::units::rate(rate),
+                            repeat + 1,
+                            settings.repeats
+                        ),
+                    });
+                }
+            }
+        }
+        jobs
+    }
+
+    fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {
+        let (saturation, _) = self.saturation(curve);
+        let trials: Vec<Trial> =
+            self.trials(curve, promise)?.into_iter().map(|(_, at, value)| Trial { at, value }).collect();
+        let most = trials.iter().map(|trial| trial.at).fold(0.0, f64::max);
+        let mut notes = Vec::new();
+        let found = crossing(&trials, CONFIDENCE, self.journal.document.seed);
+        let (rate, low, high) = match found {
+            Crossing::At { at, low, high } => (at, low.max(0.0), high),
+            Crossing::Below => {
+                notes.push("the promise was broken at every rate that was tried".to_owned());
+                (0.0, 0.0, trials.iter().map(|trial| trial.at).fold(most, f64::min))
+            }
+            Crossing::Above => {
+                notes.push(format!(
+                    "the promise was kept at every rate that was tried, up to {} operations/s",
+                    serval_report::units::rate(most)
+                ));
+                (most, most, f64::INFINITY)
+            }
+        };
+        if rate > saturation {
+            notes.push(format!(
+                "that is the store's saturation, {} operations/s, or beyond it: with longer runs it would be less",
+                serval_report::units::rate(saturation)
+            ));
+        }
+        // JSON has no infinity.
+        let high = if high.is_finite() { high } else { f64::MAX };
+        Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halving_ends_within_a_twentieth_and_brackets_the_truth() {
+        for truth in [3.0, 250.0, 539.5, 900.0, 1049.0] {
+            let mut trials = Vec::new();
+            let bracket = loop {
+                let bracket = Bracket::after(1000.0, &trials);
+                match bracket.next(1000.0) {
+                    Some(rate) => trials.push((rate, rate <= truth)),
+                    None => break bracket,
+                }
+            };
+            assert!(trials.len() <= 5, "{trials:?}");
+            assert!(
+                bracket.kept <= truth && truth <= bracket.broken && bracket.broken - bracket.kept <= 50.0
+            );
+            let around = bracket.around();
+            assert!(around.is_sorted() && around[0] > 0.0, "{around:?}");
+        }
+    }
+}

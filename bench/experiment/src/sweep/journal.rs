@@ -1,0 +1,242 @@
+//! An experiment's folder: the document and the state of records, written
+//! anew after each run, so that an interrupted experiment can go on.
+
+use crate::{
+    file::SECRET,
+    folder::{FolderError, ResultFolder},
+};
+use serde::{Deserialize, Serialize};
+use serval_measure::experiment::{ExperimentDocument, RunEntry};
+use serval_report::stored::{self, EXPERIMENT};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// The file of the records' state.
+const STATE: &str = "state.json";
+
+/// The folder of runs.
+const RUNS: &str = "runs";
+
+/// The folder of embedded stores.
+const STORES: &str = "stores";
+
+/// Bytes of a state that are read at most: some 100 a data set.
+const STATE_MAX: u64 = 1 << 20;
+
+/// Characters of a run's folder that come from names.
+const NAME_MAX: usize = 60;
+
+/// Why a folder cannot be begun or gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The folder or a file in it.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// What is there cannot be read.
+    #[error(transparent)]
+    Stored(#[from] stored::StoredError),
+    /// It is another experiment's.
+    #[error(
+        "{0}: the experiment there has another plan. To go on with it say 'serval experiment resume {0}'; for the plan \
+         given choose another folder"
+    )]
+    OtherPlan(PathBuf),
+    /// It is done.
+    #[error("{0}: the experiment there is complete; 'serval report {0}' shows it")]
+    Complete(PathBuf),
+    /// Its secrets are not stored.
+    #[error(
+        "{0}: the plan stored there has secrets in it, which are not stored: give the command that began it once more, \
+         with --resume"
+    )]
+    Secrets(PathBuf),
+    /// A state that is none.
+    #[error("{path}: {problem}. Remove the folder and begin again")]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Where a data set's records stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct RecordsState {
+    /// Whether the load was done.
+    pub(crate) loaded: bool,
+    /// The number of the next record to insert.
+    pub(crate) next: u64,
+    /// Whether a run that inserts had begun and not ended when this was
+    /// written: there may be records beyond `next`.
+    pub(crate) running: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct State {
+    datasets: BTreeMap<String, RecordsState>,
+}
+
+/// The folder of an experiment that is carried out.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// The document so far.
+    pub document: ExperimentDocument,
+    state: State,
+}
+
+fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |error| FolderError::System { path, what, error }
+}
+
+/// A name as part of a folder's name.
+pub(crate) fn clean(name: &str) -> String {
+    let clean = |c: char| if c.is_alphanumeric() || "-_.%".contains(c) { c } else { '-' };
+    let text: String = name.chars().take(NAME_MAX).map(clean).collect();
+    // A dot at its start would hide it, or lead out of the folder.
+    text.trim_start_matches('.').to_owned()
+}
+
+impl Journal {
+    /// Begins an experiment in a folder that is not there.
+    pub fn begin(path: &Path, document: ExperimentDocument) -> Result<Journal, JournalError> {
+        if path.symlink_metadata().is_ok() {
+            return Err(FolderError::Exists(path.to_owned()).into());
+        }
+        fs::create_dir_all(path.join(RUNS)).map_err(system(path, "make this folder"))?;
+        let journal = Journal { path: path.to_owned(), document, state: State::default() };
+        journal.write()?;
+        Ok(journal)
+    }
+
+    /// Goes on with the experiment in a folder. With a document it must be the
+    /// same plan; the folder's is used.
+    pub fn resume(path: &Path, plan: Option<&str>) -> Result<Journal, JournalError> {
+        let document = stored::read_experiment(&path.join(EXPERIMENT))?.document;
+        if plan.is_some_and(|plan| plan != document.plan) {
+            return Err(JournalError::OtherPlan(path.to_owned()));
+        }
+        if plan.is_none() && document.plan.contains(SECRET) {
+            return Err(JournalError::Secrets(path.to_owned()));
+        }
+        if document.complete {
+            return Err(JournalError::Complete(path.to_owned()));
+        }
+        let state = read_state(&path.join(STATE))?;
+        let journal = Journal { path: path.to_owned(), document, state };
+        journal.remove_unfinished();
+        Ok(journal)
+    }
+
+    /// Runs that were cut off left folders in the making, which nobody needs.
+    fn remove_unfinished(&self) {
+        let Ok(entries) = fs::read_dir(self.path.join(RUNS)) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with('.') && name.ends_with(".partial") {
+                // One that stays is in nobody's way.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn records(&self, dataset: &str) -> RecordsState {
+        self.state.datasets.get(dataset).copied().unwrap_or_default()
+    }
+
+    /// Writes down where a data set's records stand.
+    pub(crate) fn set_records(&mut self, dataset: &str, records: RecordsState) -> Result<(), FolderError> {
+        if self.state.datasets.insert(dataset.to_owned(), records) == Some(records) {
+            return Ok(());
+        }
+        let text = serde_json::to_vec_pretty(&self.state).unwrap_or_default();
+        self.replace(STATE, &text)
+    }
+
+    /// The folder of an embedded store's files.
+    pub(crate) fn store_folder(&self, dataset: &str) -> Result<PathBuf, FolderError> {
+        let path = self.path.join(STORES).join(clean(dataset));
+        fs::create_dir_all(&path).map_err(system(&path, "make this folder"))?;
+        Ok(path)
+    }
+
+    /// Removes the files of embedded stores.
+    pub(crate) fn remove_stores(&self) {
+        // What cannot be removed wastes room and no more.
+        let _ = fs::remove_dir_all(self.path.join(STORES));
+    }
+
+    /// Begins the folder of the next run; its name, and the folder.
+    pub(crate) fn run_folder(&self, what: &str) -> Result<(String, ResultFolder), FolderError> {
+        // Names of earlier runs that were given up are free again.
+        let number = self.document.runs.len() + 1;
+        let name = format!("{RUNS}/{number:04}-{}", clean(what));
+        let folder = ResultFolder::begin(&self.path.join(&name))?;
+        Ok((name, folder))
+    }
+
+    /// Writes down a run that has ended.
+    pub(crate) fn push(&mut self, entry: RunEntry) -> Result<(), FolderError> {
+        self.document.runs.push(entry);
+        self.write()
+    }
+
+    /// Writes the document.
+    pub(crate) fn write(&self) -> Result<(), FolderError> {
+        let mut text = serde_json::to_vec_pretty(&self.document).unwrap_or_default();
+        text.push(b'\n');
+        self.replace(EXPERIMENT, &text)
+    }
+
+    /// Puts a file in place of the one that is there, whole or not at all.
+    pub fn replace(&self, name: &str, contents: &[u8]) -> Result<(), FolderError> {
+        let path = self.path.join(name);
+        let write = || -> io::Result<()> {
+            let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
+            file.write_all(contents)?;
+            file.as_file().sync_data()?;
+            // A temporary file is its maker's alone; a result is for others too.
+            use std::os::unix::fs::PermissionsExt;
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+            file.persist(&path).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().map_err(|error| FolderError::File { path: path.clone(), error })
+    }
+}
+
+fn read_state(path: &Path) -> Result<State, JournalError> {
+    let fault = |problem: String| JournalError::State { path: path.to_owned(), problem };
+    match fs::metadata(path) {
+        // Interrupted before anything was loaded.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+        Ok(facts) if facts.len() > STATE_MAX => return Err(fault("is too long".into())),
+        _ => {}
+    }
+    let bytes = fs::read(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    serde_json::from_slice(&bytes).map_err(|error| fault(format!("is no state of an experiment: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_lead_elsewhere() {
+        assert_eq!(clean("redis, A 60%"), "redis--A-60%");
+        assert_eq!(clean("../../x"), "-..-x");
+        assert_eq!(clean("..."), "");
+    }
+}

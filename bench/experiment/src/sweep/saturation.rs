@@ -1,0 +1,200 @@
+//! Where a store saturates: clients are doubled until that gains nothing.
+//! `docs/experiments.md` has the rule.
+
+use super::conduct::{ConductError, Conductor, Job, Ran};
+use serval_measure::experiment::{RunEntry, RunKind, Saturation};
+use serval_model::Execution;
+use std::time::Duration;
+
+/// What doubling the clients must gain to be worth going on.
+const GAIN_MIN: f64 = 1.05;
+
+/// Doublings in turn that gained less, after which the store is saturated.
+const DOUBLINGS_WITHOUT_GAIN: u32 = 2;
+
+/// How near the fewest clients must come to the highest throughput.
+const NEAR: f64 = 0.98;
+
+/// Clients at most that a search tries, as tasks and as threads.
+const CLIENTS_MAX: u64 = 1024;
+const THREADS_MAX: u64 = 256;
+
+/// Measured time of a search's run, as a part of a point's, and at least.
+const TIME_PART: u32 = 3;
+const TIME_MIN: Duration = Duration::from_secs(1);
+
+/// The throughputs of a search so far, by number of clients in rising order.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    tried: Vec<(u64, f64)>,
+}
+
+/// What a search wants next.
+#[derive(Debug, PartialEq)]
+pub(super) enum Next {
+    /// A run by so many clients.
+    Try(u64),
+    /// Nothing: it is over.
+    Found(Saturation),
+}
+
+impl Search {
+    /// Adds a trial.
+    pub(super) fn add(&mut self, clients: u64, throughput: f64) {
+        self.tried.push((clients, throughput));
+    }
+
+    /// What to do now. At most `max` clients are tried.
+    pub(super) fn next(&self, max: u64) -> Next {
+        let Some(&(last, _)) = self.tried.last() else { return Next::Try(1) };
+        let best = self.tried.iter().map(|(_, throughput)| *throughput).fold(0.0, f64::max);
+        let saturated = self.trials_without_gain() >= DOUBLINGS_WITHOUT_GAIN;
+        if saturated || last >= max {
+            let fewest = self.tried.iter().find(|(_, throughput)| *throughput >= NEAR * best);
+            let clients = fewest.map_or(last, |(clients, _)| *clients);
+            return Next::Found(Saturation { throughput: best, clients, found: saturated });
+        }
+        Next::Try((last * 2).min(max))
+    }
+
+    /// Trials in turn, at the end, that did not better what was before them by
+    /// enough.
+    fn trials_without_gain(&self) -> u32 {
+        let (mut best, mut without) = (0.0, 0);
+        for (_, throughput) in &self.tried {
+            if *throughput >= best * GAIN_MIN && *throughput > 0.0 {
+                without = 0;
+            } else {
+                without += 1;
+            }
+            best = f64::max(best, *throughput);
+        }
+        without
+    }
+}
+
+impl Conductor<'_> {
+    /// Finds the saturation of every curve that has none yet, all curves one
+    /// step at a time in turn. False if somebody asked for the end.
+    pub(super) fn find_saturations(&mut self) -> Result<bool, ConductError> {
+        let curves = self.experiment.curves.len();
+        let mut searches: Vec<Search> = (0..curves).map(|curve| self.search_so_far(curve)).collect();
+        loop {
+            let mut busy = false;
+            for (curve, search) in searches.iter_mut().enumerate() {
+                if self.lost[curve] || self.journal.document.curves[curve].saturation.is_some() {
+                    continue;
+                }
+                busy = true;
+                let clients = match self.next_trial(curve, search) {
+                    Next::Try(clients) => clients,
+                    Next::Found(saturation) => {
+                        let name = &self.journal.document.curves[curve].name;
+                        let words = format!(
+                            "{name}: saturation {} operations/s by {} clients",
+                            serval_report::units::rate(saturation.throughput),
+                            saturation.clients
+                        );
+                        self.watcher.note(&words);
+                        self.journal.document.curves[curve].saturation = Some(saturation);
+                        self.journal.write()?;
+                        self.watcher.experiment(&self.journal.document);
+                        continue;
+                    }
+                };
+                let job = Job {
+                    curve,
+                    kind: RunKind::Search,
+                    point: 0,
+                    repeat: search.tried.len() as u32,
+                    target: None,
+                    clients,
+                    time: (self.settings().time / TIME_PART).max(TIME_MIN.min(self.settings().time)),
+                    what: format!("saturation by {clients} clients"),
+                };
+                match self.attempt(&job)? {
+                    Some(Ran::Done(document)) => search.add(clients, document.overall.throughput),
+                    Some(Ran::Interrupted) => return Ok(false),
+                    None => {}
+                }
+            }
+            if !busy {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn next_trial(&self, curve: usize, search: &Search) -> Next {
+        match (self.settings().clients, search.tried.first()) {
+            (Some(clients), None) => Next::Try(clients),
+            // A number that is given is not questioned.
+            (Some(clients), Some((_, throughput))) => {
+                Next::Found(Saturation { throughput: *throughput, clients, found: false })
+            }
+            (None, _) => search.next(self.clients_max(curve)),
+        }
+    }
+
+    fn clients_max(&self, curve: usize) -> u64 {
+        match self.execution(curve) {
+            Some(Execution::EventLoops) => CLIENTS_MAX,
+            // Threads cost more than tasks, and say sooner that enough is enough.
+            _ => THREADS_MAX,
+        }
+    }
+
+    /// The trials of an interrupted search.
+    fn search_so_far(&self, curve: usize) -> Search {
+        let of = |entry: &&RunEntry| {
+            entry.kind == RunKind::Search && entry.curve == curve && entry.target.is_none()
+        };
+        let runs = self.journal.document.runs.iter().filter(of);
+        Search { tried: runs.map(|entry| (entry.clients, entry.throughput)).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(throughput: impl Fn(u64) -> f64, max: u64) -> (Saturation, Vec<u64>) {
+        let mut search = Search::default();
+        loop {
+            match search.next(max) {
+                Next::Try(clients) => search.add(clients, throughput(clients)),
+                Next::Found(saturation) => {
+                    return (saturation, search.tried.iter().map(|(clients, _)| *clients).collect());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_of_eight_at_once_saturates_by_eight() {
+        let (saturation, tried) = search(|clients| 1000.0 * clients.min(8) as f64, 1024);
+        assert_eq!(saturation, Saturation { throughput: 8000.0, clients: 8, found: true });
+        assert_eq!(tried, [1, 2, 4, 8, 16, 32]);
+    }
+
+    #[test]
+    fn one_that_thrashes_is_told_by_its_best() {
+        let (saturation, _) =
+            search(|clients| 1000.0 * clients as f64 / (1.0 + (clients as f64 / 8.0).powi(2)), 1024);
+        assert_eq!((saturation.throughput, saturation.clients), (4000.0, 8));
+    }
+
+    #[test]
+    fn one_that_never_saturates_ends_at_the_most_clients() {
+        let (saturation, tried) = search(|clients| clients as f64, 100);
+        assert_eq!(saturation, Saturation { throughput: 100.0, clients: 100, found: false });
+        assert_eq!(tried.last(), Some(&100));
+    }
+
+    #[test]
+    fn one_bad_trial_ends_nothing() {
+        let (saturation, _) = search(|clients| if clients == 4 { 1.0 } else { clients.min(16) as f64 }, 1024);
+        assert_eq!(saturation.clients, 16);
+        let (nothing, _) = search(|_| 0.0, 1024);
+        assert_eq!(nothing.throughput, 0.0);
+    }
+}
