@@ -59,7 +59,8 @@ pub struct Bench {
     request: BenchRequest,
 }
 
-fn default_folder(name: &str, store: &str) -> PathBuf {
+/// The folder of a result whose place nobody says.
+pub fn default_folder(name: &str, store: &str) -> PathBuf {
     let clean: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
     let moment = timestamp(SystemTime::now()).replace(':', "-").replace(".", "-");

@@ -188,6 +188,9 @@ pub struct RunEntry {
     pub started: String,
     /// Operations/s.
     pub throughput: f64,
+    /// Of these, failed.
+    #[serde(default)]
+    pub failed_per_s: f64,
     /// Measured seconds.
     pub duration_s: f64,
     /// Seconds of warm-up before.

@@ -109,6 +109,14 @@ fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f
 }
 
 impl Experiment {
+    /// The same with a seed that was drawn.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Experiment {
+        let mut same = self.clone();
+        same.file.run.seed = Some(seed);
+        same
+    }
+
     /// The document of the experiment before its first run.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
         let mut file = self.file.clone();
@@ -399,6 +407,7 @@ impl Conductor<'_> {
             folder: folder_name,
             started: document.run.started.clone(),
             throughput: overall.throughput,
+            failed_per_s: failed_per_s(&document),
             duration_s: overall.duration_s,
             warm_up_s: overall.warm_up_s,
             whole_s: begun.elapsed().as_secs_f64() - ready_s,
@@ -539,6 +548,7 @@ impl Conductor<'_> {
                 folder: name,
                 started: document.run.started.clone(),
                 throughput: overall.throughput,
+                failed_per_s: failed_per_s(&document),
                 duration_s: overall.duration_s,
                 warm_up_s: 0.0,
                 whole_s: begun.elapsed().as_secs_f64(),
@@ -682,6 +692,12 @@ fn result_bytes(document: &ResultDocument) -> Vec<u8> {
     // Writing to memory does not fail.
     let _ = serval_report::json::write(document, &mut bytes);
     bytes
+}
+
+/// Operations a second that failed.
+pub(super) fn failed_per_s(document: &ResultDocument) -> f64 {
+    let overall = &document.overall;
+    if overall.duration_s > 0.0 { overall.failed as f64 / overall.duration_s } else { 0.0 }
 }
 
 fn load_failed(store: &str, document: &ResultDocument) -> ExperimentError {

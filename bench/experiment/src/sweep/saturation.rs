@@ -1,8 +1,11 @@
 //! Where a store saturates: clients are doubled until that gains nothing.
 //! `docs/experiments.md` has the rule.
 
-use super::conduct::{ConductError, Conductor, Job, Ran};
-use serval_measure::experiment::{RunEntry, RunKind, Saturation};
+use super::conduct::{ConductError, Conductor, Job, Ran, failed_per_s};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{RunEntry, RunKind, Saturation},
+};
 use serval_model::Execution;
 use std::time::Duration;
 
@@ -113,7 +116,7 @@ impl Conductor<'_> {
                     what: format!("saturation by {clients} clients"),
                 };
                 match self.attempt(&job)? {
-                    Some(Ran::Done(document)) => search.add(clients, document.overall.throughput),
+                    Some(Ran::Done(document)) => search.add(clients, succeeded(&document)),
                     Some(Ran::Interrupted) => return Ok(false),
                     None => {}
                 }
@@ -149,8 +152,15 @@ impl Conductor<'_> {
             entry.kind == RunKind::Search && entry.curve == curve && entry.target.is_none()
         };
         let runs = self.journal.document.runs.iter().filter(of);
-        Search { tried: runs.map(|entry| (entry.clients, entry.throughput)).collect() }
+        let succeeded = |entry: &RunEntry| entry.throughput - entry.failed_per_s;
+        Search { tried: runs.map(|entry| (entry.clients, succeeded(entry))).collect() }
     }
+}
+
+/// Operations a second that succeeded: what fails at once would be the fastest
+/// store of all.
+fn succeeded(document: &ResultDocument) -> f64 {
+    document.overall.throughput - failed_per_s(document)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod explain;
 mod export;
 pub(crate) mod results;
 pub(crate) mod shell;
+pub(crate) mod sweep;
 pub(crate) mod ycsb;
 
 use crate::{
@@ -15,29 +16,12 @@ use crate::{
 use serval_experiment::{properties as p, without_secrets};
 use serval_model::properties::{Fault, Faults, Origin, Properties};
 use serval_stores::{StoreInfo, java};
+use std::path::PathBuf;
 
 /// Reads property files and what the command line sets over them. All faults
 /// come at once.
 pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
-    let mut properties = Properties::new();
-    let mut faults = Vec::new();
-    for file in &args.files {
-        if let Err(more) = properties.load_file(file) {
-            faults.extend(more.0);
-        }
-    }
-    for text in &args.properties {
-        let origin = Origin::CommandLine("-p".into());
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
-            _ => faults.push(Fault {
-                origin: Some(origin),
-                problem: format!(
-                    "'{text}' is no property: write NAME=VALUE, for example -p recordcount=1000"
-                ),
-            }),
-        }
-    }
+    let mut properties = settings(&args.files, &args.properties)?;
     let flags = [
         (&p::THREAD_COUNT, &args.threads, "-threads"),
         (&p::TARGET, &args.target, "-target"),
@@ -48,6 +32,30 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
     for (property, value, flag) in flags {
         if let Some(value) = value {
             properties.set(property.name, value, Origin::CommandLine(flag.into()));
+        }
+    }
+    Ok(properties)
+}
+
+/// Reads property files and what `-p` sets over them. All faults come at once.
+pub(crate) fn settings(files: &[PathBuf], set: &[String]) -> Result<Properties, Faults> {
+    let mut properties = Properties::new();
+    let mut faults = Vec::new();
+    for file in files {
+        if let Err(more) = properties.load_file(file) {
+            faults.extend(more.0);
+        }
+    }
+    for text in set {
+        let origin = Origin::CommandLine("-p".into());
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
+            _ => faults.push(Fault {
+                origin: Some(origin),
+                problem: format!(
+                    "'{text}' is no property: write NAME=VALUE, for example -p recordcount=1000"
+                ),
+            }),
         }
     }
     if faults.is_empty() { Ok(properties) } else { Err(Faults(faults)) }

@@ -1,0 +1,455 @@
+//! `serval sweep`, `serval max` and `serval experiment`: many runs, one
+//! question.
+
+use super::{command_line, settings};
+use crate::{
+    args::{ExperimentCommand, ExperimentRunArgs, MaxArgs, ResumeArgs, SeriesArgs, ShowArgs, SweepArgs},
+    failure::{self, Failure},
+    format::span,
+    interrupt, stdout,
+};
+use serval_experiment::{
+    bench::default_folder,
+    file::{
+        ARRIVALS, ExperimentFile, POINTS, Point, PointOrder, PropertyLine, Question, RunSettings,
+        StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read, read_file,
+    },
+    promise::Promise,
+    sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
+};
+use serval_measure::experiment::ExperimentDocument;
+use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
+use serval_report::units::{bytes, count, plural, rate};
+use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
+
+/// `serval sweep WORKLOAD...`.
+pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
+    let mut faults = Vec::new();
+    let points = match &args.points {
+        None => Point::even(POINTS),
+        Some(text) => parse_points(text).unwrap_or_else(|problem| {
+            faults.push(fault("--points", problem));
+            Vec::new()
+        }),
+    };
+    series(&args.series, Question::Sweep(points), faults)
+}
+
+/// `serval max WORKLOAD --slo PROMISE`.
+pub(crate) fn max(args: &MaxArgs) -> Result<ExitCode, Failure> {
+    let mut faults = Vec::new();
+    let question = match Promise::parse(&args.slo) {
+        Ok(promise) => Question::Max(promise),
+        Err(problem) => {
+            faults.push(fault("--slo", problem));
+            Question::Sweep(Vec::new())
+        }
+    };
+    series(&args.series, question, faults)
+}
+
+/// `serval experiment ...`.
+pub(crate) fn experiment(command: &ExperimentCommand) -> Result<ExitCode, Failure> {
+    match command {
+        ExperimentCommand::Show(args) => show(args).map(|()| ExitCode::SUCCESS),
+        ExperimentCommand::Run(args) => run_file(args),
+        ExperimentCommand::Resume(args) => resume(args),
+    }
+}
+
+fn fault(flag: &str, problem: impl Into<String>) -> Fault {
+    Fault { origin: Some(Origin::CommandLine(flag.into())), problem: problem.into() }
+}
+
+fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
+    let mut file = read_file(&args.file)?;
+    let mut faults = Vec::new();
+    match settings(&args.properties.files, &args.properties.properties) {
+        Ok(over) => {
+            let names: Vec<PropertyLine> = over
+                .iter()
+                .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
+                .collect();
+            // The command line wins over all that the file says.
+            for (name, value, origin) in names {
+                let entries = file.stores.iter_mut().map(|store| &mut store.properties);
+                let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
+                entries.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
+                file.properties.retain(|(known, _, _)| *known != name);
+                file.properties.push((name, value, origin));
+            }
+        }
+        Err(more) => faults.extend(more.0),
+    }
+    if !args.only.is_empty() {
+        for name in &args.only {
+            if !file.stores.iter().any(|store| store.name == *name) {
+                let names: Vec<&str> = file.stores.iter().map(|store| store.name.as_str()).collect();
+                faults.push(fault(
+                    "--only",
+                    format!("there is no store '{name}': there is {}", names.join(", ")),
+                ));
+            }
+        }
+        file.stores.retain(|store| args.only.contains(&store.name));
+    }
+    run_settings(&args.run, &mut file.run, &mut faults);
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    carry_out(file, &name, &args.place)
+}
+
+fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
+    let journal = Journal::resume(&args.folder, None).map_err(from_journal)?;
+    let plan = args.folder.join("plan.toml");
+    // The plan stands in the document; paths in it are from where it was begun.
+    let file = read(&journal.document.plan, &plan)?;
+    let mut file = file;
+    for workload in &mut file.workloads {
+        // `read` looks beside the file; the document has paths as they were given.
+        if let Some(path) = &workload.file {
+            workload.file = Some(path.strip_prefix(&args.folder).unwrap_or(path).to_owned());
+        }
+    }
+    let experiment = Experiment::new(file)?;
+    conduct(&experiment, journal, args.keep_stores)
+}
+
+/// Fills in what flags say of every run.
+fn run_settings(args: &crate::args::RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<Fault>) {
+    let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Vec<Fault>| {
+        let Some(text) = text else { return };
+        match parse_duration(text, 1_000_000_000) {
+            Ok(ns) => *to = Duration::from_nanos(ns),
+            Err(problem) => faults.push(fault(flag, format!("'{text}' {problem}"))),
+        }
+    };
+    time("--time", &args.time, &mut run.time, faults);
+    time("--warm-up", &args.warm_up, &mut run.warm_up, faults);
+    time("--warm-up-max", &args.warm_up_max, &mut run.warm_up_max, faults);
+    if let Some(repeats) = args.repeats {
+        run.repeats = repeats;
+    }
+    if let Some(seed) = args.seed {
+        run.seed = Some(seed);
+    }
+    fn choose<T: Copy>(
+        flag: &str,
+        text: &Option<String>,
+        names: &[(&'static str, T)],
+        faults: &mut Vec<Fault>,
+    ) -> Option<T> {
+        let text = text.as_ref()?;
+        let found = names.iter().find(|(name, _)| name == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            faults.push(fault(flag, format!("'{text}' is not one of {}", names.join(", "))));
+        }
+        found
+    }
+    if let Some(arrivals) = choose("--arrivals", &args.arrivals, &ARRIVALS, faults) {
+        run.arrivals = arrivals;
+    }
+    if let Some(state) = choose("--state", &args.state, &StatePolicy::NAMES, faults) {
+        run.state = state;
+    }
+    if let Some(order) = choose("--order", &args.order, &PointOrder::NAMES, faults) {
+        run.order = order;
+    }
+    if args.skip_load {
+        run.load = false;
+    }
+    if let Some(text) = &args.clients {
+        match (text.as_str(), text.parse::<u64>()) {
+            ("auto", _) => run.clients = None,
+            (_, Ok(clients)) if (1..=1_000_000).contains(&clients) => run.clients = Some(clients),
+            _ => faults
+                .push(fault("--clients", format!("'{text}' is not 'auto' or a number from 1 to 1,000,000"))),
+        }
+    }
+    if faults.is_empty()
+        && let Err((key, problem)) = run.check()
+    {
+        faults.push(fault(key, problem));
+    }
+}
+
+/// The experiment that a command line asks for.
+fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Result<ExitCode, Failure> {
+    let lines = match settings(&args.properties.files, &args.properties.properties) {
+        Ok(over) => over
+            .iter()
+            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
+            .collect(),
+        Err(more) => {
+            faults.extend(more.0);
+            Vec::new()
+        }
+    };
+    let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
+    run_settings(&args.run, &mut run, &mut faults);
+    let names: &[String] = if args.stores.is_empty() { &["yesquel".to_owned()] } else { &args.stores };
+    let stores = names.iter().map(|name| StoreEntry {
+        name: name.clone(),
+        binding: name.clone(),
+        watch: args.watch.clone(),
+        save: None,
+        restore: None,
+        properties: Vec::new(),
+        origin: Some(Origin::CommandLine("--store".into())),
+    });
+    let file_name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let workloads = args.workloads.iter().map(|path| WorkloadEntry {
+        name: file_name(path),
+        file: Some(path.clone()),
+        at: None,
+        properties: Vec::new(),
+        origin: Some(Origin::CommandLine("WORKLOAD".into())),
+    });
+    let all: Vec<String> = args.workloads.iter().map(|path| file_name(path)).collect();
+    let name = all.join("-");
+    let title = match &question {
+        Question::Sweep(_) => format!("{} on {}", all.join(", "), names.join(", ")),
+        Question::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
+    };
+    let file = ExperimentFile {
+        title,
+        about: String::new(),
+        figure: String::new(),
+        saw: String::new(),
+        axis: None,
+        run,
+        question,
+        properties: lines,
+        stores: stores.collect(),
+        workloads: workloads.collect(),
+    };
+    for (index, store) in names.iter().enumerate() {
+        if names[..index].contains(store) {
+            let problem = format!("'{store}' twice: for two set-ups of one store write an experiment file");
+            faults.push(fault("--store", problem));
+        }
+    }
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    carry_out(file, &name, &args.place)
+}
+
+/// Checks, begins or goes on, and carries out.
+fn carry_out(file: ExperimentFile, name: &str, place: &crate::args::PlaceArgs) -> Result<ExitCode, Failure> {
+    let experiment = Experiment::new(file)?;
+    if place.dry_run {
+        return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
+    }
+    let journal = match (&place.out, place.resume) {
+        (None, true) => {
+            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+        }
+        (Some(out), true) => {
+            let mut document = experiment.document(command_line());
+            let stored = Journal::resume(out, None).or_else(|error| match error {
+                // The plan given has what is not stored.
+                JournalError::Secrets(_) => Journal::resume(out, Some(&document.plan)),
+                error => Err(error),
+            });
+            // A seed that was drawn is the stored one's.
+            if let Ok(journal) = &stored {
+                document = experiment.with_seed(journal.document.seed).document(command_line());
+            }
+            Journal::resume(out, Some(&document.plan)).map_err(from_journal)?
+        }
+        (out, false) => {
+            let folder = match out {
+                Some(out) => out.clone(),
+                None => default_folder(name, "experiment"),
+            };
+            Journal::begin(&folder, experiment.document(command_line())).map_err(from_journal)?
+        }
+    };
+    let experiment = experiment.with_seed(journal.document.seed);
+    conduct(&experiment, journal, place.keep_stores)
+}
+
+fn from_journal(error: JournalError) -> Failure {
+    match error {
+        JournalError::Folder(error) => error.into(),
+        error => Failure::usage(error.to_string()),
+    }
+}
+
+fn conduct(experiment: &Experiment, journal: Journal, keep_stores: bool) -> Result<ExitCode, Failure> {
+    for warning in &experiment.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    if cfg!(debug_assertions) {
+        anstream::eprintln!(
+            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
+        );
+    }
+    let folder = journal.path().to_owned();
+    let (control, _) = interrupt::control();
+    anstream::eprintln!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
+    anstream::eprintln!("result: {} (it can be interrupted and gone on with)", folder.display());
+    let outcome = experiment.conduct(journal, &RealStores, &control, &mut (), keep_stores);
+    let again = || format!("serval experiment resume {}", folder.display());
+    let (journal, stopped) = outcome.map_err(|error| match error {
+        ConductError::Experiment(error) => {
+            let failure: Failure = error.into();
+            Failure {
+                message: format!(
+                    "{}. What was measured is in {}; '{}' goes on",
+                    failure.message,
+                    folder.display(),
+                    again()
+                ),
+                ..failure
+            }
+        }
+        ConductError::Journal(error) => from_journal(error),
+    })?;
+    match stopped {
+        Stopped::Interrupted => Err(Failure {
+            status: failure::INTERRUPTED,
+            message: format!("interrupted: '{}' goes on", again()),
+        }),
+        Stopped::CurvesLost => {
+            let problems = journal.document.warnings.join("; ");
+            Err(Failure { status: failure::STORE, message: format!("{problems}. '{}' tries again", again()) })
+        }
+        Stopped::Complete => Ok(exit_code(&journal.document)),
+    }
+}
+
+/// Failed operations are failures here as in a single run.
+fn exit_code(document: &ExperimentDocument) -> ExitCode {
+    use serval_measure::experiment::Flag;
+    if document.runs.iter().any(|entry| entry.flags.contains(&Flag::Failures)) {
+        return ExitCode::from(failure::OPERATIONS_FAILED);
+    }
+    ExitCode::SUCCESS
+}
+
+fn in_short(estimate: &Estimate) -> String {
+    format!(
+        "{} and about {} of searching, {} to {} without loading",
+        plural(estimate.runs, "run"),
+        count(estimate.searches),
+        span(estimate.least),
+        span(estimate.most)
+    )
+}
+
+fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let experiment = Experiment::new(read_file(&args.file)?)?;
+    if args.json {
+        let document = experiment.document(Vec::new());
+        let estimate = experiment.estimate();
+        let text = serde_json::json!({
+            "document": document,
+            "estimate": {
+                "searches": estimate.searches,
+                "runs": estimate.runs,
+                "least_s": estimate.least.as_secs_f64(),
+                "most_s": estimate.most.as_secs_f64(),
+                "loads": estimate.loads,
+                "records": estimate.records,
+                "bytes": estimate.bytes,
+                "result_bytes": estimate.result_bytes,
+            },
+        });
+        return stdout(format!("{text:#}\n").as_bytes());
+    }
+    stdout(plan_text(&experiment).as_bytes())
+}
+
+/// The plan for people.
+fn plan_text(experiment: &Experiment) -> String {
+    let (file, run, estimate) = (&experiment.file, &experiment.file.run, experiment.estimate());
+    let mut text = format!("{}\n", file.title);
+    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
+        if !words.is_empty() {
+            let _ = writeln!(text, "  {head}: {words}");
+        }
+    }
+    text.push_str("\ncurves\n");
+    for curve in &experiment.curves {
+        let at = curve.at.map_or(String::new(), |at| format!(", at {at}"));
+        let _ = writeln!(text, "  {} ({}{at})", curve.name, curve.info.name);
+    }
+    match &file.question {
+        Question::Sweep(points) => {
+            let points: Vec<String> = points.iter().map(Point::to_string).collect();
+            let shares = points.iter().any(|point| point.ends_with('%'));
+            let of = if shares { " (percent of each curve's saturation)" } else { "" };
+            let _ = writeln!(text, "\npoints\n  {}{of}", points.join(", "));
+        }
+        Question::Max(promise) => {
+            let _ = writeln!(text, "\npromise\n  {promise}");
+        }
+    }
+    let clients = run.clients.map_or("as many as saturate the store".to_owned(), count);
+    let warm_up = match run.warm_up_max.is_zero() {
+        true => span(run.warm_up),
+        false => format!("until steady, {} to {}", span(run.warm_up), span(run.warm_up_max)),
+    };
+    let _ = writeln!(
+        text,
+        "\neach run\n  clients: {clients}\n  arrivals: {}\n  warm-up: {warm_up}\n  measured: {}, {} of each point, points {}\n  \
+         records between runs: {}{}",
+        name_of(&ARRIVALS, &run.arrivals),
+        span(run.time),
+        plural(run.repeats, "run"),
+        name_of(&PointOrder::NAMES, &run.order),
+        name_of(&StatePolicy::NAMES, &run.state),
+        if run.load { "" } else { "; they are there already" },
+    );
+    let data = match estimate.loads {
+        0 => "nothing is loaded".to_owned(),
+        loads => format!(
+            "{} in {}, about {} of values",
+            plural(estimate.records, "record"),
+            plural(loads, "load"),
+            bytes(estimate.bytes as u64)
+        ),
+    };
+    let _ = writeln!(
+        text,
+        "\nexpect\n  {}, and about {} of searching\n  {} (every warm-up steady at once) to {} (each cut off), without loading\n  \
+         data: {data}\n  results: about {}",
+        plural(estimate.runs, "run"),
+        count(estimate.searches),
+        span(estimate.least),
+        span(estimate.most),
+        bytes(estimate.result_bytes as u64)
+    );
+    for warning in &experiment.warnings {
+        let _ = writeln!(text, "\n! {warning}");
+    }
+    text
+}
+
+/// What a search for the highest rate found, a line a curve.
+pub(crate) fn highest_text(document: &ExperimentDocument) -> String {
+    let mut text = String::new();
+    for curve in &document.curves {
+        let Some(highest) = &curve.highest else { continue };
+        let end = |value: f64| if value >= f64::MAX { "?".to_owned() } else { rate(value) };
+        let _ = writeln!(
+            text,
+            "{}: {} operations/s keep {} ({:.0} % confidence: {} to {})",
+            curve.name,
+            rate(highest.rate),
+            highest.promise,
+            highest.confidence * 100.0,
+            end(highest.low),
+            end(highest.high)
+        );
+        for note in &highest.notes {
+            let _ = writeln!(text, "  {note}");
+        }
+    }
+    text
+}
