@@ -31,6 +31,7 @@ use serval_workload::{
 };
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -369,12 +370,11 @@ impl Conductor<'_> {
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
+        let Performed { document, record, unwritten, .. } = performed?;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
-            let next = &mut self.records[curve.dataset].state.next;
-            *next = core.next_insert().max(*next);
+            self.fill(curve.dataset, core.unended_inserts())?;
         }
         self.set_running(curve.dataset, false)?;
-        let Performed { document, record, unwritten, .. } = performed?;
         if let Some(error) = unwritten {
             return Err(error.into());
         }
@@ -487,13 +487,45 @@ impl Conductor<'_> {
         let plan = self.load_plan(dataset)?;
         if let Some(core) = &plan.core {
             let before = self.records[dataset].state.next;
-            self.records[dataset].look_for_end(core, self.stores)?;
-            let found = self.records[dataset].state.next - before;
-            if found > 0 {
-                self.watcher.note(&format!("found {found} records of a run that was cut off"));
+            let end = self.records[dataset].look_for_end(core, self.stores)?;
+            if end > before {
+                self.watcher.note(&format!("found {} records of a run that was cut off", end - before));
             }
+            self.fill(dataset, before..end)?;
         }
         self.set_running(dataset, false)
+    }
+
+    /// Inserts those of some records that are not there. At the end of a run
+    /// each client may have taken a key and not come to insert it; the next run
+    /// would not find it, and call that a failure of the store. The next insert
+    /// is of the range's end.
+    fn fill(&mut self, dataset: usize, range: Range<u64>) -> Result<(), ConductError> {
+        let state = &mut self.records[dataset].state;
+        state.next = range.end.max(state.next);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut properties = self.records[dataset].dataset.properties.clone();
+        let count = range.end - range.start;
+        set(&mut properties, core::RECORD_COUNT.name, range.end.to_string());
+        set(&mut properties, core::INSERT_START.name, range.start.to_string());
+        set(&mut properties, core::INSERT_COUNT.name, count.to_string());
+        set(&mut properties, core::BATCH_SIZE.name, "1".to_owned());
+        set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
+        set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
+        let store = self.records[dataset].dataset.info;
+        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
+        let plan = plan.map_err(ExperimentError::Faults)?;
+        let session = self.records[dataset].session(self.stores)?;
+        // Whoever asked for the end of the run does not ask for gaps.
+        let control = Control::default();
+        let record =
+            session.run(&plan.workload, &plan.options, &control, &mut ()).map_err(ExperimentError::Run)?;
+        if let Some(lost) = record.lost {
+            return Err(ExperimentError::Store(StoreError::new(store.name, lost.to_string())).into());
+        }
+        Ok(())
     }
 
     fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {

@@ -148,13 +148,13 @@ impl Records {
         ExperimentError::Store(StoreError::new(self.dataset.info.name, problem))
     }
 
-    /// Finds the first key number from `state.next` on that no record has, for
-    /// a run that was cut off left no count.
+    /// The first key number from `state.next` on that no record has: a run that
+    /// was cut off left no count.
     pub(crate) fn look_for_end(
         &mut self,
         core: &CoreWorkload,
         stores: &dyn Stores,
-    ) -> Result<(), ExperimentError> {
+    ) -> Result<u64, ExperimentError> {
         use serval_workload::Workload;
         let table = core.schema().table;
         let start = self.state.next;
@@ -163,9 +163,7 @@ impl Records {
             let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
             session.count_records(&table, &keys).map(|count| count > 0)
         })?;
-        self.state.next = end;
-        self.state.running = false;
-        Ok(())
+        Ok(end)
     }
 }
 

@@ -30,6 +30,7 @@ use serval_model::{
     properties::{Properties, Property, Reader},
 };
 use std::{
+    ops::Range,
     path::Path,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -410,10 +411,10 @@ impl CoreWorkload {
         self.0.phase
     }
 
-    /// The number that the next insert of a run would have: all below it have
-    /// been handed out, though an insert may have failed or not ended.
-    pub fn next_insert(&self) -> u64 {
-        self.0.inserts.next()
+    /// Numbers of records of which it is not known that their inserts have
+    /// ended: the first, and the one that the next insert of a run would have.
+    pub fn unended_inserts(&self) -> Range<u64> {
+        self.0.inserts.end()..self.0.inserts.next()
     }
 
     /// Numbers of the records that a load inserts: the first, and one past
