@@ -80,6 +80,16 @@ pub const WARM_UP: Property = Property::serval(
 )
 .default("0")
 .unit("s");
+/// The longest warm-up.
+pub const WARM_UP_MAX: Property = Property::serval(
+    "warmup.max",
+    Kind::SECONDS,
+    "Longest warm-up of a run: when set, it goes on beyond warmup until throughput and service time are steady \
+     (docs/warm-up.md), and no longer than this; what is not steady by then is measured and said to be so. \
+     Needs a constant target, or none. 0: warm up for exactly warmup.",
+)
+.default("0")
+.unit("s");
 /// Grace at the end.
 pub const SHUTDOWN_GRACE: Property = Property::serval(
     "shutdown.grace",
@@ -172,6 +182,7 @@ pub const CLIENT: Table = Table {
         &OPERATION_COUNT,
         &MAX_EXECUTION_TIME,
         &WARM_UP,
+        &WARM_UP_MAX,
         &SHUTDOWN_GRACE,
         &EVENT_LOOPS,
         &SEED,

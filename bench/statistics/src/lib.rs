@@ -1,1 +1,3 @@
 //! What numbers allow to be said: intervals, comparisons, steadiness.
+
+pub mod steady;
