@@ -11,6 +11,7 @@ mod run;
 mod slot;
 mod stage;
 mod timers;
+pub mod virtual_time;
 mod warm_up;
 
 pub use probe::probe;

@@ -2,7 +2,7 @@
 //! comes of it.
 
 use crate::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     conductor::Conductor,
     crew::Crew,
     pacing::{Arrivals, rate::RateSchedule},
@@ -299,6 +299,79 @@ fn loops(options: &RunOptions) -> usize {
     options.event_loops.unwrap_or(default).clamp(1, options.clients)
 }
 
+/// A run that is ready to begin, in real time or virtual.
+pub(crate) struct Prepared<S> {
+    pub(crate) options: RunOptions,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) crew: Arc<Crew<S>>,
+    slack: Duration,
+}
+
+impl<S: Store> Prepared<S> {
+    /// Looks at the options. `slack` says how long operations that are due are
+    /// held.
+    pub(crate) fn new(
+        store: &Arc<S>,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        slack: impl FnOnce(&RunOptions) -> Duration,
+    ) -> Result<Self, RunError> {
+        if options.steady.is_some() && options.rate.as_ref().is_some_and(|rate| !rate.is_constant()) {
+            return Err(RunError::ChangingRate);
+        }
+        let units = workload.units().or(options.units);
+        let mut options = options.clone();
+        options.clients =
+            options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
+        // Response times of their own: with intended starts, or when the store
+        // tells service times of its own.
+        options.recorder.paced = options.rate.is_some() || store.times_itself();
+        let slack = slack(&options);
+        let stage = Arc::new(Stage::new(options.clients));
+        control.attach(&stage);
+        let crew = Arc::new(Crew {
+            stage: Arc::clone(&stage),
+            store: Arc::clone(store),
+            workload: Arc::clone(workload),
+            table: workload.schema().table,
+            clients: options.clients,
+            units,
+            seed: options.seed,
+            recorder: options.recorder.clone(),
+            slack: slack.as_nanos() as u64,
+        });
+        Ok(Prepared { options, stage, crew, slack })
+    }
+
+    pub(crate) fn conductor<'a, C: Clock>(
+        &'a self,
+        clock: C,
+        recorders: Vec<Arc<Recorder>>,
+        observer: &'a mut dyn Observer,
+    ) -> Conductor<'a, C> {
+        let Prepared { options, stage, crew, slack } = self;
+        Conductor { clock, stage, options, units: crew.units, slack: *slack, recorders, observer }
+    }
+
+    /// What can only be said when nothing runs any more.
+    pub(crate) fn complete(
+        self,
+        mut record: RunRecord,
+        store: &S,
+        execution: String,
+    ) -> Result<RunRecord, RunError> {
+        record.lost = record.lost.map(|lost| match lost {
+            Lost::Store(error) => Lost::Store(store.explain(error)),
+            lost => lost,
+        });
+        record.slack = self.slack;
+        record.execution = execution;
+        store.finish()?;
+        Ok(record)
+    }
+}
+
 /// Runs a workload on a store. Returns when all is done, the time is over, or
 /// `control` says so; a store that hangs delays that by the grace at most.
 pub fn run<S: Store>(
@@ -308,38 +381,18 @@ pub fn run<S: Store>(
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, RunError> {
-    if options.steady.is_some() && options.rate.as_ref().is_some_and(|rate| !rate.is_constant()) {
-        return Err(RunError::ChangingRate);
-    }
-    let units = workload.units().or(options.units);
-    let mut options = options.clone();
-    options.clients =
-        options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
-    // Response times of their own: with intended starts, or when the store
-    // tells service times of its own.
-    options.recorder.paced = options.rate.is_some() || store.times_itself();
     let threads = store.execution() == Execution::Threads;
-    let loops = loops(&options).min(store.event_loops_max().max(1));
-    let slack = match (&options.rate, options.slack) {
-        (None, _) => Duration::ZERO,
-        _ if threads => Duration::ZERO,
-        (_, Some(slack)) => slack,
-        (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops as f64 => GATHER_SLACK,
-        _ => Duration::ZERO,
-    };
-    let stage = Arc::new(Stage::new(options.clients));
-    control.attach(&stage);
-    let crew = Arc::new(Crew {
-        stage: Arc::clone(&stage),
-        store: Arc::clone(store),
-        workload: Arc::clone(workload),
-        table: workload.schema().table,
-        clients: options.clients,
-        units,
-        seed: options.seed,
-        recorder: options.recorder.clone(),
-        slack: slack.as_nanos() as u64,
-    });
+    let loops_of = |options: &RunOptions| loops(options).min(store.event_loops_max().max(1));
+    let prepared =
+        Prepared::new(store, workload, options, control, |options| match (&options.rate, options.slack) {
+            (None, _) => Duration::ZERO,
+            _ if threads => Duration::ZERO,
+            (_, Some(slack)) => slack,
+            (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops_of(options) as f64 => GATHER_SLACK,
+            _ => Duration::ZERO,
+        })?;
+    let Prepared { stage, crew, options, .. } = &prepared;
+    let loops = loops_of(options);
     let recorders = if threads { crew.on_threads() } else { crew.on_event_loops(loops) };
     let recorders = match recorders {
         Ok(recorders) => recorders,
@@ -348,18 +401,9 @@ pub fn run<S: Store>(
             return Err(error.into());
         }
     };
-    drop(crew);
-    let conductor =
-        Conductor { clock: SystemClock, stage: &stage, options: &options, units, slack, recorders, observer };
-    let mut record = conductor.conduct(workload.verifies())?;
-    record.lost = record.lost.map(|lost| match lost {
-        Lost::Store(error) => Lost::Store(store.explain(error)),
-        lost => lost,
-    });
-    record.slack = slack;
-    record.execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
-    store.finish()?;
-    Ok(record)
+    let execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
+    let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
+    prepared.complete(record, store, execution)
 }
 
 fn plural(count: usize, what: &str) -> String {
