@@ -150,7 +150,7 @@ impl Bench {
         if options.units.is_some() || options.rate.is_some() || given {
             return Ok(());
         }
-        let operations = rate * (time + options.warm_up).as_secs_f64();
+        let operations = rate * (time + options.warm_up_max()).as_secs_f64();
         let mut properties = self.run.properties.clone();
         let why = Origin::Program("serval bench: the rate of the load");
         properties.set(EXPECTED_OPERATIONS.name, (operations as u64).to_string(), why);

@@ -204,7 +204,7 @@ pub(crate) fn document(
         },
         overall,
         pacing,
-        steadiness: None,
+        steadiness: record.steadiness.clone(),
         client: None,
         processes: Vec::new(),
         series,

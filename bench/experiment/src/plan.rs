@@ -8,7 +8,7 @@ use crate::{
 use serval_measure::legacy::LegacyKind;
 use serval_model::properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration};
 use serval_runner::{
-    RunOptions,
+    RunOptions, Steady,
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
@@ -161,6 +161,27 @@ fn rate(reader: &mut Reader<'_>) -> Option<RateSchedule> {
     paced.then(|| RateSchedule::constant(target))
 }
 
+/// Whether the warm-up lasts until steady, and how long at most.
+fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule>) -> Option<Steady> {
+    let max = reader.duration(&p::WARM_UP_MAX);
+    if max.is_zero() {
+        return None;
+    }
+    if max < warm_up {
+        let warm_up = format_duration(warm_up.as_nanos() as u64);
+        reader
+            .fault(&p::WARM_UP_MAX, format!("is less than the shortest warm-up, warmup, which is {warm_up}"));
+    }
+    if rate.is_some_and(|rate| !rate.is_constant()) {
+        reader.fault(
+            &p::WARM_UP_MAX,
+            "needs a constant target: whether a run is steady cannot be told from a load that changes. \
+             With target.schedule, set warmup alone",
+        );
+    }
+    Some(Steady { max, tolerance: Steady::TOLERANCE })
+}
+
 fn output(reader: &mut Reader<'_>) -> OutputOptions {
     let percentiles = reader.numbers(&p::PERCENTILES);
     if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
@@ -279,15 +300,20 @@ impl Plan {
         let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
         let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
         let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
+        let steady = match phase {
+            Phase::Run => steady(&mut reader, warm_up, rate.as_ref()),
+            Phase::Load => None,
+        };
+        let warm_up_max = steady.map_or(warm_up, |steady| steady.max.max(warm_up));
         let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
         // A schedule that ends says how many operations there will be.
         let scheduled = rate.as_ref().and_then(|rate| Some(rate.due(rate.length_s()?) as u64));
-        let warm = rate.as_ref().map_or(0.0, |rate| rate.rate_max() * warm_up.as_secs_f64()) as u64;
+        let warm = rate.as_ref().map_or(0.0, |rate| rate.rate_max() * warm_up_max.as_secs_f64()) as u64;
         let facts = Circumstances {
             phase,
             clients,
             operations: operations.or(scheduled.map(|due| due + warm)),
-            time: time.map(|time| time + warm_up),
+            time: time.map(|time| time + warm_up_max),
             target: rate.as_ref().map(RateSchedule::rate_max),
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
@@ -310,6 +336,7 @@ impl Plan {
             clients,
             event_loops: reader.optional_count(&p::EVENT_LOOPS).map(|loops| loops as usize),
             warm_up,
+            steady,
             time,
             units: if phase == Phase::Run { operations } else { None },
             rate,
@@ -406,10 +433,13 @@ impl Plan {
             None => "as fast as it goes".to_owned(),
             Some(rate) => format!("offered load {rate}, arrivals {}", options.arrivals.name()),
         };
-        let warm_up = if options.warm_up.is_zero() {
-            String::new()
-        } else {
-            format!(" after {} of warm-up", format_duration(options.warm_up.as_nanos() as u64))
+        let least = format_duration(options.warm_up.as_nanos() as u64);
+        let most = format_duration(options.warm_up_max().as_nanos() as u64);
+        let warm_up = match (options.warm_up.is_zero(), options.steady) {
+            (true, None) => String::new(),
+            (false, None) => format!(" after {least} of warm-up"),
+            (true, Some(_)) => format!(" after a warm-up until steady (at most {most})"),
+            (false, Some(_)) => format!(" after a warm-up until steady ({least} to {most})"),
         };
         format!("{} {}: {clients}, {bound}{warm_up}, {rate}", self.phase_name(), self.store.name)
     }

@@ -80,9 +80,16 @@ pub const WARM_UP: Property = Property::serval(
 )
 .default("0")
 .unit("s");
-/// Longest warm-up.
-pub const WARM_UP_MAX: Property =
-    Property::serval("warmup.max", Kind::SECONDS, "TEMPORARY").default("0").unit("s");
+/// The longest warm-up.
+pub const WARM_UP_MAX: Property = Property::serval(
+    "warmup.max",
+    Kind::SECONDS,
+    "Longest warm-up of a run: when set, it goes on beyond warmup until throughput and service time are steady \
+     (docs/warm-up.md), and no longer than this; what is not steady by then is measured and said to be so. \
+     Needs a constant target, or none. 0: warm up for exactly warmup.",
+)
+.default("0")
+.unit("s");
 /// Watched.
 pub const WATCH: Property = Property::serval("watch", Kind::Names, "TEMPORARY");
 /// Grace at the end.

@@ -50,6 +50,8 @@ pub struct Recorder {
     lateness: LiveHistogram,
     units: AtomicU64,
     units_failed: AtomicU64,
+    warmed: AtomicU64,
+    warmed_ns: AtomicU64,
 }
 
 /// Which recordings are wanted beyond the histograms that are always kept.
@@ -83,6 +85,8 @@ impl Recorder {
             lateness: LiveHistogram::default(),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
+            warmed: AtomicU64::new(0),
+            warmed_ns: AtomicU64::new(0),
         });
         let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
         (Arc::clone(&recorder), RecorderHandle { recorder, raw })
@@ -92,6 +96,12 @@ impl Recorder {
     /// of them failed.
     pub fn units(&self) -> (u64, u64) {
         (self.units.load(Relaxed), self.units_failed.load(Relaxed))
+    }
+
+    /// Operations of the store that have ended in the warm-up, and the sum of
+    /// their service times in ns; cheap enough to ask many times a second.
+    pub fn warmed(&self) -> (u64, u64) {
+        (self.warmed.load(Relaxed), self.warmed_ns.load(Relaxed))
     }
 
     /// Adds everything measured so far to `totals`.
@@ -151,7 +161,12 @@ impl RecorderHandle {
     #[inline]
     pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
         let recorder = &*self.recorder;
-        let slots = if at.warm_up { &recorder.warm_up } else { &recorder.measured };
+        let slots = if at.warm_up {
+            self.warmed(metric, times.service);
+            &recorder.warm_up
+        } else {
+            &recorder.measured
+        };
         let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
         pair.service.record(times.service);
         if recorder.paced {
@@ -179,6 +194,16 @@ impl RecorderHandle {
     #[inline]
     pub fn late(&self, ns: u64) {
         self.recorder.lateness.record(ns);
+    }
+
+    /// Counts an operation of the warm-up once more, in sums that are looked at
+    /// often. What is measured does not pay for it.
+    fn warmed(&self, metric: Metric, ns: u64) {
+        if metric.is_operation() {
+            let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
+            add(&self.recorder.warmed, 1);
+            add(&self.recorder.warmed_ns, ns);
+        }
     }
 
     #[cold]

@@ -67,6 +67,11 @@ impl Metric {
         self.0 as usize
     }
 
+    /// Whether it times one call of a store, and nothing made of others.
+    pub const fn is_operation(self) -> bool {
+        self.index() < OperationKind::ALL.len() || self.0 == Metric::INSERT_BATCH.0
+    }
+
     /// The metric at a position.
     pub fn from_index(index: usize) -> Option<Metric> {
         (index < Self::COUNT).then_some(Metric(index as u8))
@@ -108,6 +113,7 @@ mod tests {
         for kind in OperationKind::ALL {
             assert_eq!(Metric::from(kind).name(&[]), kind.name());
         }
+        assert_eq!(Metric::all().filter(|metric| metric.is_operation()).count(), 6);
         assert_eq!(Metric::custom(1).name(&["A", "B"]), "B");
         assert_eq!(Metric::from_index(Metric::COUNT), None);
     }

@@ -2,7 +2,10 @@
 //! warnings, and those that its numbers make.
 
 use crate::units::{count, percent, plural, rate, time};
-use serval_measure::document::{Censored, Latency, MetricResult, ResultDocument};
+use serval_measure::{
+    document::{Censored, Latency, MetricResult, ResultDocument},
+    load::Steadiness,
+};
 
 /// Messages shown of one operation.
 const MESSAGES_SHOWN: usize = 3;
@@ -20,6 +23,10 @@ const LATENESS_MATTERS: f64 = 0.1;
 /// Lateness of which nothing is said: what a timer and a switch of processes
 /// take on a healthy machine.
 const LATENESS_USUAL_NS: u64 = 200_000;
+
+/// Change within a warm-up that is worth its number: below it, the noise is
+/// what hides whether the run is steady.
+const DRIFT_SEEN: f64 = 0.02;
 
 /// One warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +61,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
             say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
         }
         _ => (),
+    }
+    if let Some(text) = document.steadiness.as_ref().and_then(|s| unsteady(s, document.overall.warm_up_s)) {
+        say(text, vec![]);
     }
     if let Some(text) = censored(&document.censored, document.overall.operations) {
         say(text, vec![]);
@@ -92,6 +102,28 @@ pub fn misses_target(document: &ResultDocument) -> bool {
     let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
     let missing = due - document.overall.throughput * document.overall.duration_s;
     missing > due * (1.0 - TARGET_REACHED) + chance
+}
+
+/// A run that was not steady when it was measured.
+fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<String> {
+    if steadiness.steady {
+        return None;
+    }
+    let Steadiness { throughput_drift, service_drift, window_s, .. } = steadiness;
+    let warmed = format!("after {} of warm-up, the longest allowed,", time(warm_up_s * 1e9));
+    if throughput_drift.abs().max(service_drift.abs()) < DRIFT_SEEN {
+        return Some(format!(
+            "Whether the run was steady when it was measured could not be told: {warmed} there were too few operations, \
+             or too much noise. Raise warmup.max."
+        ));
+    }
+    Some(format!(
+        "The run was not steady when it was measured: {warmed} throughput still changed by {:+.1} % and the mean \
+         service time by {:+.1} % within {}. Raise warmup.max, or find out what disturbs the store.",
+        throughput_drift * 100.0,
+        service_drift * 100.0,
+        time(window_s * 1e9)
+    ))
 }
 
 /// The percentile of a latency, if it was asked for.
@@ -246,6 +278,30 @@ mod tests {
             censored(&some, 985).unwrap(),
             "15 operations unfinished (12 sent, 3 due and not sent): percentiles above p98 are lower bounds."
         );
+    }
+
+    #[test]
+    fn a_run_that_was_not_steady_says_so_first() {
+        let mut document = crate::sample::unpaced();
+        let first = |document: &ResultDocument| notes(document).remove(0).text;
+        document.steadiness = Some(Steadiness {
+            steady: false,
+            max_s: 10.0,
+            window_s: 5.0,
+            throughput_drift: 0.123,
+            service_drift: -0.11,
+        });
+        assert_eq!(
+            first(&document),
+            "The run was not steady when it was measured: after 10.0 s of warm-up, the longest allowed, throughput \
+             still changed by +12.3 % and the mean service time by -11.0 % within 5.00 s. Raise warmup.max, or find \
+             out what disturbs the store."
+        );
+        let steadiness = document.steadiness.as_mut().unwrap();
+        (steadiness.throughput_drift, steadiness.service_drift) = (0.0, 0.0);
+        assert!(first(&document).contains("could not be told"));
+        document.steadiness.as_mut().unwrap().steady = true;
+        assert!(!first(&document).contains("steady"));
     }
 
     #[test]

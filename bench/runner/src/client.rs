@@ -1,7 +1,7 @@
 //! The loop of one client: take a ticket, ask the workload, call the store,
 //! write down the times. The measured path, the same for every store.
 
-use crate::{clock, pacing::Schedule, run::Lost, slot::Slot, timers::Sleeper};
+use crate::{pacing::Schedule, run::Lost, slot::Slot, timers::Sleeper};
 use serval_measure::{
     recorder::{Moment, RecorderHandle},
     times::Times,
@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub(crate) struct Course {
     /// The start of the run, pacing included.
     pub(crate) start: u64,
-    /// The end of warm-up: what ends later counts.
-    pub(crate) measure_from: u64,
+    /// The end of warm-up: what ends later counts. Comes nearer, once, when
+    /// the warm-up is to last until steady.
+    pub(crate) measure_from: AtomicU64,
     /// When no further unit may begin; moved by an interruption.
     pub(crate) end_at: AtomicU64,
     /// Intended starts, if the run is paced.
@@ -49,6 +50,23 @@ struct Unit {
     intended: u64,
     start: u64,
     last_end: u64,
+    /// Whether its last operation ended after the warm-up. Asked once an
+    /// operation, so that all that is written down of it agrees.
+    measured: bool,
+}
+
+impl Course {
+    /// The end of warm-up, as it stands.
+    #[inline]
+    pub(crate) fn measure_from(&self) -> u64 {
+        self.measure_from.load(Relaxed)
+    }
+
+    /// When no further unit may begin.
+    #[inline]
+    pub(crate) fn end_at(&self) -> u64 {
+        self.end_at.load(Relaxed)
+    }
 }
 
 async fn send<C: Client>(client: &mut C, operation: &Operation, reply: &mut Reply) -> Outcome {
@@ -74,7 +92,7 @@ impl Seat<'_> {
         let Some(schedule) = &self.course.schedule else { return Some(None) };
         let intended = self.course.start + schedule.take(self.index)?;
         self.slot.wait(intended);
-        let due = clock::now() >= intended || sleeper.until(intended).await || clock::now() >= intended;
+        let due = sleeper.now() >= intended || sleeper.until(intended).await || sleeper.now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
         due.then_some(Some(intended))
@@ -98,7 +116,7 @@ impl Seat<'_> {
                 let units = operation.units();
                 // What began in the warm-up and ends after it is measured:
                 // a stall at the boundary must not vanish.
-                if unit.last_end >= course.measure_from {
+                if unit.measured {
                     self.recorder.unit(units, end.ok);
                     left = left.saturating_sub(units);
                 }
@@ -115,9 +133,9 @@ impl Seat<'_> {
         if failure.is_some() {
             return failure;
         }
-        let start = clock::now();
+        let start = sleeper.now();
         let outcome = client.close().await;
-        let end = clock::now();
+        let end = sleeper.now();
         let times = Times { service: end - start, response: end - start };
         self.recorder.record(Metric::CLEANUP, &outcome, times, self.moment(false, end));
         None
@@ -140,7 +158,7 @@ impl Seat<'_> {
                 Step::Issue { more } => (more, false),
                 Step::Probe => (true, true),
                 Step::Wait(span) => {
-                    let until = clock::now().saturating_add(span.as_nanos() as u64);
+                    let until = sleeper.now().saturating_add(span.as_nanos() as u64);
                     if !sleeper.until(until).await {
                         let end = End { composite: None, verified: None, ok: false, stop: true };
                         return Some((end, unit));
@@ -154,9 +172,9 @@ impl Seat<'_> {
                     return Some((end, unit));
                 }
             };
-            let start = clock::now();
-            if unit.is_none() && start >= course.end_at.load(Relaxed) {
-                let end_at = course.end_at.load(Relaxed);
+            let start = sleeper.now();
+            if unit.is_none() && start >= course.end_at() {
+                let end_at = course.end_at();
                 let was_due = intended.is_some_and(|intended| intended < end_at);
                 if !was_due || start >= end_at.saturating_add(course.allowance) {
                     return None;
@@ -167,10 +185,10 @@ impl Seat<'_> {
                 Some(ref mut unit) => (unit, start),
                 None => {
                     let intended = intended.unwrap_or(start);
-                    if course.schedule.is_some() && start >= course.measure_from {
+                    if course.schedule.is_some() && start >= course.measure_from() {
                         self.recorder.late(start - intended);
                     }
-                    (unit.insert(Unit { intended, start, last_end: start }), intended)
+                    (unit.insert(Unit { intended, start, last_end: start, measured: false }), intended)
                 }
             };
             self.slot.begin(op_intended);
@@ -178,10 +196,11 @@ impl Seat<'_> {
                 reply.clear();
             }
             let outcome = send(client, operation, reply).await;
-            let end = clock::now();
+            let end = sleeper.now();
             self.slot.end(end);
             begun.last_end = end;
-            let at = self.moment(end < course.measure_from, end);
+            begun.measured = end >= course.measure_from();
+            let at = self.moment(!begun.measured, end);
             let metric = if operation.batch().is_empty() {
                 Metric::from(operation.kind)
             } else {
@@ -212,7 +231,7 @@ impl Seat<'_> {
             if course.verifies
                 && let Step::End(End { verified: Some(status), .. }) = step
             {
-                let took = clock::now() - end;
+                let took = sleeper.now() - end;
                 let outcome = Outcome { status, message: None };
                 let times = Times { service: took, response: took };
                 self.recorder.record(Metric::VERIFY, &outcome, times, at);
@@ -244,7 +263,6 @@ impl Seat<'_> {
         let times = Times { service: unit.last_end - unit.start, response: unit.last_end - unit.intended };
         let status = if ok { Status::Ok } else { Status::Error };
         let outcome = Outcome { status, message: None };
-        let warm_up = unit.last_end < self.course.measure_from;
-        self.recorder.record(metric, &outcome, times, self.moment(warm_up, unit.last_end));
+        self.recorder.record(metric, &outcome, times, self.moment(!unit.measured, unit.last_end));
     }
 }

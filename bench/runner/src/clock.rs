@@ -1,7 +1,34 @@
-//! The one clock of a run.
+//! The one clock of a run. Time is handed in here, at the edge.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+/// The time that whoever conducts a run is handed: the system's, or a virtual
+/// one.
+pub(crate) trait Clock {
+    /// Nanoseconds of the run's clock, never backwards.
+    fn now(&self) -> u64;
+    /// CPU time that this process has used.
+    fn cpu(&self) -> Duration;
+    /// The time of day.
+    fn date(&self) -> SystemTime;
+}
+
+/// The system's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> u64 {
+        now()
+    }
+    fn cpu(&self) -> Duration {
+        process_cpu()
+    }
+    fn date(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
 
 fn nanoseconds(t: Timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

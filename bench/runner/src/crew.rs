@@ -46,7 +46,7 @@ impl<S: Store> Crew<S> {
         Place { index, count: self.clients, units: self.share(index), seed: self.seed }
     }
 
-    async fn run_client<P: crate::timers::Sleeper>(
+    pub(crate) async fn run_client<P: crate::timers::Sleeper>(
         &self,
         index: usize,
         client: &mut S::Client,

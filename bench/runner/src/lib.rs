@@ -3,6 +3,7 @@
 
 mod client;
 pub mod clock;
+mod conductor;
 mod crew;
 pub mod pacing;
 mod probe;
@@ -10,9 +11,11 @@ mod run;
 mod slot;
 mod stage;
 mod timers;
+pub mod virtual_time;
+mod warm_up;
 
 pub use probe::probe;
 pub use run::{
     Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Lost, Observer, Progress, RunError, RunOptions,
-    RunRecord, run,
+    RunRecord, Steady, run,
 };

@@ -1,25 +1,23 @@
-//! One run from connecting to the last outcome: the conductor.
+//! One run from connecting to the last outcome: what is asked for, and what
+//! comes of it.
 
 use crate::{
-    client::Course,
-    clock,
+    clock::{Clock, SystemClock},
+    conductor::Conductor,
     crew::Crew,
-    pacing::{Arrivals, Schedule, rate::RateSchedule},
-    slot::Seen,
+    pacing::{Arrivals, rate::RateSchedule},
     stage::Stage,
 };
 use serval_measure::{
     histogram::Histogram,
+    load::Steadiness,
     recorder::{Pair, Recorder, RecorderOptions, Totals},
 };
 use serval_model::{Execution, Metric, Status, Store, StoreError};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, SystemTime},
 };
@@ -31,16 +29,21 @@ pub const GATHER_RATE: f64 = 25_000.0;
 /// For how long it then holds an operation that is due, at most.
 pub const GATHER_SLACK: Duration = Duration::from_micros(175);
 
-/// Time that waking up may take: what was due this long before the end is
-/// still started.
-const WAKE_UP_NS: u64 = 1_000_000;
+/// Warming up until steady, by the test in `docs/warm-up.md`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steady {
+    /// The longest warm-up. What is not steady by then is measured all the
+    /// same, and said to be so.
+    pub max: Duration,
+    /// Change of throughput or mean service time that is allowed between the
+    /// halves of the measured part, as a share above zero.
+    pub tolerance: f64,
+}
 
-/// Longest wait for event loops to close at the end, which takes them no time
-/// unless a store holds its loop.
-const LOOPS_END_MAX: Duration = Duration::from_secs(1);
-
-/// How often progress is looked at.
-const TICK: Duration = Duration::from_millis(100);
+impl Steady {
+    /// The usual tolerance: 5 %.
+    pub const TOLERANCE: f64 = 0.05;
+}
 
 /// What to run, beside store and workload.
 #[derive(Debug, Clone)]
@@ -50,8 +53,11 @@ pub struct RunOptions {
     /// Event loops for stores that use them; `None` for a number that leaves
     /// half of the machine to a store beside the client.
     pub event_loops: Option<usize>,
-    /// Time before what is measured.
+    /// Time before what is measured, the least if it is to last until steady.
     pub warm_up: Duration,
+    /// Whether the warm-up goes on until the run is steady; `None` for exactly
+    /// [`warm_up`](Self::warm_up). Needs a constant rate, or none.
+    pub steady: Option<Steady>,
     /// Time that is measured; `None` without bound.
     pub time: Option<Duration>,
     /// Units to do after warm-up; `None` without bound.
@@ -79,6 +85,7 @@ impl Default for RunOptions {
             clients: 1,
             event_loops: None,
             warm_up: Duration::ZERO,
+            steady: None,
             time: None,
             units: None,
             rate: None,
@@ -89,6 +96,13 @@ impl Default for RunOptions {
             seed: 0,
             recorder: RecorderOptions::default(),
         }
+    }
+}
+
+impl RunOptions {
+    /// The longest time that the warm-up may take.
+    pub fn warm_up_max(&self) -> Duration {
+        self.steady.map_or(self.warm_up, |steady| steady.max.max(self.warm_up))
     }
 }
 
@@ -111,7 +125,7 @@ impl Control {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    fn attach(&self, stage: &Arc<Stage>) {
+    pub(crate) fn attach(&self, stage: &Arc<Stage>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.0 {
             stage.interrupt();
@@ -217,8 +231,10 @@ pub struct RunRecord {
     /// From the end of warm-up to the end of the last operation, or of the
     /// run's time if that is later.
     pub duration: Duration,
-    /// The time before.
+    /// The time before, as long as it was.
     pub warm_up: Duration,
+    /// How the warm-up ended, if it was to last until steady and it ended.
+    pub steadiness: Option<Steadiness>,
     /// Why it ended.
     pub ended_by: EndedBy,
     /// Everything that was written down.
@@ -263,6 +279,11 @@ pub enum RunError {
     /// Interrupted before the first operation.
     #[error("interrupted before the first operation")]
     Interrupted,
+    /// Steadiness cannot be told from a load that changes.
+    #[error(
+        "warming up until steady needs a constant target: with target.schedule, set warmup and leave warmup.max out"
+    )]
+    ChangingRate,
     /// A defect in a store or workload.
     #[error(
         "client {0} panicked; its message is above. This is a defect of the store's binding or the workload"
@@ -278,6 +299,79 @@ fn loops(options: &RunOptions) -> usize {
     options.event_loops.unwrap_or(default).clamp(1, options.clients)
 }
 
+/// A run that is ready to begin, in real time or virtual.
+pub(crate) struct Prepared<S> {
+    pub(crate) options: RunOptions,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) crew: Arc<Crew<S>>,
+    slack: Duration,
+}
+
+impl<S: Store> Prepared<S> {
+    /// Looks at the options. `slack` says how long operations that are due are
+    /// held.
+    pub(crate) fn new(
+        store: &Arc<S>,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        slack: impl FnOnce(&RunOptions) -> Duration,
+    ) -> Result<Self, RunError> {
+        if options.steady.is_some() && options.rate.as_ref().is_some_and(|rate| !rate.is_constant()) {
+            return Err(RunError::ChangingRate);
+        }
+        let units = workload.units().or(options.units);
+        let mut options = options.clone();
+        options.clients =
+            options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
+        // Response times of their own: with intended starts, or when the store
+        // tells service times of its own.
+        options.recorder.paced = options.rate.is_some() || store.times_itself();
+        let slack = slack(&options);
+        let stage = Arc::new(Stage::new(options.clients));
+        control.attach(&stage);
+        let crew = Arc::new(Crew {
+            stage: Arc::clone(&stage),
+            store: Arc::clone(store),
+            workload: Arc::clone(workload),
+            table: workload.schema().table,
+            clients: options.clients,
+            units,
+            seed: options.seed,
+            recorder: options.recorder.clone(),
+            slack: slack.as_nanos() as u64,
+        });
+        Ok(Prepared { options, stage, crew, slack })
+    }
+
+    pub(crate) fn conductor<'a, C: Clock>(
+        &'a self,
+        clock: C,
+        recorders: Vec<Arc<Recorder>>,
+        observer: &'a mut dyn Observer,
+    ) -> Conductor<'a, C> {
+        let Prepared { options, stage, crew, slack } = self;
+        Conductor { clock, stage, options, units: crew.units, slack: *slack, recorders, observer }
+    }
+
+    /// What can only be said when nothing runs any more.
+    pub(crate) fn complete(
+        self,
+        mut record: RunRecord,
+        store: &S,
+        execution: String,
+    ) -> Result<RunRecord, RunError> {
+        record.lost = record.lost.map(|lost| match lost {
+            Lost::Store(error) => Lost::Store(store.explain(error)),
+            lost => lost,
+        });
+        record.slack = self.slack;
+        record.execution = execution;
+        store.finish()?;
+        Ok(record)
+    }
+}
+
 /// Runs a workload on a store. Returns when all is done, the time is over, or
 /// `control` says so; a store that hangs delays that by the grace at most.
 pub fn run<S: Store>(
@@ -287,35 +381,18 @@ pub fn run<S: Store>(
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, RunError> {
-    let units = workload.units().or(options.units);
-    let mut options = options.clone();
-    options.clients =
-        options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
-    // Response times of their own: with intended starts, or when the store
-    // tells service times of its own.
-    options.recorder.paced = options.rate.is_some() || store.times_itself();
     let threads = store.execution() == Execution::Threads;
-    let loops = loops(&options).min(store.event_loops_max().max(1));
-    let slack = match (&options.rate, options.slack) {
-        (None, _) => Duration::ZERO,
-        _ if threads => Duration::ZERO,
-        (_, Some(slack)) => slack,
-        (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops as f64 => GATHER_SLACK,
-        _ => Duration::ZERO,
-    };
-    let stage = Arc::new(Stage::new(options.clients));
-    control.attach(&stage);
-    let crew = Arc::new(Crew {
-        stage: Arc::clone(&stage),
-        store: Arc::clone(store),
-        workload: Arc::clone(workload),
-        table: workload.schema().table,
-        clients: options.clients,
-        units,
-        seed: options.seed,
-        recorder: options.recorder.clone(),
-        slack: slack.as_nanos() as u64,
-    });
+    let loops_of = |options: &RunOptions| loops(options).min(store.event_loops_max().max(1));
+    let prepared =
+        Prepared::new(store, workload, options, control, |options| match (&options.rate, options.slack) {
+            (None, _) => Duration::ZERO,
+            _ if threads => Duration::ZERO,
+            (_, Some(slack)) => slack,
+            (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops_of(options) as f64 => GATHER_SLACK,
+            _ => Duration::ZERO,
+        })?;
+    let Prepared { stage, crew, options, .. } = &prepared;
+    let loops = loops_of(options);
     let recorders = if threads { crew.on_threads() } else { crew.on_event_loops(loops) };
     let recorders = match recorders {
         Ok(recorders) => recorders,
@@ -324,320 +401,11 @@ pub fn run<S: Store>(
             return Err(error.into());
         }
     };
-    drop(crew);
-    let conductor = Conductor { stage: &stage, options: &options, units, slack, recorders, observer };
-    let mut record = conductor.conduct(workload.verifies())?;
-    record.lost = record.lost.map(|lost| match lost {
-        Lost::Store(error) => Lost::Store(store.explain(error)),
-        lost => lost,
-    });
-    record.slack = slack;
-    record.execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
-    store.finish()?;
-    Ok(record)
+    let execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
+    let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
+    prepared.complete(record, store, execution)
 }
 
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
-
-struct Conductor<'a> {
-    stage: &'a Arc<Stage>,
-    options: &'a RunOptions,
-    /// Units of the whole run, if they are bounded.
-    units: Option<u64>,
-    slack: Duration,
-    recorders: Vec<Arc<Recorder>>,
-    observer: &'a mut dyn Observer,
-}
-
-/// The series as it grows.
-struct Series {
-    since: u64,
-    before: Totals,
-}
-
-impl Conductor<'_> {
-    fn conduct(mut self, verifies: bool) -> Result<RunRecord, RunError> {
-        self.wait_for_connections()?;
-        let options = self.options;
-        let warm_up = options.warm_up.as_nanos() as u64;
-        let schedule = options.rate.as_ref().map(|rate| {
-            let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
-            Schedule::new(rate, options.arrivals, options.clients, options.seed ^ SCHEDULE_STREAM)
-        });
-        let started = SystemTime::now();
-        // Long enough for every client to be awake when the first is due.
-        let start = clock::now() + 1_000_000;
-        let measure_from = start + warm_up;
-        // A schedule that ends bounds the run as a time does: a store that
-        // hangs must not hold it for ever.
-        let scheduled = options.rate.as_ref().and_then(RateSchedule::length_s).map(Duration::from_secs_f64);
-        let time = options.time.into_iter().chain(scheduled).min();
-        let end_at = match time {
-            Some(time) => measure_from.saturating_add(time.as_nanos().min(u128::from(u64::MAX)) as u64),
-            None => u64::MAX,
-        };
-        let allowance = self.slack.as_nanos() as u64 + WAKE_UP_NS;
-        let stage = Arc::clone(self.stage);
-        let course = stage.go(Course {
-            start,
-            measure_from,
-            end_at: AtomicU64::new(end_at),
-            schedule,
-            allowance,
-            verifies,
-            gave_up: AtomicBool::new(false),
-        });
-        self.observer.started(started);
-        let (ended_by, cpu) = self.watch(course);
-        if let Some(client) = stage.tally().panicked {
-            return Err(RunError::Panicked(client));
-        }
-        let totals = Totals::of(&self.recorders);
-        let (in_flight, not_started, lateness) = self.unfinished(course);
-        // A schedule that is over with nothing left was done, not cut off.
-        let by_schedule = scheduled.is_some_and(|length| options.time.is_none_or(|time| length <= time));
-        let all_done = in_flight.is_empty() && not_started.is_empty();
-        let ended_by =
-            if ended_by == EndedBy::Time && by_schedule && all_done { EndedBy::Count } else { ended_by };
-        let end_at = course.end_at.load(Relaxed);
-        let last_end = stage.slots.iter().map(|slot| slot.last_end()).max().unwrap_or(0);
-        let ended = if ended_by == EndedBy::Count { last_end } else { last_end.max(end_at) };
-        let ended = ended.max(measure_from);
-        let mut totals = totals;
-        totals.lateness.merge(&lateness);
-        Ok(RunRecord {
-            started,
-            duration: Duration::from_nanos(ended - measure_from),
-            warm_up: options.warm_up.min(Duration::from_nanos(ended.saturating_sub(start))),
-            ended_by,
-            totals,
-            recorders: self.recorders,
-            in_flight,
-            not_started,
-            cpu,
-            clients: options.clients,
-            execution: String::new(),
-            lost: stage.tally().lost.take(),
-            due: course.schedule.as_ref().map(|s| s.due_between(measure_from - start, ended - start)),
-            slack: Duration::ZERO,
-        })
-    }
-
-    fn wait_for_connections(&mut self) -> Result<(), RunError> {
-        let mut seen = usize::MAX;
-        let mut tally = self.stage.tally();
-        loop {
-            if let Some(failure) = tally.failure.take() {
-                drop(tally);
-                self.stage.cancel();
-                return Err(failure.into());
-            }
-            if tally.interrupted || tally.panicked.is_some() {
-                let panicked = tally.panicked;
-                drop(tally);
-                self.stage.cancel();
-                return Err(panicked.map_or(RunError::Interrupted, RunError::Panicked));
-            }
-            let connected = tally.connected;
-            if connected != seen {
-                seen = connected;
-                drop(tally);
-                self.observer.connected(connected, self.options.clients);
-                tally = self.stage.tally();
-                continue;
-            }
-            if connected == self.options.clients {
-                return Ok(());
-            }
-            tally = self.stage.wait(tally, TICK);
-        }
-    }
-
-    /// Looks on until all clients have finished or were given up. Returns why
-    /// the run ended and the CPU time of the measured part.
-    fn watch(&mut self, course: &Course) -> (EndedBy, Duration) {
-        let interval = self.options.interval.as_nanos().max(1) as u64;
-        let grace = self.options.grace.as_nanos() as u64;
-        let mut series = Series { since: course.start, before: Totals::default() };
-        let mut cpu_before = None;
-        if course.measure_from <= course.start {
-            cpu_before = Some(clock::process_cpu());
-            self.observer.measuring();
-        }
-        let mut ended_by = EndedBy::Count;
-        let mut stopped = false;
-        let mut next_tick = course.start;
-        loop {
-            let now = clock::now();
-            if cpu_before.is_none() && now >= course.measure_from {
-                cpu_before = Some(clock::process_cpu());
-                self.observer.measuring();
-            }
-            let mut boundary = series.since + interval;
-            if series.since < course.measure_from {
-                boundary = boundary.min(course.measure_from);
-            }
-            if now >= boundary {
-                self.interval(&mut series, course, now);
-                continue;
-            }
-            if now >= next_tick {
-                self.progress(course, now);
-                next_tick = now + TICK.as_nanos() as u64;
-            }
-            let (interrupted, lost, all) = {
-                let tally = self.stage.tally();
-                let all = tally.finished == self.options.clients || tally.panicked.is_some();
-                (tally.interrupted, tally.lost.is_some(), all)
-            };
-            if lost && ended_by != EndedBy::Failed {
-                ended_by = EndedBy::Failed;
-                course.end_at.fetch_min(now, Relaxed);
-            }
-            if all {
-                // Clients see the end of the time for themselves, and may all
-                // have left by now.
-                if ended_by == EndedBy::Count && self.unfinished_units(course) {
-                    let in_time = clock::now() < course.end_at.load(Relaxed);
-                    ended_by = match (in_time, course.gave_up.load(Relaxed)) {
-                        (false, _) => EndedBy::Time,
-                        (true, true) => EndedBy::Failed,
-                        (true, false) => EndedBy::Stopped,
-                    };
-                    if in_time {
-                        // It lasted until the last of them left, and no longer.
-                        course.end_at.fetch_min(clock::now(), Relaxed);
-                    }
-                }
-                break;
-            }
-            if interrupted && ended_by != EndedBy::Interrupted && !lost {
-                ended_by = EndedBy::Interrupted;
-                course.end_at.fetch_min(now, Relaxed);
-            }
-            let end_at = course.end_at.load(Relaxed);
-            if now >= end_at && !stopped {
-                stopped = true;
-                if ended_by == EndedBy::Count {
-                    ended_by = EndedBy::Time;
-                }
-                self.stage.stop();
-            }
-            if now >= end_at.saturating_add(grace) {
-                break;
-            }
-            let mut wake = boundary.min(next_tick);
-            wake = wake.min(if stopped { end_at.saturating_add(grace) } else { end_at });
-            if cpu_before.is_none() {
-                wake = wake.min(course.measure_from);
-            }
-            let tally = self.stage.tally();
-            if tally.finished < self.options.clients
-                && tally.interrupted == interrupted
-                && tally.lost.is_some() == lost
-            {
-                drop(self.stage.wait(tally, Duration::from_nanos(wake.saturating_sub(now))));
-            }
-        }
-        let now = clock::now();
-        let cpu = clock::process_cpu().saturating_sub(cpu_before.unwrap_or_default());
-        self.observer.measured();
-        self.stage.stop();
-        self.stage.abandon();
-        self.stage.wait_for_loops(LOOPS_END_MAX);
-        self.interval(&mut series, course, now);
-        self.progress(course, now);
-        (ended_by, cpu)
-    }
-
-    /// Whether clients that have left did so for the time, or for failures,
-    /// and not because all was done.
-    fn unfinished_units(&self, course: &Course) -> bool {
-        let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
-        match self.units {
-            Some(units) => done < units,
-            // Nothing but the time, or the schedule, ends such a run. The last
-            // of a schedule may be done before it is over.
-            None => course.schedule.is_none() || clock::now() >= course.end_at.load(Relaxed),
-        }
-    }
-
-    fn interval(&mut self, series: &mut Series, course: &Course, now: u64) {
-        let totals = Totals::of(&self.recorders);
-        // The conductor comes a little late to the end of the warm-up. What
-        // has been measured by then belongs to the first interval after it.
-        let warm_up = series.since < course.measure_from;
-        let interval = Interval {
-            start: Duration::from_nanos(series.since - course.start),
-            length: Duration::from_nanos(now.saturating_sub(series.since)),
-            warm_up,
-            pairs: totals.since(&series.before, warm_up),
-            paced: totals.paced,
-            due: course.schedule.as_ref().map(|schedule| {
-                // Nothing is due after the end.
-                let until = now.min(course.end_at.load(Relaxed)).max(series.since);
-                schedule.due_between(series.since - course.start, until - course.start)
-            }),
-            lateness: totals.lateness.since(&series.before.lateness),
-        };
-        series.since = now;
-        series.before.lateness = totals.lateness;
-        if warm_up {
-            series.before.warm_up = totals.warm_up;
-        } else {
-            series.before.measured = totals.measured;
-        }
-        self.observer.interval(&interval);
-    }
-
-    fn progress(&mut self, course: &Course, now: u64) {
-        let (units, failed) =
-            self.recorders.iter().map(|r| r.units()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-        self.observer.progress(&Progress {
-            elapsed: Duration::from_nanos(now.saturating_sub(course.start)),
-            warming_up: now < course.measure_from,
-            units,
-            failed,
-        });
-    }
-
-    /// Ages of what is in flight and of what was due and never started, and
-    /// the lateness that the latter has reached.
-    fn unfinished(&self, course: &Course) -> (Histogram, Histogram, Histogram) {
-        let now = clock::now();
-        let end_at = course.end_at.load(Relaxed);
-        let (mut in_flight, mut not_started, mut late) = <(Histogram, Histogram, Histogram)>::default();
-        let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
-        // A schedule knows no end; what is beyond the units asked for was
-        // never to be done.
-        let mut left = self.units.map_or(u64::MAX, |units| units.saturating_sub(done));
-        let begun = self.stage.slots.iter().filter(|slot| matches!(slot.seen(), Seen::InFlight(_)));
-        left = left.saturating_sub(begun.count() as u64);
-        let mut waiting = |intended: u64, n: u64| {
-            let n = n.min(left);
-            if intended < end_at && n > 0 {
-                left -= n;
-                not_started.record_n(end_at - intended, n);
-                late.record_n(end_at - intended, n);
-            }
-        };
-        for slot in &self.stage.slots {
-            match slot.seen() {
-                Seen::InFlight(intended) => in_flight.record(now.saturating_sub(intended)),
-                Seen::Waiting(intended) => waiting(intended, 1),
-                Seen::Idle => {}
-            }
-        }
-        if let Some(schedule) = &course.schedule
-            && end_at != u64::MAX
-        {
-            schedule.take_rest(end_at - course.start, |intended, n| waiting(course.start + intended, n));
-        }
-        (in_flight, not_started, late)
-    }
-}
-
-/// Sets the schedule's random stream apart from the clients'.
-const SCHEDULE_STREAM: u64 = 0x5ced_u64 << 32;

@@ -137,6 +137,11 @@ impl Stage {
         });
     }
 
+    /// Whether sleeps have been ended.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Gives up on what is still in flight.
     pub(crate) fn abandon(&self) {
         self.orders.send_replace(Order::Abandon);

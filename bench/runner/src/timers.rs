@@ -23,9 +23,12 @@ use std::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Sleeps for a client. `false` means that the run was stopped meanwhile.
+/// The time as one client has it.
 pub(crate) trait Sleeper {
-    /// Sleeps until an instant of the run's clock.
+    /// Now, on the run's clock, ns.
+    fn now(&self) -> u64;
+    /// Sleeps until an instant of the run's clock. `false` means that the run
+    /// was stopped meanwhile.
     async fn until(&self, instant: u64) -> bool;
 }
 
@@ -47,6 +50,11 @@ impl<'a> ThreadSleeper<'a> {
 }
 
 impl Sleeper for ThreadSleeper<'_> {
+    #[inline]
+    fn now(&self) -> u64 {
+        clock::now()
+    }
+
     async fn until(&self, instant: u64) -> bool {
         loop {
             if self.stopping.load(Ordering::Acquire) {
@@ -170,6 +178,11 @@ impl LoopSleeper {
 }
 
 impl Sleeper for LoopSleeper {
+    #[inline]
+    fn now(&self) -> u64 {
+        clock::now()
+    }
+
     async fn until(&self, instant: u64) -> bool {
         let mut queued = false;
         poll_fn(|context| {

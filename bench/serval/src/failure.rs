@@ -91,6 +91,7 @@ impl From<ExperimentError> for Failure {
             ExperimentError::Store(error) => error.into(),
             ExperimentError::Folder(error) => error.into(),
             ExperimentError::Run(RunError::Store(error)) => error.into(),
+            ExperimentError::Run(error @ RunError::ChangingRate) => Failure::usage(error.to_string()),
             ExperimentError::Run(error @ RunError::Interrupted) => {
                 Failure { status: INTERRUPTED, message: error.to_string() }
             }

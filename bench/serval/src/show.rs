@@ -27,7 +27,10 @@ pub(crate) struct Show {
     terminal: bool,
     units: Option<u64>,
     time: Option<Duration>,
+    /// How long the warm-up is; as it turns out, when it lasts until steady.
     warm_up: Duration,
+    /// The longest warm-up, when it lasts until steady.
+    until_steady: Option<Duration>,
     recent: VecDeque<(Instant, u64)>,
     latency: String,
     next_line: Duration,
@@ -48,6 +51,7 @@ impl Show {
             units,
             time: plan.options.time,
             warm_up: plan.options.warm_up,
+            until_steady: plan.options.steady.map(|_| plan.options.warm_up_max()),
             recent: VecDeque::new(),
             latency: String::new(),
             next_line: LINE_EVERY,
@@ -90,6 +94,10 @@ impl Show {
 
     fn message(&mut self, progress: &Progress) -> String {
         if progress.warming_up {
+            if let Some(max) = self.until_steady {
+                let left = max.saturating_sub(progress.elapsed);
+                return format!("warming up until steady, {} left at most", span(left));
+            }
             let left = self.warm_up.saturating_sub(progress.elapsed);
             return format!("warming up, {} left", span(left));
         }
@@ -116,6 +124,9 @@ impl Observer for Show {
     }
 
     fn progress(&mut self, progress: &Progress) {
+        if progress.warming_up && self.until_steady.is_some() {
+            self.warm_up = progress.elapsed;
+        }
         let message = self.message(progress);
         if !self.terminal && progress.elapsed >= self.next_line {
             self.next_line += LINE_EVERY;

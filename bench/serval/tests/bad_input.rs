@@ -69,6 +69,14 @@ fn impossible_settings() {
         &["target.schedule=fast", "1000 for 30s"],
     );
     refused(here, "run noop -p recordcount=1 -target 5 -p target.schedule=5", 2, &["choose one"]);
+    refused(
+        here,
+        "run noop -p recordcount=1 -p warmup=5 -p warmup.max=2",
+        2,
+        &["warmup.max=2", "less than the shortest warm-up, warmup, which is 5s"],
+    );
+    write(here, "ramp", "recordcount=1\nwarmup.max=2\ntarget.schedule=ramp 1..2 for 5s\n");
+    refused(here, "run noop -P ramp", 2, &["ramp:2", "needs a constant target", "set warmup alone"]);
     refused(here, "run noop -p recordcount=1 -threads 0", 2, &["threadcount=0"]);
     refused(
         here,

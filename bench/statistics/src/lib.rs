@@ -2,3 +2,4 @@
 
 pub mod crossing;
 pub mod isotonic;
+pub mod steady;

@@ -147,6 +147,11 @@ impl RateSchedule {
         Self::of(shapes, self.words.clone())
     }
 
+    /// Whether the rate is the same for ever.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.segments[..], [Segment { shape: Shape::Constant { .. }, length_s, .. }] if length_s.is_infinite())
+    }
+
     /// How long it lasts; `None` for ever.
     pub fn length_s(&self) -> Option<f64> {
         let last = self.segments.last()?;
@@ -318,6 +323,14 @@ mod tests {
         let schedule = RateSchedule::parse("ramp 10..20 for 10s").unwrap().after_warm_up(2.0);
         assert_eq!(schedule.due(2.0), 20.0);
         assert!((schedule.due(12.0) - 170.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_one_rate_for_ever_is_constant() {
+        assert!(RateSchedule::constant(5.0).is_constant() && RateSchedule::parse("5").unwrap().is_constant());
+        for text in ["5 for 3s", "5 for 3s; 5", "ramp 5..6 for 1s", "sine 5+-1 every 1s"] {
+            assert!(!RateSchedule::parse(text).unwrap().is_constant(), "{text}");
+        }
     }
 
     #[test]

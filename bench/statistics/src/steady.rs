@@ -1,0 +1,293 @@
+//! Whether a run has become steady: the end of a warm-up. The law, its
+//! symbols and an example are in `docs/warm-up.md`.
+
+/// Parts of the window whose spread tells how exactly its means are known.
+pub const BATCHES: usize = 16;
+
+/// Operations that each of these parts has at least, for a window that can be
+/// judged.
+pub const BATCH_OPERATIONS_MIN: u64 = 10;
+
+/// Where the window is split in two, in batches. For a line each tells the same;
+/// a bulge in the middle escapes the one in the middle only, and what begins
+/// near an end is seen by the one near it.
+const SPLITS: [usize; 3] = [BATCHES / 2, BATCHES / 4, BATCHES * 3 / 4];
+
+/// What was seen in a short interval. All of a sequence are about equally long.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Interval {
+    /// Its length, s; above zero.
+    pub length_s: f64,
+    /// Operations that ended in it.
+    pub operations: u64,
+    /// The sum of their service times, s.
+    pub service_s: f64,
+}
+
+/// How one quantity changed over the window.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Drift {
+    /// The largest difference of the means after and before a split of the
+    /// window, as a share of the window's mean: 0.01 is 1 % more. For a steady
+    /// change it is that over half of the window.
+    pub change: f64,
+    /// The standard error of the difference of the window's halves, as the
+    /// same share.
+    pub error: f64,
+}
+
+/// What can be said of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Verdict {
+    /// Whether it is steady.
+    pub steady: bool,
+    /// The length of the window that was judged, s; 0 when the sequence is
+    /// too short.
+    pub window_s: f64,
+    /// Of operations a second.
+    pub throughput: Drift,
+    /// Of the mean service time.
+    pub service: Drift,
+}
+
+/// Judges the second half of the sequence. It is steady if, going on at the
+/// same pace, neither throughput nor the mean service time would change by
+/// more than `tolerance` (a share, above zero) between the halves of the
+/// `horizon_s` seconds to come, if noise could not hide twice that (two standard
+/// errors are within the tolerance), and if the window is long enough, and has
+/// operations enough, to say so.
+pub fn judge(intervals: &[Interval], horizon_s: f64, tolerance: f64) -> Verdict {
+    let window = &intervals[intervals.len() - intervals.len() / 2..];
+    if window.len() < BATCHES {
+        return Verdict::default();
+    }
+    let batches: [Interval; BATCHES] = std::array::from_fn(|index| {
+        sum(&window[index * window.len() / BATCHES..(index + 1) * window.len() / BATCHES])
+    });
+    let window_s = sum(&batches).length_s;
+    // Means of halves are half a length apart, of the window as of the horizon.
+    let scale = (horizon_s / window_s).max(1.0);
+    let throughput = Quantity::of(&batches, |b| (b.operations as f64, b.length_s));
+    let service = Quantity::of(&batches, |b| (b.service_s, b.operations as f64));
+    let enough = batches.iter().all(|batch| batch.operations >= BATCH_OPERATIONS_MIN);
+    Verdict {
+        steady: enough && [&throughput, &service].iter().all(|q| q.is_steady(scale, tolerance)),
+        window_s,
+        throughput: throughput.drift(),
+        service: service.drift(),
+    }
+}
+
+fn sum(intervals: &[Interval]) -> Interval {
+    intervals.iter().fold(Interval::default(), |a, b| Interval {
+        length_s: a.length_s + b.length_s,
+        operations: a.operations + b.operations,
+        service_s: a.service_s + b.service_s,
+    })
+}
+
+/// A ratio of two sums, such as operations to seconds, over the window.
+struct Quantity {
+    /// Of the means after and before each split, as shares of the mean.
+    changes: [f64; SPLITS.len()],
+    /// The standard error of the difference of the halves, as the same share.
+    error: f64,
+}
+
+impl Quantity {
+    fn of(batches: &[Interval; BATCHES], parts: impl Fn(&Interval) -> (f64, f64)) -> Quantity {
+        let mean = |batches: &[Interval]| {
+            let (over, under) = parts(&sum(batches));
+            if under > 0.0 { over / under } else { 0.0 }
+        };
+        let whole = mean(batches);
+        if whole <= 0.0 {
+            return Quantity { changes: [0.0; SPLITS.len()], error: 0.0 };
+        }
+        // Within the halves, so that their difference is not taken for noise.
+        let halves = batches.chunks(BATCHES / 2).map(|half| {
+            let middle = half.iter().map(|batch| mean(&[*batch])).sum::<f64>() / half.len() as f64;
+            half.iter().map(|batch| (mean(&[*batch]) - middle).powi(2)).sum::<f64>()
+        });
+        let variance = halves.sum::<f64>() / (BATCHES - 2) as f64;
+        Quantity {
+            changes: SPLITS.map(|at| (mean(&batches[at..]) - mean(&batches[..at])) / whole),
+            // Of the difference of two means of half of the batches each.
+            error: (variance * 2.0 / (BATCHES / 2) as f64).sqrt() / whole,
+        }
+    }
+
+    fn is_steady(&self, scale: f64, tolerance: f64) -> bool {
+        // Noise is no excuse for a change: a window so noisy that a change
+        // twice as large as allowed could hide in it is not judged, and more
+        // time makes it less so.
+        2.0 * self.error * scale <= tolerance
+            && self.changes.iter().all(|change| change.abs() * scale <= tolerance)
+    }
+
+    fn drift(&self) -> Drift {
+        let largest = |a: f64, b: f64| if b.abs() > a.abs() { b } else { a };
+        Drift { change: self.changes.into_iter().fold(0.0, largest), error: self.error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LENGTH_S: f64 = 0.05;
+    const TOLERANCE: f64 = 0.05;
+    const HORIZON_S: f64 = 10.0;
+
+    /// So many intervals of a store whose throughput and service time are
+    /// these at each instant (s), but for noise of this size, as a share.
+    fn sequence(
+        seed: u64,
+        count: usize,
+        noise: f64,
+        throughput: impl Fn(f64) -> f64,
+        service_s: impl Fn(f64) -> f64,
+    ) -> Vec<Interval> {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        // Twelve uniform numbers are nearly normal, with variance 1.
+        let mut normal = move || (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
+        let mut owed = 0.0;
+        let intervals = (0..count).map(|index| {
+            let at = (index as f64 + 0.5) * LENGTH_S;
+            owed += throughput(at) * LENGTH_S * (1.0 + noise * normal()).max(0.0);
+            let operations = owed as u64;
+            owed -= operations as f64;
+            let mean = service_s(at) * (1.0 + noise * normal()).max(0.0);
+            Interval { length_s: LENGTH_S, operations, service_s: mean * operations as f64 }
+        });
+        intervals.collect()
+    }
+
+    /// The instant (s) at which a warm-up along the sequence ends.
+    fn end(sequence: &[Interval], horizon_s: f64) -> Option<f64> {
+        let looks = 1..=sequence.len();
+        let first = looks.into_iter().find(|&n| judge(&sequence[..n], horizon_s, TOLERANCE).steady)?;
+        Some(first as f64 * LENGTH_S)
+    }
+
+    #[test]
+    fn without_noise_the_shortest_window_is_enough() {
+        let calm = sequence(1, 400, 0.0, |_| 1e4, |_| 1e-4);
+        assert_eq!(end(&calm, HORIZON_S), Some(2.0 * BATCHES as f64 * LENGTH_S));
+    }
+
+    #[test]
+    fn a_sequence_too_short_or_empty_is_not_judged() {
+        assert_eq!(judge(&[], HORIZON_S, TOLERANCE), Verdict::default());
+        let calm = sequence(1, 2 * BATCHES - 2, 0.0, |_| 1e4, |_| 1e-4);
+        assert_eq!(judge(&calm, HORIZON_S, TOLERANCE), Verdict::default());
+        let idle = sequence(1, 400, 0.0, |_| 0.0, |_| 0.0);
+        let verdict = judge(&idle, HORIZON_S, TOLERANCE);
+        assert!(!verdict.steady && verdict.throughput.change == 0.0);
+    }
+
+    #[test]
+    fn few_operations_need_a_longer_window() {
+        // 10 a batch at 20 a second: batches of half a second, 16 s in all.
+        let slow = sequence(1, 1000, 0.0, |_| 20.0, |_| 1e-2);
+        let end = end(&slow, 1.0).unwrap();
+        assert!((16.0..=18.0).contains(&end), "{end}");
+    }
+
+    #[test]
+    fn a_change_is_told_with_its_sign_and_size() {
+        // From 100 to 150 a second over a window from 10 to 20 s: the halves'
+        // means are 112.5 and 137.5.
+        let rising = sequence(1, 400, 0.0, |t| 100.0 * (1.0 + (t - 10.0) / 20.0), |_| 1e-3);
+        let verdict = judge(&rising, HORIZON_S, TOLERANCE);
+        assert!((verdict.window_s - 10.0).abs() < 1e-9);
+        assert!((verdict.throughput.change - 0.2).abs() < 0.01, "{verdict:?}");
+        assert!(verdict.service.change.abs() < 1e-9);
+        let falling = sequence(1, 400, 0.0, |_| 1e4, |t| 1e-3 * (1.0 - t / 40.0));
+        let change = judge(&falling, HORIZON_S, TOLERANCE).service.change;
+        assert!((change + 0.2).abs() < 0.01, "{change}");
+    }
+
+    #[test]
+    fn a_stall_in_the_middle_is_not_steady() {
+        let stalled = sequence(1, 400, 0.0, |t| if (14.0..16.0).contains(&t) { 0.0 } else { 1e4 }, |_| 1e-4);
+        assert!(!judge(&stalled, HORIZON_S, TOLERANCE).steady);
+        // Nor is what goes on more slowly there, by so little that it might be
+        // noise, though the halves are alike.
+        let slower =
+            sequence(1, 400, 0.0, |t| if (12.5..17.5).contains(&t) { 9.15e3 } else { 1e4 }, |_| 1e-4);
+        assert!(!judge(&slower, HORIZON_S, TOLERANCE).steady);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(6), ..Default::default() })]
+
+        /// White noise of 20 % an interval has an error of 2.5 % after 29 s:
+        /// 2 x 0.2 / sqrt(T / 2 / 50 ms). Ten more for chance.
+        #[test]
+        fn what_is_constant_but_for_noise_is_steady_soon(seed: u64, noise in 0.0f64..0.2) {
+            let constant = sequence(seed, 1200, noise, |_| 1e4, |_| 1e-4);
+            let end = end(&constant, HORIZON_S);
+            prop_assert!(end.is_some_and(|end| end <= 10.0 + 150.0 * noise), "{end:?}");
+        }
+
+        /// A line that takes less than about 40 s for once its size changes by more
+        /// than 10 % between the halves of 10 s, wherever it is.
+        #[test]
+        fn a_slow_drift_is_never_steady(
+            seed: u64, noise in 0.0f64..0.03, whole_s in 10.0f64..40.0, service: bool, falling: bool,
+        ) {
+            let line = |t: f64| if falling { 1.0 / (1.0 + t / whole_s) } else { 1.0 + t / whole_s };
+            let drifting = if service {
+                sequence(seed, 1200, noise, |_| 1e4, |t| 1e-4 * line(t))
+            } else {
+                sequence(seed, 1200, noise, |t| 1e4 * line(t), |_| 1e-4)
+            };
+            let end = end(&drifting, HORIZON_S);
+            prop_assert_eq!(end, None);
+        }
+
+        /// Not until only a batch of the window, which is 1/16 of it, lies before
+        /// the step.
+        #[test]
+        fn a_step_in_the_window_is_not_steady(
+            seed: u64, noise in 0.0f64..0.05, factor in 1.4f64..4.0, at in 3.0f64..10.0, up: bool, service: bool,
+        ) {
+            let factor = if up { factor } else { 1.0 / factor };
+            let step = |t: f64| if t < at { 1.0 } else { factor };
+            let stepping = if service {
+                sequence(seed, 1200, noise, |_| 1e4, |t| 1e-4 * step(t))
+            } else {
+                sequence(seed, 1200, noise, |t| 1e4 * step(t), |_| 1e-4)
+            };
+            let batch = |n: usize| n as f64 * LENGTH_S / 2.0 / BATCHES as f64;
+            for n in 2 * BATCHES..=stepping.len() {
+                let (from, to) = (n as f64 * LENGTH_S / 2.0, n as f64 * LENGTH_S);
+                if from + batch(n) < at && at < to - batch(n) {
+                    let verdict = judge(&stepping[..n], HORIZON_S, TOLERANCE);
+                    prop_assert!(!verdict.steady, "step at {}, window {}..{}: {:?}", at, from, to, verdict);
+                }
+            }
+            // And once it is out, the run is steady.
+            prop_assert!(judge(&stepping, HORIZON_S, TOLERANCE).steady);
+        }
+
+        /// Never by chance: what varies by its own size is not judged.
+        #[test]
+        fn what_is_wildly_noisy_is_not_steady(seed: u64) {
+            let wild = sequence(seed, 100, 0.9, |_| 1e4, |_| 1e-4);
+            prop_assert_eq!(end(&wild, HORIZON_S), None);
+        }
+
+        #[test]
+        fn nothing_panics(values in prop::collection::vec((0.0f64..1e3, any::<u32>(), 0.0f64..1e9), 0..100),
+                          horizon in 0.0f64..1e6) {
+            let intervals: Vec<_> = values
+                .into_iter()
+                .map(|(length_s, operations, service_s)| Interval { length_s, operations: operations.into(), service_s })
+                .collect();
+            let _ = judge(&intervals, horizon, TOLERANCE);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! For tests: stores whose laws are known, on a virtual clock. What is measured
+//! of them can be compared with what theory says.
+//!
+//! They keep no records: every verb takes its time and succeeds, reads find
+//! nothing in particular. They run in virtual time
+//! ([`serval_runner::virtual_time::run`]) and would wait for ever in real time.
+
+mod laws;
+
+pub use laws::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange};
+
+use serval_model::{Client, Execution, FieldSelection, Outcome, Record, Reply, Store, StoreError};
+use serval_runner::virtual_time::VirtualTime;
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// A store that obeys a law.
+#[derive(Debug)]
+pub struct Synthetic<L> {
+    time: VirtualTime,
+    law: Arc<Mutex<L>>,
+}
+
+impl<L: Law> Synthetic<L> {
+    /// A store that obeys `law` by this clock.
+    pub fn new(time: &VirtualTime, law: L) -> Self {
+        Synthetic { time: time.clone(), law: Arc::new(Mutex::new(law)) }
+    }
+}
+
+/// One client of a [`Synthetic`].
+#[derive(Debug)]
+pub struct SyntheticClient<L> {
+    time: VirtualTime,
+    law: Arc<Mutex<L>>,
+}
+
+impl<L: Law> Store for Synthetic<L> {
+    type Local = ();
+    type Client = SyntheticClient<L>;
+
+    fn execution(&self) -> Execution {
+        Execution::EventLoops
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let law = self.law.lock().unwrap_or_else(PoisonError::into_inner);
+        vec![("law".into(), law.describe())]
+    }
+
+    fn local(&self) -> Result<(), StoreError> {
+        self.law.lock().unwrap_or_else(PoisonError::into_inner).begin_run();
+        Ok(())
+    }
+
+    async fn connect(&self, (): &(), _client: usize) -> Result<SyntheticClient<L>, StoreError> {
+        Ok(SyntheticClient { time: self.time.clone(), law: Arc::clone(&self.law) })
+    }
+}
+
+impl<L: Law> SyntheticClient<L> {
+    async fn serve(&self) -> Outcome {
+        let now = self.time.now();
+        let end = self.law.lock().unwrap_or_else(PoisonError::into_inner).serve(now);
+        // Every operation takes some time, or a client would never let others go on.
+        self.time.sleep_until(end.max(now + 1)).await;
+        Outcome::OK
+    }
+}
+
+impl<L: Law> Client for SyntheticClient<L> {
+    fn read(&mut self, _: &str, _: &str, _: &FieldSelection, _: &mut Reply) -> impl Future<Output = Outcome> {
+        self.serve()
+    }
+    fn update(&mut self, _: &str, _: &str, _: &Record) -> impl Future<Output = Outcome> {
+        self.serve()
+    }
+    fn insert(&mut self, _: &str, _: &str, _: &Record) -> impl Future<Output = Outcome> {
+        self.serve()
+    }
+    fn scan(
+        &mut self,
+        _: &str,
+        _: &str,
+        _: u64,
+        _: &FieldSelection,
+        _: &mut Reply,
+    ) -> impl Future<Output = Outcome> {
+        self.serve()
+    }
+    fn delete(&mut self, _: &str, _: &str) -> impl Future<Output = Outcome> {
+        self.serve()
+    }
+}
