@@ -6,7 +6,10 @@ use serval_model::{
     StoreError,
     properties::{Faults, Properties},
 };
-use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, probe, run};
+use serval_runner::{
+    Control, Observer, RunError, RunOptions, RunRecord, probe, run,
+    virtual_time::{self, VirtualTime},
+};
 use serval_stores::Visitor;
 use serval_workload::Workload;
 use std::sync::Arc;
@@ -174,13 +177,66 @@ impl<S: Store> Session for Open<S> {
     }
 }
 
+/// A store that is open already, under the name that errors call it by.
+pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
+    Box::new(Open(Arc::new(store), name.to_owned()))
+}
+
+/// A store in virtual time, for tests. It has all records that anybody asks for,
+/// and nothing can be asked of it but runs.
+pub fn in_virtual_time<S: Store>(store: S, time: &VirtualTime) -> Box<dyn Session> {
+    Box::new(InVirtualTime(Arc::new(store), time.clone()))
+}
+
+struct InVirtualTime<S>(Arc<S>, VirtualTime);
+
+impl<S: Store> Session for InVirtualTime<S> {
+    fn execution(&self) -> Execution {
+        self.0.execution()
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        self.0.capabilities()
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        self.0.prepare(schema, purpose)
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        self.0.describe()
+    }
+
+    fn count_records(&self, _: &str, keys: &[String]) -> Result<usize, StoreError> {
+        Ok(keys.len())
+    }
+
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError> {
+        virtual_time::run(&self.1, &self.0, workload, options, control, observer)
+    }
+
+    fn ask(
+        &self,
+        _: &mut dyn FnMut() -> Option<Question>,
+        _: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError> {
+        Err(StoreError::new("virtual time", "only runs go in virtual time"))
+    }
+}
+
 /// Opens a store by name.
 pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
     struct Boxed(String);
     impl Visitor for Boxed {
         type Output = Box<dyn Session>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session> {
-            Box::new(Open(Arc::new(store), self.0))
+            over(store, &self.0)
         }
     }
     serval_stores::open(name, properties, Boxed(name.to_owned()))

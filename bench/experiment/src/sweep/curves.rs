@@ -203,6 +203,10 @@ impl Experiment {
                     Ok(made) => made,
                     Err(more) => {
                         note(more);
+                        // A wrong name is told beside wrong properties.
+                        if let Err(more) = serval_stores::resolve(&store.binding, &mut Properties::new()) {
+                            note(located(more, &store.origin));
+                        }
                         continue;
                     }
                 };

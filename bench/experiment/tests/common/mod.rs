@@ -1,0 +1,62 @@
+//! Experiments in a folder of their own, on stores of a test's own.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses a part; failures are the point"
+)]
+
+use serval_experiment::{
+    file::{ExperimentFile, read},
+    session::Session,
+    sweep::{Experiment, Journal, Stopped, Stores},
+};
+use serval_model::properties::{Faults, Origin, Properties};
+use serval_report::stored::{StoredExperiment, read_experiment};
+use serval_runner::Control;
+use serval_stores::StoreInfo;
+use std::path::Path;
+
+/// One store for whatever is asked for.
+pub struct Only(pub Box<dyn Fn() -> Box<dyn Session>>);
+
+impl Stores for Only {
+    fn open(&self, _: &'static StoreInfo, _: &Properties) -> Result<Box<dyn Session>, Faults> {
+        Ok((self.0)())
+    }
+}
+
+/// An experiment file with these sections, on one store and one of the
+/// ready-made workloads.
+pub fn experiment(sections: &str, workload: &str) -> ExperimentFile {
+    let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads").join(workload);
+    let text = format!(
+        "version = 1\n{sections}\n[properties]\nrecordcount = 1000\n[[stores]]\nname = \"memory\"\n\
+         [[workloads]]\nfile = {:?}\n",
+        workload.to_str().unwrap()
+    );
+    read(&text, Path::new("test.toml")).unwrap()
+}
+
+pub fn origin() -> Origin {
+    Origin::Program("test")
+}
+
+/// Carries an experiment out in a folder that goes with what is returned.
+pub fn conduct(file: &ExperimentFile, stores: &dyn Stores) -> (StoredExperiment, Stopped) {
+    let folder = tempfile::tempdir().unwrap().keep();
+    let path = folder.join("experiment");
+    let stopped = conduct_in(&path, file, stores, &Control::default());
+    (read_experiment(&path.join("experiment.json")).unwrap(), stopped)
+}
+
+/// Carries an experiment out, or goes on with it.
+pub fn conduct_in(path: &Path, file: &ExperimentFile, stores: &dyn Stores, control: &Control) -> Stopped {
+    let experiment = Experiment::new(file.clone()).unwrap();
+    let journal = if path.exists() {
+        Journal::resume(path, None).unwrap()
+    } else {
+        Journal::begin(path, experiment.document(vec!["test".into()])).unwrap()
+    };
+    experiment.conduct(journal, stores, control, &mut (), true).unwrap().1
+}

@@ -1,0 +1,275 @@
+//! The records between runs: no key twice, none missing, renewed when asked
+//! for, and so after an interruption too.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+use common::{Only, conduct_in, experiment};
+use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
+use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
+use serval_model::{
+    Client, Execution, FieldSelection, OperationKinds, Outcome, Record, Reply, Store, StoreError,
+};
+use serval_report::stored::read_experiment;
+use serval_runner::Control;
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// A server that takes each key once and keeps count of what went wrong.
+#[derive(Clone, Default)]
+struct Strict {
+    keys: Arc<Mutex<BTreeSet<String>>>,
+    twice: Arc<AtomicU64>,
+    missing: Arc<AtomicU64>,
+    deleted: Arc<AtomicU64>,
+    inserts: Arc<AtomicU64>,
+    /// Asks for the end at this insert.
+    interrupt_at: u64,
+    control: Control,
+}
+
+impl Strict {
+    fn keys(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.keys.lock().unwrap()
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.twice.load(Relaxed), self.missing.load(Relaxed))
+    }
+}
+
+impl Store for Strict {
+    type Local = ();
+    type Client = Strict;
+    fn execution(&self) -> Execution {
+        Execution::Threads
+    }
+    fn capabilities(&self) -> OperationKinds {
+        OperationKinds::ALL
+    }
+    fn describe(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn local(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn connect(&self, (): &(), _: usize) -> Result<Strict, StoreError> {
+        Ok(self.clone())
+    }
+}
+
+impl Client for Strict {
+    async fn read(&mut self, _: &str, key: &str, fields: &FieldSelection, _: &mut Reply) -> Outcome {
+        if self.keys().contains(key) {
+            return Outcome::OK;
+        }
+        // Who asks for one field only looks whether the record is there.
+        self.missing.fetch_add(u64::from(fields.is_all()), Relaxed);
+        Outcome::NOT_FOUND
+    }
+    async fn update(&mut self, _: &str, _: &str, _: &Record) -> Outcome {
+        Outcome::OK
+    }
+    async fn insert(&mut self, _: &str, key: &str, _: &Record) -> Outcome {
+        if self.inserts.fetch_add(1, Relaxed) + 1 == self.interrupt_at {
+            self.control.interrupt();
+        }
+        if self.keys().insert(key.to_owned()) {
+            return Outcome::OK;
+        }
+        self.twice.fetch_add(1, Relaxed);
+        Outcome::error("the key is there")
+    }
+    async fn scan(&mut self, _: &str, _: &str, _: u64, _: &FieldSelection, _: &mut Reply) -> Outcome {
+        Outcome::OK
+    }
+    async fn delete(&mut self, _: &str, key: &str) -> Outcome {
+        self.deleted.fetch_add(1, Relaxed);
+        if self.keys().remove(key) { Outcome::OK } else { Outcome::NOT_FOUND }
+    }
+}
+
+const SHORT: &str =
+    "[run]\ntime = \"60ms\"\nwarmup = \"20ms\"\nwarmup_max = \"0s\"\nclients = 4\nrepeats = 2\nseed = 1\n";
+
+/// An experiment whose store is a server.
+fn file(more: &str, points: &str, workload: &str) -> ExperimentFile {
+    let mut file = experiment(&format!("{SHORT}{more}\n[sweep]\npoints = {points}\n"), workload);
+    file.stores[0].binding = "redis".into();
+    file
+}
+
+fn stores(store: &Strict) -> Only {
+    let store = store.clone();
+    Only(Box::new(move || session::over(store.clone(), "strict")))
+}
+
+fn document(path: &Path) -> ExperimentDocument {
+    read_experiment(&path.join("experiment.json")).unwrap().document
+}
+
+fn points(document: &ExperimentDocument) -> Vec<&RunEntry> {
+    document.runs.iter().filter(|entry| entry.kind == RunKind::Point).collect()
+}
+
+#[test]
+fn repeated_inserts_never_use_a_key_twice_and_leave_none_out() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict::default();
+    let file = file("", "[\"max\", 2000, \"50%\"]", "workloadd");
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0), "inserted twice, not found");
+    let document = document(&path);
+    let runs = points(&document);
+    assert_eq!(runs.len(), 6);
+    assert!(runs.iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{runs:?}");
+    let before: Vec<u64> = runs.iter().map(|entry| entry.records_before.unwrap()).collect();
+    assert!(before.is_sorted() && before[0] > 1000, "{before:?}");
+    let state: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(path.join("state.json")).unwrap()).unwrap();
+    assert_eq!(state["datasets"]["memory"]["next"], store.keys().len());
+}
+
+#[test]
+fn an_interrupted_experiment_goes_on_where_it_stopped() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict { interrupt_at: 1400, ..Strict::default() };
+    let file = file("", "[\"max\", 4000]", "workloadd");
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
+    let before = document(&path);
+    assert!(!before.complete && points(&before).len() < 4);
+    // The run that was interrupted left nothing.
+    let folders = std::fs::read_dir(path.join("runs")).unwrap().count();
+    assert_eq!(folders, before.runs.len());
+    let store = Strict { interrupt_at: 0, ..store };
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0));
+    let after = document(&path);
+    assert_eq!(after.runs[..before.runs.len()], before.runs[..]);
+    let mut made: Vec<(usize, u32)> =
+        points(&after).iter().map(|entry| (entry.point, entry.repeat)).collect();
+    made.sort_unstable();
+    assert_eq!(made, [(0, 0), (0, 1), (1, 0), (1, 1)], "each once");
+    assert_eq!(after.seed, before.seed);
+}
+
+#[test]
+fn records_that_a_killed_run_left_are_found() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict { interrupt_at: 1400, ..Strict::default() };
+    let file = file("", "[\"max\"]", "workloadd");
+    conduct_in(&path, &file, &stores(&store), &store.control);
+    // What a process that was killed in the middle of the run had written.
+    let state = r#"{"datasets": {"memory": {"loaded": true, "next": 1000, "running": true}}}"#;
+    std::fs::write(path.join("state.json"), state).unwrap();
+    std::fs::create_dir(path.join("runs/.0009-x.abc.partial")).unwrap();
+    let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    // The look for the end reads what is not there; no run does.
+    assert_eq!(store.counts().0, 0);
+    let after = document(&path);
+    assert!(points(&after).iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{:?}", after.runs);
+    assert!(!path.join("runs/.0009-x.abc.partial").exists());
+}
+
+#[test]
+fn reload_removes_what_is_there_and_loads_it_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict::default();
+    let file = file("state = \"reload\"", "[\"max\", 2000]", "workloadd");
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0));
+    let document = document(&path);
+    assert!(points(&document).iter().all(|entry| entry.records_before == Some(1000)));
+    // The first of four runs finds the load as it was.
+    assert!(store.deleted.load(Relaxed) >= 3 * 1000);
+    assert_eq!(document.runs.iter().filter(|entry| entry.kind == RunKind::Load).count(), 1);
+}
+
+#[test]
+fn embedded_stores_are_put_back_from_a_copy() {
+    for (state, store) in
+        [("snapshot", "sqlite"), ("snapshot", "yesquel"), ("reload", "yesquel"), ("reload", "memory")]
+    {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("e");
+        let mut file = file(&format!("state = \"{state}\""), "[\"max\", 300]", "workloadd");
+        file.stores[0].binding = store.into();
+        let real = serval_experiment::sweep::RealStores;
+        assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete, "{store}");
+        let document = document(&path);
+        let runs = points(&document);
+        assert!(
+            runs.iter()
+                .all(|entry| entry.records_before == Some(1000) && !entry.flags.contains(&Flag::Failures)),
+            "{store}, {state}: {runs:?}"
+        );
+    }
+}
+
+#[test]
+fn commands_save_and_restore_a_server() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let log = place.path().join("log");
+    let store = Strict::default();
+    let mut file = file("state = \"snapshot\"", "[\"max\"]", "workloadc");
+    file.stores[0].save = Some(format!("echo save $SERVAL_STORE $SERVAL_CURVE >> {}", log.display()));
+    file.stores[0].restore = Some(format!("echo restore >> {}", log.display()));
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    // The first of the two runs comes right after the load.
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "save redis memory\nrestore\n");
+    file.stores[0].restore = Some("exit 3".into());
+    let path = place.path().join("f");
+    assert_eq!(
+        conduct_in(&path, &file, &stores(&Strict::default()), &Control::default()),
+        Stopped::CurvesLost
+    );
+    let words = document(&path).warnings.join(" ");
+    assert!(words.contains("restore command 'exit 3' ended with exit status: 3"), "{words}");
+}
+
+#[test]
+fn plans_that_cannot_be_kept_are_refused_before_anything_starts() {
+    let words = |file: ExperimentFile| {
+        serval_experiment::sweep::Experiment::new(file)
+            .err()
+            .map(|faults| faults.to_string())
+            .unwrap_or_default()
+    };
+    let refused = words(file("state = \"snapshot\"", "2", "workloada"));
+    assert!(refused.contains("give the store 'save' and 'restore' commands"), "{refused}");
+    let mut two = file("", "2", "workloada");
+    let mut other = two.workloads[0].clone();
+    other.name = "longer".into();
+    other.properties.push(("fieldlength".into(), "200".into(), common::origin()));
+    two.workloads.push(other.clone());
+    let refused = words(two.clone());
+    assert!(refused.contains("load different records into one table"), "{refused}");
+    two.workloads[1].properties.push(("table".into(), "longer".into(), common::origin()));
+    assert_eq!(words(two), "");
+    let mut set = file("", "2", "workloada");
+    set.properties.push(("threadcount".into(), "3".into(), common::origin()));
+    set.properties.push(("recordcuont".into(), "3".into(), common::origin()));
+    set.stores.push(serval_experiment::file::StoreEntry {
+        name: "x".into(),
+        binding: "memroy".into(),
+        ..set.stores[0].clone()
+    });
+    let refused = words(set);
+    for part in
+        ["an experiment sets it for each run; the file has it as clients in [run]", "did you mean 'memory'?"]
+    {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Experiments on stores whose laws are known: what a sweep finds is what the
+//! law says.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+use common::{Only, conduct, experiment};
+use serval_experiment::{session, sweep::Stopped};
+use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
+use serval_report::stored::StoredExperiment;
+use serval_runner::virtual_time::VirtualTime;
+use serval_synthetic::{Queue, Service, Shape, Synthetic};
+
+/// Rate of the queue's server, operations/s.
+const RATE: f64 = 1000.0;
+
+fn queue(time: &VirtualTime, servers: usize) -> Synthetic<Queue> {
+    let service = Service::new(1e9 / RATE * servers as f64, Shape::Exponential, 5);
+    Synthetic::new(time, Queue::new(servers, service))
+}
+
+const SWEEP: &str = r#"
+[run]
+time = "60s"
+warmup = "2s"
+warmup_max = "0s"
+repeats = 2
+seed = 3
+"#;
+
+fn points(document: &ExperimentDocument) -> impl Iterator<Item = &RunEntry> {
+    document.runs.iter().filter(|entry| entry.kind == RunKind::Point)
+}
+
+#[test]
+fn the_saturation_of_a_queue_is_its_servers_rate() {
+    for servers in [1, 8] {
+        let time = VirtualTime::new();
+        let file = experiment(&format!("{SWEEP}[sweep]\npoints = [\"50%\"]\n"), "workloadc");
+        let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, servers), &time)));
+        let (stored, stopped) = conduct(&file, &stores);
+        assert_eq!(stopped, Stopped::Complete);
+        let saturation = stored.document.curves[0].saturation.clone().unwrap();
+        // Some 20,000 exponential times a trial: a standard error of 0.7 %; the
+        // best of several trials is a little above the mean.
+        let error = (saturation.throughput / RATE - 1.0).abs();
+        assert!(error < 0.03 && saturation.found, "{servers} servers: {saturation:?}");
+        let expected = if servers == 1 { 1..=2 } else { 8..=16 };
+        assert!(expected.contains(&saturation.clients), "{servers} servers: {saturation:?}");
+    }
+}
+
+#[test]
+fn the_curve_of_a_queue_is_its_closed_form() {
+    let time = VirtualTime::new();
+    let text = format!("{SWEEP}[sweep]\npoints = [300, 600, 800, \"130%\"]\n");
+    let file = experiment(&text, "workloadc");
+    let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
+    let (stored, _) = conduct(&file, &stores);
+    assert_eq!(points(&stored.document).count(), 8);
+    for entry in points(&stored.document) {
+        let rate = entry.target.unwrap();
+        let result = stored.result(entry).unwrap();
+        let read = result.metrics.iter().find(|metric| metric.name == "READ").unwrap();
+        let response = &read.ok.as_ref().unwrap().response;
+        if rate > RATE {
+            assert!(entry.flags.contains(&Flag::Overloaded), "{entry:?}");
+            // What waits grows for a minute: to seconds.
+            assert!(response.max_ns > 5_000_000_000);
+            continue;
+        }
+        assert!(!entry.flags.contains(&Flag::Overloaded), "{entry:?}");
+        // M/M/1: exponential with mean 1 / (server's rate - offered load).
+        let mean_ns = 1e9 / (RATE - rate);
+        // Response times are not independent: busy periods of a queue at 80 %
+        // last hundreds of operations, which leaves some 15 % of chance.
+        let tolerance = if rate > 700.0 { 0.25 } else { 0.1 };
+        assert!((response.mean_ns / mean_ns - 1.0).abs() < tolerance, "{rate}: {}", response.mean_ns);
+        for p in [50.0, 95.0, 99.0] {
+            let law = -(1.0 - p / 100.0f64).ln() * mean_ns;
+            let told = response.percentiles.iter().find(|told| told.percentile == p).unwrap().ns as f64;
+            assert!((told / law - 1.0).abs() < 1.5 * tolerance, "{rate}, p{p}: {told} for {law}");
+        }
+    }
+}
+
+#[test]
+fn the_highest_rate_under_a_promise_is_the_laws() {
+    // p99 = ln 100 / (1000 - r) < 20 ms: r < 1000 - 230.3.
+    let truth = RATE - 100f64.ln() / 0.020;
+    let time = VirtualTime::new();
+    let text =
+        format!("{}[max]\npromise = \"read.p99 < 20ms\"\n", SWEEP.replace("repeats = 2", "repeats = 4"));
+    let file = experiment(&text, "workloadc");
+    let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
+    let (stored, stopped) = conduct(&file, &stores);
+    assert_eq!(stopped, Stopped::Complete);
+    let highest = stored.document.curves[0].highest.clone().unwrap();
+    assert!(highest.low <= truth && truth <= highest.high, "{truth}: {highest:?}");
+    assert!((highest.rate / truth - 1.0).abs() < 0.1, "{truth}: {highest:?}");
+    assert!(highest.high - highest.low < 0.4 * truth, "{highest:?}");
+    assert!(highest.notes.is_empty(), "{highest:?}");
+}
+
+#[test]
+fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
+    let highest = |promise: &str| {
+        let time = VirtualTime::new();
+        let settings = SWEEP.replace("60s", "10s").replace("repeats = 2", "repeats = 1");
+        let file = experiment(&format!("{settings}[max]\npromise = \"{promise}\"\n"), "workloadc");
+        let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
+        conduct(&file, &stores).0.document.curves[0].highest.clone().unwrap()
+    };
+    let broken = highest("read.p99 < 1us");
+    assert_eq!(broken.rate, 0.0);
+    assert!(broken.notes[0].contains("broken at every rate"), "{broken:?}");
+    let kept = highest("read.p99 < 1h");
+    assert!(kept.notes[0].contains("kept at every rate"), "{kept:?}");
+}
+
+#[test]
+fn points_and_stores_are_interleaved_and_all_are_asked_the_same() {
+    let time = VirtualTime::new();
+    let text = format!("{}[sweep]\npoints = [100, 200, 300, 400]\n", SWEEP.replace("60s", "1s"));
+    let mut file = experiment(&text, "workloadc");
+    let mut second = file.stores[0].clone();
+    second.name = "second".into();
+    second.properties.push(("table".into(), "other".into(), common::origin()));
+    file.stores.push(second);
+    let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
+    let (stored, _) = conduct(&file, &stores);
+    let order: Vec<(u32, usize, usize)> =
+        points(&stored.document).map(|entry| (entry.repeat, entry.point, entry.curve)).collect();
+    assert_eq!(order.len(), 16);
+    // Both stores at one point before either is at the next.
+    for pair in order.chunks(2) {
+        assert_eq!((pair[0].0, pair[0].1), (pair[1].0, pair[1].1));
+        assert_ne!(pair[0].2, pair[1].2);
+    }
+    // Neither is always first, and points are not in the same order again.
+    assert!(order.chunks(2).any(|pair| pair[0].2 == 0) && order.chunks(2).any(|pair| pair[0].2 == 1));
+    let repeat = |n: u32| order.iter().filter(|run| run.0 == n).map(|run| run.1).collect::<Vec<_>>();
+    assert_ne!(repeat(0), repeat(1));
+    let seed = |entry: &RunEntry| stored.result(entry).unwrap().run.seed;
+    let seeds: Vec<u64> = points(&stored.document).map(seed).collect();
+    assert!(seeds.chunks(2).all(|pair| pair[0] == pair[1]));
+    let mut different = seeds.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), 8, "a seed a point and repeat");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_experiment() {
+    let numbers = || {
+        let time = VirtualTime::new();
+        let text = format!("{}[sweep]\npoints = 3\n", SWEEP.replace("60s", "5s"));
+        let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 2), &time)));
+        let (stored, _): (StoredExperiment, _) = conduct(&experiment(&text, "workloadb"), &stores);
+        stored.document.runs.iter().map(|entry| (entry.point, entry.throughput.to_bits())).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(), numbers());
+}
