@@ -268,9 +268,9 @@ pub(crate) struct ExperimentRunArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Only this store of the file, by its name there; may be repeated
-    #[arg(long, value_name = "STORE")]
-    pub(crate) only: Vec<String>,
+    /// Store, instead of those of the file: by its name there, or as 'serval stores' calls it; may be repeated
+    #[arg(long = "store", value_name = "STORE")]
+    pub(crate) stores: Vec<String>,
     #[command(flatten)]
     pub(crate) run: RunSettingArgs,
     #[command(flatten)]

@@ -81,17 +81,17 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
         }
         Err(more) => faults.extend(more.0),
     }
-    if !args.only.is_empty() {
-        for name in &args.only {
-            if !file.stores.iter().any(|store| store.name == *name) {
-                let names: Vec<&str> = file.stores.iter().map(|store| store.name.as_str()).collect();
-                faults.push(fault(
-                    "--only",
-                    format!("there is no store '{name}': there is {}", names.join(", ")),
-                ));
-            }
-        }
-        file.stores.retain(|store| args.only.contains(&store.name));
+    if !args.stores.is_empty() {
+        let own = std::mem::take(&mut file.stores);
+        file.stores = args
+            .stores
+            .iter()
+            .map(|name| {
+                let known = own.iter().find(|store| store.name == *name);
+                known.cloned().unwrap_or_else(|| store_named(name, &[]))
+            })
+            .collect();
+        faults.extend(twice(&args.stores));
     }
     run_settings(&args.run, &mut file.run, &mut faults);
     if !faults.is_empty() {
@@ -176,6 +176,32 @@ fn run_settings(args: &crate::args::RunSettingArgs, run: &mut RunSettings, fault
     }
 }
 
+/// A store of the command line.
+fn store_named(name: &str, watch: &[String]) -> StoreEntry {
+    StoreEntry {
+        name: name.to_owned(),
+        binding: name.to_owned(),
+        watch: watch.to_vec(),
+        save: None,
+        restore: None,
+        properties: Vec::new(),
+        origin: Some(Origin::CommandLine("--store".into())),
+    }
+}
+
+/// Stores that the command line has twice.
+fn twice(names: &[String]) -> Vec<Fault> {
+    let again = names.iter().enumerate().filter(|(index, store)| names[..*index].contains(store));
+    again
+        .map(|(_, store)| {
+            fault(
+                "--store",
+                format!("'{store}' twice: for two set-ups of one store write an experiment file"),
+            )
+        })
+        .collect()
+}
+
 /// The experiment that a command line asks for.
 fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Result<ExitCode, Failure> {
     let lines = match settings(&args.properties.files, &args.properties.properties) {
@@ -191,15 +217,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
     let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
     run_settings(&args.run, &mut run, &mut faults);
     let names: &[String] = if args.stores.is_empty() { &["yesquel".to_owned()] } else { &args.stores };
-    let stores = names.iter().map(|name| StoreEntry {
-        name: name.clone(),
-        binding: name.clone(),
-        watch: args.watch.clone(),
-        save: None,
-        restore: None,
-        properties: Vec::new(),
-        origin: Some(Origin::CommandLine("--store".into())),
-    });
+    let stores = names.iter().map(|name| store_named(name, &args.watch));
     let file_name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let workloads = args.workloads.iter().map(|path| WorkloadEntry {
         name: file_name(path),
@@ -226,12 +244,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         stores: stores.collect(),
         workloads: workloads.collect(),
     };
-    for (index, store) in names.iter().enumerate() {
-        if names[..index].contains(store) {
-            let problem = format!("'{store}' twice: for two set-ups of one store write an experiment file");
-            faults.push(fault("--store", problem));
-        }
-    }
+    faults.extend(twice(names));
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }
