@@ -65,7 +65,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
 
     let notes = if seen.notes.is_empty() { 0 } else { seen.notes.len().min(NOTES) as u16 + 1 };
     let operations = seen.last.as_ref().map_or(1, |last| last.operations.len().clamp(1, 6)) as u16 + 2;
-    let notes = notes.min(body.height.saturating_sub(operations + 6));
+    // A title without a note says nothing.
+    let notes = match notes.min(body.height.saturating_sub(operations + 6)) {
+        1 => 0,
+        notes => notes,
+    };
     let left = body.height.saturating_sub(notes + operations);
     let rates = match left.saturating_sub(POINT_ROWS) {
         rows if rows >= PLOT_ROWS => rows.min(PLOT_ROWS_MAX),
@@ -102,7 +106,7 @@ fn title_line(view: &View<'_>) -> Line<'static> {
 fn plan(frame: &mut Frame<'_>, view: &View<'_>, area: Rect) {
     let seen = view.seen;
     let share = if seen.planned == 0 { 0.0 } else { seen.done as f64 / seen.planned as f64 };
-    let mut label = format!("{} of {} runs · {}", seen.done, seen.planned, span(view.elapsed));
+    let mut label = format!("{} of {} runs · {} so far", seen.done, seen.planned, span(view.elapsed));
     if let Some(left) = seen.remaining(view.step_taken).filter(|left| !left.is_zero()) {
         label.push_str(&format!(" · {} left", span(left)));
     }
@@ -132,10 +136,13 @@ fn step_line(view: &View<'_>) -> Line<'static> {
             let done = seen.progress.map_or(0, |progress| progress.units);
             format!("{} of {} operations", count(done), count(units))
         }
-        (Part::Measured, None) => match step.time {
-            Some(time) => format!("measuring {} at {}", span(time), span(elapsed)),
-            None => format!("measuring, at {}", span(elapsed)),
-        },
+        (Part::Measured, None) => {
+            let measured = span(elapsed.saturating_sub(seen.measured_from.unwrap_or_default()));
+            match step.time {
+                Some(time) => format!("measured {measured} of {}", span(time)),
+                None => format!("measured {measured}"),
+            }
+        }
     });
     spans.extend(parts.into_iter().map(|part| Span::raw(format!(" · {part}"))));
     Line::from(spans)
@@ -150,7 +157,8 @@ fn failures(seen: &Seen) -> Span<'static> {
     Span::styled(format!(" · {} failed ({})", count(failed), percent(failed, operations)), BAD)
 }
 
-fn section(title: Line<'static>) -> Block<'static> {
+fn section(mut title: Line<'static>) -> Block<'static> {
+    title.push_span(" ");
     Block::new().borders(Borders::TOP).border_style(DIM).title(title)
 }
 
@@ -164,6 +172,10 @@ fn throughput(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
     }
     title.push(failures(seen));
     let block = section(Line::from(title));
+    if seen.rates.is_empty() {
+        frame.render_widget(Paragraph::new(Line::styled("nothing yet", DIM)).block(block), area);
+        return;
+    }
     if area.height < PLOT_ROWS {
         let columns = usize::from(area.width);
         let rates = seen.rates.iter().skip(seen.rates.len().saturating_sub(columns));
@@ -189,7 +201,7 @@ fn throughput(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
         let text = span(Duration::from_secs(seconds.round() as u64));
         Line::styled(if seconds > 0.0 { format!("-{text}") } else { "now".to_owned() }, DIM)
     };
-    let load = |value: f64| Line::styled(rate(value), DIM);
+    let load = |value: f64| Line::styled(if value > 0.0 { rate(value) } else { "0".to_owned() }, DIM);
     let line = |data, colour| {
         let line = Dataset::default().graph_type(GraphType::Line).marker(Marker::Braille);
         line.style(Style::new().fg(colour)).data(data)
@@ -205,10 +217,10 @@ fn throughput(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
     frame.render_widget(chart, area);
 }
 
-/// The next number above that reads well: 1, 2 or 5 and zeros.
+/// The next number above that reads well, and its half too.
 fn nice(value: f64) -> f64 {
     let size = 10f64.powf(value.max(1.0).log10().floor());
-    let digits = [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0];
+    let digits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0];
     digits.into_iter().map(|digit| digit * size).find(|nice| *nice >= value).unwrap_or(value)
 }
 
@@ -257,18 +269,29 @@ fn last_interval(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
     frame.render_widget(table, area);
 }
 
+/// A flag in one word, for narrow tables.
+fn short(flag: Flag) -> &'static str {
+    match flag {
+        Flag::Unsteady => "unsteady",
+        Flag::Overloaded => "overloaded",
+        Flag::ClientBound => "client",
+        Flag::Failures => "failures",
+        Flag::FewSamples => "few",
+        Flag::Interrupted => "cut off",
+    }
+}
+
 fn flags(point: &Point, wide: bool) -> Line<'static> {
-    let style = |flag: &Flag| match flag {
-        Flag::Failures | Flag::Overloaded | Flag::Interrupted => BAD,
-        _ => DOUBTFUL,
-    };
     let mut spans = Vec::new();
     for flag in &point.flags {
-        let words = if wide { flag.words() } else { flag.words().split(' ').next_back().unwrap_or_default() };
+        let style = match flag {
+            Flag::Failures | Flag::Overloaded | Flag::Interrupted => BAD,
+            _ => DOUBTFUL,
+        };
         if !spans.is_empty() {
             spans.push(Span::raw(", "));
         }
-        spans.push(Span::styled(words, style(flag)));
+        spans.push(Span::styled(if wide { flag.words() } else { short(*flag) }, style));
     }
     Line::from(spans)
 }
@@ -384,7 +407,7 @@ mod tests {
 
     #[test]
     fn ends_of_axes_read_well() {
-        for (value, above) in [(0.0, 1.0), (1.0, 1.0), (12_300.0, 20_000.0), (99.0, 100.0), (45.0, 50.0)] {
+        for (value, above) in [(0.0, 1.0), (1.0, 1.0), (12_300.0, 15_000.0), (99.0, 100.0), (45.0, 50.0)] {
             assert_eq!(nice(value), above, "{value}");
         }
     }

@@ -56,11 +56,17 @@ fn histogram(encoder: &mut MetricEncoder<'_>, counts: &Counts) -> fmt::Result {
     encoder.encode_histogram::<NoLabelSet>(counts.sum_s, counts.count, &buckets, None)
 }
 
+/// The crate writes labels as they are; quotes and the like are for us to mark.
+fn marked(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
 fn value(encoder: &mut MetricEncoder<'_>, (labels, value): &Sample) -> fmt::Result {
+    let labels: Vec<_> = labels.iter().map(|(name, text)| (*name, marked(text))).collect();
     match value {
-        Value::Info => encoder.encode_info(labels),
+        Value::Info => encoder.encode_info(&labels),
         value if labels.is_empty() => number(encoder, value),
-        value => number(&mut encoder.encode_family(labels)?, value),
+        value => number(&mut encoder.encode_family(&labels)?, value),
     }
 }
 

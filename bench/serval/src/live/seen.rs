@@ -119,6 +119,8 @@ pub(crate) struct Seen {
     pub(crate) clients: usize,
     /// Where the run stands.
     pub(crate) progress: Option<Progress>,
+    /// When measuring began, since the run's start.
+    pub(crate) measured_from: Option<Duration>,
     /// Throughput, the oldest first.
     pub(crate) rates: VecDeque<Rate>,
     /// The last interval.
@@ -148,6 +150,7 @@ impl Default for Seen {
             part: Part::Between,
             clients: 0,
             progress: None,
+            measured_from: None,
             rates: VecDeque::new(),
             last: None,
             points: VecDeque::new(),
@@ -232,6 +235,7 @@ impl Seen {
         self.step = Some((step, now));
         self.part = Part::Between;
         self.progress = None;
+        self.measured_from = None;
         self.last = None;
     }
 
@@ -275,6 +279,9 @@ impl Seen {
 
     pub(crate) fn progress(&mut self, progress: &Progress) {
         self.part = if progress.warming_up { Part::WarmUp } else { Part::Measured };
+        if !progress.warming_up {
+            self.measured_from.get_or_insert(progress.elapsed);
+        }
         self.progress = Some(*progress);
     }
 
