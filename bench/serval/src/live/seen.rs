@@ -121,7 +121,7 @@ pub(crate) struct Seen {
     pub(crate) progress: Option<Progress>,
     /// When measuring began, since the run's start.
     pub(crate) measured_from: Option<Duration>,
-    /// Throughput, the oldest first.
+    /// Throughput, the oldest first; time between runs is not in it.
     pub(crate) rates: VecDeque<Rate>,
     /// The last interval.
     pub(crate) last: Option<Last>,
@@ -231,6 +231,10 @@ impl Seen {
     pub(crate) fn begin(&mut self, step: &Step, now: Instant) {
         self.done = step.done;
         self.planned = step.planned;
+        if self.step.as_ref().is_some_and(|(before, _)| before.kind == RunKind::Load) {
+            // Loading is so fast that the rest would lie flat beside it.
+            self.rates.clear();
+        }
         let step = Step { what: plain(&step.what), ..step.clone() };
         self.step = Some((step, now));
         self.part = Part::Between;
