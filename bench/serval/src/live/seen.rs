@@ -265,7 +265,10 @@ impl Seen {
         };
         self.ended.0 = self.ended.0.saturating_add(point.operations);
         self.ended.1 = self.ended.1.saturating_add(point.failed);
-        self.done += u64::from(point.is_point);
+        if point.is_point {
+            // Whether the document is told before this or after.
+            self.done = self.step.as_ref().map_or(self.done, |(step, _)| step.done) + 1;
+        }
         self.part = Part::Between;
         self.progress = None;
         bounded(&mut self.points, point, POINTS_MAX);
