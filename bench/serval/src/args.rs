@@ -1,6 +1,7 @@
 //! The command line. YCSB's own commands take YCSB's flags, which have single
 //! dashes; these are put into the common form before they are read.
 
+use crate::live::LiveArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use std::{ffi::OsString, path::PathBuf};
@@ -135,6 +136,8 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) properties: PropertyArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// How every run of an experiment is made.
@@ -307,6 +310,8 @@ pub(crate) struct YcsbArgs {
     /// Write every single time to raw.csv in the result folder
     #[arg(long, requires = "result")]
     pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
     #[command(flatten)]
     pub(crate) java: JavaArgs,
 }
@@ -490,6 +495,8 @@ fn takes_value(flag: &str) -> bool {
         "--class",
         "--classpath",
         "--result",
+        "--prometheus",
+        "--otlp",
     ]
     .contains(&flag)
 }

@@ -7,7 +7,7 @@ use signal_hook::{
 };
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -15,14 +15,63 @@ use std::{
 /// to the process and one to its group, a terminal that closes several kinds.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Folders to remove when ending at once.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Unfinished(Arc<Mutex<Option<PathBuf>>>);
+/// A terminal that something is drawn on.
+pub(crate) trait Screen: Send + Sync {
+    /// An end was asked for.
+    fn ending(&self);
+    /// Gives the terminal back as it was. Nothing is drawn on it any more.
+    fn give_back(&self);
+}
+
+/// What to put right when ending at once.
+#[derive(Clone, Default)]
+pub(crate) struct Unfinished(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    folder: Mutex<Option<PathBuf>>,
+    screen: Mutex<Option<Arc<dyn Screen>>>,
+    /// When an end was first asked for.
+    first: Mutex<Option<Instant>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Unfinished {
     /// Remembers the folder of a result in the making.
     pub(crate) fn set(&self, path: Option<PathBuf>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = path;
+        *locked(&self.0.folder) = path;
+    }
+
+    /// Remembers the terminal that is drawn on.
+    pub(crate) fn set_screen(&self, screen: Option<Arc<dyn Screen>>) {
+        *locked(&self.0.screen) = screen;
+    }
+
+    /// An end is asked for, by a signal or by the key that stands for it.
+    pub(crate) fn asked(&self, control: &Control, signal: i32) {
+        let mut first = locked(&self.0.first);
+        let screen = locked(&self.0.screen).clone();
+        if let Some(first) = *first {
+            if first.elapsed() < SAME_SIGNAL {
+                return;
+            }
+            if let Some(path) = locked(&self.0.folder).take() {
+                let _ = std::fs::remove_dir_all(path);
+            }
+            if let Some(screen) = screen {
+                screen.give_back();
+            }
+            std::process::exit(128 + signal);
+        }
+        match screen {
+            Some(screen) => screen.ending(),
+            None => anstream::eprintln!("\nending; once more ends at once"),
+        }
+        control.interrupt();
+        *first = Some(Instant::now());
     }
 }
 
@@ -45,22 +94,10 @@ pub(crate) fn control() -> (Control, Unfinished) {
         // Then signals do what they do by default.
         return (control, unfinished);
     };
-    let (for_signals, folder) = (control.clone(), unfinished.clone());
+    let (for_signals, for_all) = (control.clone(), unfinished.clone());
     std::thread::spawn(move || {
-        let mut first: Option<Instant> = None;
         for signal in signals.forever() {
-            if let Some(first) = first {
-                if first.elapsed() < SAME_SIGNAL {
-                    continue;
-                }
-                if let Some(path) = folder.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    let _ = std::fs::remove_dir_all(path);
-                }
-                std::process::exit(128 + signal);
-            }
-            anstream::eprintln!("\nending; once more ends at once");
-            for_signals.interrupt();
-            first = Some(Instant::now());
+            for_all.asked(&for_signals, signal);
         }
     });
     (control, unfinished)

@@ -6,6 +6,7 @@ mod commands;
 mod failure;
 mod format;
 mod interrupt;
+mod live;
 mod render;
 mod show;
 

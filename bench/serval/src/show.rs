@@ -37,9 +37,9 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    /// For a plan; silent when `quiet`.
-    pub(crate) fn new(plan: &Plan, quiet: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal() && !quiet;
+    /// For a plan; silent when `quiet`, lines on a terminal too when `plain`.
+    pub(crate) fn new(plan: &Plan, quiet: bool, plain: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !quiet && !plain;
         let units = plan.workload.units().or(plan.options.units);
         let target =
             if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };

@@ -7,7 +7,9 @@ use super::{
 use crate::{
     args::BenchArgs,
     failure::{self, Failure},
-    interrupt, render,
+    interrupt,
+    live::{Both, Live},
+    render,
     show::Show,
     stdout,
 };
@@ -83,16 +85,18 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             "warning: this is a debug build; use cargo run --release for numbers worth quoting"
         );
     }
+    let mut live = Live::of_runs(&args.live)?;
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
     let shown = bench.load.as_ref().map(|plan| {
         anstream::eprintln!("{}", plan.describe());
-        Show::new(plan, false)
+        live.plan(plan);
+        Show::new(plan, false, args.live.plain)
     });
     let loaded = match shown {
         None => None,
         Some(mut show) => {
-            let loaded = bench.load(&control, &mut show);
+            let loaded = bench.load(&control, &mut Both(&mut show, &mut live));
             show.finish();
             let loaded = match loaded {
                 Err(_) if control.interrupted() => return Err(interrupted()),
@@ -120,8 +124,10 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         }
     };
     anstream::eprintln!("{}", bench.run.describe());
-    let mut show = Show::new(&bench.run, false);
-    let performed = bench.run(&control, &mut show);
+    live.plan(&bench.run);
+    let mut show = Show::new(&bench.run, false, args.live.plain);
+    let performed = bench.run(&control, &mut Both(&mut show, &mut live));
+    drop(live);
     show.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     let code = exit_code(&bench.run, &performed);

@@ -5,6 +5,7 @@ use crate::{
     args::{LoadArgs, YcsbArgs},
     failure::{self, Failure},
     interrupt,
+    live::{Both, Live},
     render::files,
     show::Show,
     stdout,
@@ -51,6 +52,8 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let plan = Plan::new(Request { properties, phase, store: info, strict: false })?;
     tell_warnings(&plan.warnings);
     export::check(&plan)?;
+    let mut live = Live::of_runs(&args.live)?;
+    live.plan(&plan);
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
     let session = open(info.name, &plan.properties)?;
     if plan.resume && phase == Phase::Load {
@@ -66,9 +69,11 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     anstream::eprintln!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
-    let mut show = Status::new(&plan);
+    let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
-    let performed = perform(&plan, &*session, &control, &mut show, growing, command_line());
+    let performed =
+        perform(&plan, &*session, &control, &mut Both(&mut show, &mut live), growing, command_line());
+    drop(live);
     show.bar.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     show.last_line(&performed);
@@ -170,13 +175,11 @@ struct Status<'a> {
 }
 
 impl<'a> Status<'a> {
-    fn new(plan: &'a Plan) -> Self {
+    fn new(plan: &'a Plan, plain: bool) -> Self {
+        let for_people = plain || std::io::IsTerminal::is_terminal(&std::io::stderr());
         Status {
             plan,
-            bar: Show::new(
-                plan,
-                plan.status.is_some() || !std::io::IsTerminal::is_terminal(&std::io::stderr()),
-            ),
+            bar: Show::new(plan, plan.status.is_some() || !for_people, plain),
             every: plan.status,
             next: Duration::ZERO,
             since: Metrics::new(),

@@ -1,0 +1,243 @@
+//! The dashboard's terminal: it is taken and given back whole, and drawn on
+//! from a thread of its own.
+
+use super::{
+    draw::{View, draw},
+    seen::Seen,
+};
+use crate::interrupt::{Screen, Unfinished};
+use ratatui::{
+    Terminal,
+    backend::CrosstermBackend,
+    crossterm::{
+        cursor::Show,
+        event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+        execute,
+        terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+    },
+};
+use rustix::{process::getpgrp, termios::tcgetpgrp};
+use serval_runner::Control;
+use signal_hook::consts::SIGINT;
+use std::{
+    io::{self, IsTerminal, Stderr},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Time between frames.
+const FRAME: Duration = Duration::from_millis(200);
+
+/// How long an end at once waits for a frame that is being written: a
+/// terminal that takes no more must not hold the process.
+const GIVE_BACK_MAX: Duration = Duration::from_millis(200);
+
+/// Whether there is a terminal to draw on and to read keys from, and it is
+/// this process's turn to do so.
+pub(super) fn possible() -> bool {
+    let named = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    // A process in the background would be stopped for what it does to a
+    // terminal.
+    let in_front = || tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
+    named && io::stderr().is_terminal() && io::stdin().is_terminal() && in_front()
+}
+
+/// The terminal while it is ours.
+struct Tty {
+    /// Whether it is, held while something is written.
+    open: Mutex<bool>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Tty {
+    fn take(seen: Arc<Mutex<Seen>>) -> io::Result<Arc<Tty>> {
+        let tty = Tty { open: Mutex::new(true), seen };
+        enable_raw_mode()?;
+        if let Err(error) = execute!(io::stderr(), EnterAlternateScreen) {
+            let _ = disable_raw_mode();
+            return Err(error);
+        }
+        Ok(Arc::new(tty))
+    }
+
+    /// Draws, unless the terminal has been given back.
+    fn draw(&self, draw: impl FnOnce()) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if *open {
+            draw();
+        }
+        *open
+    }
+}
+
+impl Screen for Tty {
+    fn ending(&self) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ending = true;
+    }
+
+    fn give_back(&self) {
+        let since = Instant::now();
+        let mut open = loop {
+            match self.open.try_lock() {
+                Ok(open) => break Some(open),
+                Err(std::sync::TryLockError::Poisoned(open)) => break Some(open.into_inner()),
+                Err(_) if since.elapsed() > GIVE_BACK_MAX => break None,
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        let was_open = open.as_mut().is_none_or(|open| std::mem::replace(&mut **open, false));
+        if was_open {
+            if open.is_some() {
+                let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
+            }
+            let _ = disable_raw_mode();
+        }
+    }
+}
+
+/// The dashboard. Gives the terminal back when it is dropped.
+pub(super) struct Dashboard {
+    tty: Arc<Tty>,
+    unfinished: Unfinished,
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Dashboard {
+    /// Takes the terminal.
+    pub(super) fn begin(
+        seen: &Arc<Mutex<Seen>>,
+        control: &Control,
+        unfinished: &Unfinished,
+    ) -> io::Result<Dashboard> {
+        let tty = Tty::take(Arc::clone(seen))?;
+        let terminal = match Terminal::new(CrosstermBackend::new(io::stderr())) {
+            Ok(terminal) => terminal,
+            Err(error) => {
+                tty.give_back();
+                return Err(error);
+            }
+        };
+        let screen: Arc<dyn Screen> = Arc::clone(&tty) as _;
+        unfinished.set_screen(Some(screen));
+        // A message of a thread that panics is for the user to read.
+        let before = std::panic::take_hook();
+        let weak = Arc::downgrade(&tty);
+        std::panic::set_hook(Box::new(move |panic| {
+            if let Some(tty) = weak.upgrade() {
+                tty.give_back();
+            }
+            before(panic);
+        }));
+        let (end, ended) = mpsc::channel();
+        let keys = Keys { control: control.clone(), unfinished: unfinished.clone(), gone: false };
+        let (on, seen) = (Arc::clone(&tty), Arc::clone(seen));
+        let thread = thread::Builder::new().name("serval-dashboard".to_owned());
+        let thread = thread.spawn(move || show(&on, terminal, &seen, keys, &ended));
+        match thread {
+            Ok(thread) => {
+                Ok(Dashboard { tty, unfinished: unfinished.clone(), end: Some(end), thread: Some(thread) })
+            }
+            Err(error) => {
+                unfinished.set_screen(None);
+                tty.give_back();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.unfinished.set_screen(None);
+        self.tty.give_back();
+    }
+}
+
+/// What keys do.
+struct Keys {
+    control: Control,
+    unfinished: Unfinished,
+    /// Nothing more is to be read.
+    gone: bool,
+}
+
+impl Keys {
+    /// Takes keys for a frame's time, or waits as long where there are none.
+    /// Whether a whole new frame is wanted.
+    fn take(&mut self, ended: &mpsc::Receiver<()>) -> bool {
+        let until = Instant::now() + FRAME;
+        let mut redraw = false;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if self.gone {
+                let _ = ended.recv_timeout(left);
+                break;
+            }
+            match event::poll(left) {
+                Ok(false) => break,
+                Ok(true) => match event::read() {
+                    Ok(event) => redraw |= self.obey(&event),
+                    Err(_) => self.gone = true,
+                },
+                Err(_) => self.gone = true,
+            }
+        }
+        redraw
+    }
+
+    fn obey(&self, event: &Event) -> bool {
+        let Event::Key(KeyEvent { code: KeyCode::Char(key), modifiers, kind, .. }) = event else {
+            return false;
+        };
+        if *kind != KeyEventKind::Press {
+            return false;
+        }
+        match (key, modifiers.contains(KeyModifiers::CONTROL)) {
+            // As the signal that it is where nobody reads keys.
+            ('c', true) => self.unfinished.asked(&self.control, SIGINT),
+            // Held down it must not end things at once.
+            ('q', false) if !self.control.interrupted() => self.unfinished.asked(&self.control, SIGINT),
+            ('l', true) => return true,
+            _ => {}
+        }
+        false
+    }
+}
+
+fn show(
+    tty: &Tty,
+    mut terminal: Terminal<CrosstermBackend<Stderr>>,
+    seen: &Mutex<Seen>,
+    mut keys: Keys,
+    ended: &mpsc::Receiver<()>,
+) {
+    let begun = Instant::now();
+    loop {
+        // Copied, so that the conductor never waits for a terminal.
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let step_taken = seen.step.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+        let view = View { seen: &seen, elapsed: begun.elapsed(), step_taken };
+        let open = tty.draw(|| {
+            // What cannot be drawn is drawn the next time.
+            let _ = terminal.draw(|frame| draw(frame, &view));
+        });
+        if !open {
+            return;
+        }
+        let redraw = keys.take(ended);
+        if let Err(RecvTimeoutError::Disconnected) = ended.recv_timeout(Duration::ZERO) {
+            return;
+        }
+        if redraw {
+            tty.draw(|| drop(terminal.clear()));
+        }
+    }
+}

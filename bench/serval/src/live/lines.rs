@@ -1,0 +1,167 @@
+//! An experiment as plain lines, for logs and pipes.
+
+use super::seen::{Part, Point, Seen, plain};
+use crate::format::span;
+use serval_experiment::watching::Step;
+use serval_report::units::{count, rate, time};
+use std::time::Duration;
+
+/// Time of a run between lines.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Writes a line where it belongs.
+pub(super) type Write = Box<dyn FnMut(&str) + Send>;
+
+/// Plain lines.
+pub(super) struct Lines {
+    write: Write,
+    begun: bool,
+    next: Duration,
+}
+
+impl Lines {
+    pub(super) fn new(write: Write) -> Self {
+        Lines { write, begun: false, next: LINE_EVERY }
+    }
+
+    pub(super) fn experiment(&mut self, seen: &Seen) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let figure = if seen.figure.is_empty() { String::new() } else { format!(" [{}]", seen.figure) };
+        let goes_on = if seen.done > 0 { format!(", {} done", seen.done) } else { String::new() };
+        (self.write)(&format!(
+            "{} '{}'{figure}: {} runs planned{goes_on}: {}",
+            seen.kind,
+            seen.title,
+            seen.planned,
+            seen.curves.join(", ")
+        ));
+    }
+
+    pub(super) fn step(&mut self, seen: &Seen, step: &Step) {
+        self.next = LINE_EVERY;
+        let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
+        parts.push(format!("{} clients", step.clients));
+        if let Some(target) = step.target {
+            parts.push(format!("offered {}/s", rate(target)));
+        }
+        if let Some(units) = step.units {
+            parts.push(format!("{} operations", count(units)));
+        }
+        if !step.warm_up_max.is_zero() {
+            parts.push(format!("warm-up at most {}", span(step.warm_up_max)));
+        }
+        if let Some(time) = step.time {
+            parts.push(format!("{} measured", span(time)));
+        }
+        let left =
+            if step.remaining.is_zero() { String::new() } else { format!("; {} left", span(step.remaining)) };
+        (self.write)(&format!("[{}/{}] begin {}{left}", seen.done, seen.planned, parts.join(", ")));
+    }
+
+    pub(super) fn progress(&mut self, seen: &Seen) {
+        let Some(progress) = &seen.progress else { return };
+        if progress.elapsed < self.next {
+            return;
+        }
+        // A run that hung for a while is not to be made up for line by line.
+        while self.next <= progress.elapsed {
+            self.next += LINE_EVERY;
+        }
+        let mut parts = Vec::new();
+        if seen.part == Part::WarmUp {
+            parts.push("warming up".to_owned());
+        }
+        if let Some(last) = &seen.last {
+            parts.push(format!("{}/s", rate(last.rate.done)));
+            if let Some(offered) = last.rate.offered {
+                parts.push(format!("offered {}/s", rate(offered)));
+            }
+            if !last.operations.is_empty() {
+                let (p50, p99) = (last.all.p50_ns as f64, last.all.p99_ns as f64);
+                parts.push(format!("p50 {} p99 {}", time(p50), time(p99)));
+            }
+        }
+        if progress.failed > 0 {
+            parts.push(format!("{} failed", count(progress.failed)));
+        }
+        if let Some(left) = seen.remaining(progress.elapsed).filter(|left| !left.is_zero()) {
+            parts.push(format!("ETA {}", span(left)));
+        }
+        (self.write)(&format!("  {:>4}s: {}", progress.elapsed.as_secs(), parts.join(" · ")));
+    }
+
+    pub(super) fn ended(&mut self, seen: &Seen) {
+        let Some(point) = seen.points.back() else { return };
+        (self.write)(&format!("[{}/{}] done  {}", seen.done, seen.planned, result(point)));
+    }
+
+    pub(super) fn note(&mut self, words: &str) {
+        (self.write)(&format!("note: {words}"));
+    }
+}
+
+/// A curve and a step of it.
+pub(super) fn named(curve: &str, what: &str) -> String {
+    if curve.is_empty() { what.to_owned() } else { format!("{curve}, {what}") }
+}
+
+fn result(point: &Point) -> String {
+    let offered = point.offered.map_or_else(String::new, |load| format!(" of {}/s offered", rate(load)));
+    let mut parts = vec![format!("{}/s{offered}", rate(point.achieved))];
+    if let (Some(p50), Some(p99)) = (point.p50_ns, point.p99_ns) {
+        parts.push(format!("p50 {} p99 {}", time(p50 as f64), time(p99 as f64)));
+    }
+    if point.failed > 0 {
+        parts.push(format!("{} failed", count(point.failed)));
+    }
+    parts.extend(point.flags.iter().map(|flag| flag.words().to_owned()));
+    format!("{}: {}", named(&point.curve, &point.what), parts.join(" · "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::made_up, *};
+    use serval_measure::experiment::Flag;
+    use std::{
+        sync::{Arc, Mutex},
+        time::Instant,
+    };
+
+    #[test]
+    fn an_experiment_in_lines() {
+        let written = Arc::new(Mutex::new(String::new()));
+        let sink = Arc::clone(&written);
+        let mut lines = Lines::new(Box::new(move |line| *sink.lock().unwrap() += &format!("{line}\n")));
+        let mut seen = Seen::default();
+        let document = made_up::experiment();
+        for _ in 0..2 {
+            // Told again after each run; the line is written once.
+            seen.experiment(&document);
+            lines.experiment(&seen);
+        }
+        let begin = |seen: &mut Seen, lines: &mut Lines, step: &Step| {
+            seen.begin(step, Instant::now());
+            lines.step(seen, step);
+        };
+        begin(&mut seen, &mut lines, &made_up::load());
+        begin(&mut seen, &mut lines, &made_up::step(7));
+        for second in 0..=23 {
+            let failed = if second > 12 { 7 } else { 0 };
+            seen.progress(&made_up::progress(second * 2, second * 24_000, failed));
+            // What comes between two lines is not a line of its own.
+            lines.progress(&seen);
+            if second != 18 {
+                seen.interval(&made_up::interval(second * 2, 12_000 + second, failed));
+            }
+        }
+        seen.ended(&made_up::entry(1, vec![]), &made_up::result(0));
+        lines.ended(&seen);
+        begin(&mut seen, &mut lines, &Step { what: "up\u{1b}[2J".into(), target: None, ..made_up::step(8) });
+        seen.ended(&made_up::entry(2, vec![Flag::Failures, Flag::Overloaded]), &made_up::result(1234));
+        lines.ended(&seen);
+        lines.note("the load average was 1.3");
+        super::super::golden("lines.txt", &written.lock().unwrap());
+    }
+}

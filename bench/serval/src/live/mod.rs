@@ -1,0 +1,314 @@
+//! Looking on while it runs: a dashboard on a terminal, plain lines elsewhere,
+//! metrics for Prometheus and OpenTelemetry.
+//!
+//! The thread that conducts a run writes a small state once an interval.
+//! Drawing, serving and sending are done by threads of their own, which take
+//! copies of it; clients know nothing of all this.
+
+mod dashboard;
+mod draw;
+mod lines;
+#[cfg(test)]
+mod made_up;
+#[cfg(feature = "opentelemetry")]
+mod otlp;
+mod prometheus;
+mod seen;
+#[cfg(test)]
+mod tests;
+mod totals;
+
+use crate::{failure::Failure, interrupt::Unfinished};
+use clap::Args;
+use dashboard::Dashboard;
+use lines::Lines;
+use prometheus::{Address, Serving};
+use seen::Seen;
+use serval_experiment::{
+    plan::Plan,
+    watching::{Step, Watcher},
+};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{ExperimentDocument, RunEntry},
+};
+use serval_runner::{Control, Interval, Observer, Progress};
+use serval_workload::core::Phase;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Instant, SystemTime},
+};
+use totals::Totals;
+
+/// How to look on.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct LiveArgs {
+    /// Plain lines, on a terminal too
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Serve metrics to Prometheus there while it runs; of port 0 any that is free
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) prometheus: Option<Address>,
+    /// Send metrics to an OpenTelemetry collector while it runs: http://HOST:4318
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
+}
+
+/// What is shown to whoever sits there.
+enum Shown {
+    /// Others do that.
+    Nothing,
+    Lines(Lines),
+    Dashboard(Dashboard),
+}
+
+/// All who look on.
+pub(crate) struct Live {
+    seen: Arc<Mutex<Seen>>,
+    totals: Arc<Mutex<Totals>>,
+    shown: Shown,
+    /// Whether anybody is told of totals.
+    exports: bool,
+    _prometheus: Option<Serving>,
+    #[cfg(feature = "opentelemetry")]
+    _otlp: Option<otlp::Sending>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says what is wrong: on the dashboard, or on standard error.
+#[cfg(feature = "opentelemetry")]
+type Warn = Box<dyn Fn(&str) + Send>;
+
+#[cfg(not(feature = "opentelemetry"))]
+fn without_otlp(args: &LiveArgs) -> Result<(), Failure> {
+    match args.otlp {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(
+            "--otlp: this serval was built without OpenTelemetry. Build it with 'cargo build --release --features \
+             opentelemetry', or use --prometheus",
+        )),
+    }
+}
+
+impl Live {
+    /// For an experiment: all that was asked for, and a dashboard or lines.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the commands of experiments will begin with it"))]
+    pub(crate) fn begin(
+        args: &LiveArgs,
+        control: &Control,
+        unfinished: &Unfinished,
+    ) -> Result<Live, Failure> {
+        let mut live = Live::exporting(args, !args.plain && dashboard::possible())?;
+        let lines = || Shown::Lines(Lines::new(Box::new(|line| anstream::eprintln!("{line}"))));
+        live.shown = if args.plain || !dashboard::possible() {
+            lines()
+        } else {
+            // A terminal that cannot be had is no reason not to run.
+            Dashboard::begin(&live.seen, control, unfinished).map_or_else(|_| lines(), Shown::Dashboard)
+        };
+        Ok(live)
+    }
+
+    /// For runs whose command shows them itself: what was asked for of
+    /// metrics.
+    pub(crate) fn of_runs(args: &LiveArgs) -> Result<Live, Failure> {
+        Live::exporting(args, false)
+    }
+
+    fn exporting(args: &LiveArgs, on_dashboard: bool) -> Result<Live, Failure> {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let totals = Arc::new(Mutex::new(Totals::default()));
+        #[cfg(not(feature = "opentelemetry"))]
+        let _ = (without_otlp(args)?, on_dashboard);
+        #[cfg(feature = "opentelemetry")]
+        let otlp = {
+            let told = Arc::clone(&seen);
+            let warn: Warn = Box::new(move |words| match on_dashboard {
+                true => locked(&told).note(words),
+                false => anstream::eprintln!("warning: {words}"),
+            });
+            let begin = |url: &String| otlp::Sending::begin(url, &totals, otlp::Times::default(), warn);
+            args.otlp.as_ref().map(begin).transpose()?
+        };
+        let prometheus =
+            args.prometheus.as_ref().map(|address| prometheus::serve(address, &totals)).transpose()?;
+        if let Some(serving) = &prometheus {
+            for address in serving.addresses() {
+                anstream::eprintln!("metrics: http://{address}/metrics");
+            }
+        }
+        Ok(Live {
+            seen,
+            totals,
+            shown: Shown::Nothing,
+            exports: args.prometheus.is_some() || args.otlp.is_some(),
+            _prometheus: prometheus,
+            #[cfg(feature = "opentelemetry")]
+            _otlp: otlp,
+        })
+    }
+
+    /// A run of a plan is next: the names of its workload's own metrics, and,
+    /// if it is of no experiment, what it is.
+    pub(crate) fn plan(&mut self, plan: &Plan) {
+        let custom = plan.workload.metrics();
+        locked(&self.seen).custom.clone_from(&custom);
+        let mut totals = locked(&self.totals);
+        totals.custom = custom;
+        if let Shown::Nothing = self.shown {
+            totals.run(&format!("{} {}", plan.workload_name, plan.store.name), plan.phase == Phase::Load);
+        }
+    }
+
+    /// Whether it is all to be seen by nobody.
+    fn is_idle(&self) -> bool {
+        !self.exports && matches!(self.shown, Shown::Nothing)
+    }
+}
+
+impl Drop for Live {
+    /// Gives the terminal back, with the notes that went with it.
+    fn drop(&mut self) {
+        if let Shown::Dashboard(dashboard) = std::mem::replace(&mut self.shown, Shown::Nothing) {
+            drop(dashboard);
+            for note in &locked(&self.seen).notes {
+                anstream::eprintln!("note: {note}");
+            }
+        }
+    }
+}
+
+impl Observer for Live {
+    fn connected(&mut self, clients: usize, of: usize) {
+        if self.is_idle() {
+            return;
+        }
+        locked(&self.seen).connected(clients, of);
+        locked(&self.totals).connected(clients);
+    }
+
+    fn measured(&mut self) {
+        if self.is_idle() {
+            return;
+        }
+        locked(&self.totals).connected(0);
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        if self.is_idle() {
+            return;
+        }
+        let mut seen = locked(&self.seen);
+        seen.progress(progress);
+        locked(&self.totals).progress(progress.elapsed, progress.warming_up);
+        if let Shown::Lines(lines) = &mut self.shown {
+            lines.progress(&seen);
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        if self.is_idle() {
+            return;
+        }
+        let mut seen = locked(&self.seen);
+        seen.interval(interval);
+        if self.exports {
+            let mut totals = locked(&self.totals);
+            totals.interval(interval);
+            if let Some(last) = &seen.last {
+                totals.rate(last.rate.done, last.rate.offered);
+            }
+        }
+    }
+}
+
+impl Watcher for Live {
+    fn experiment(&mut self, document: &ExperimentDocument) {
+        let mut seen = locked(&self.seen);
+        seen.experiment(document);
+        locked(&self.totals).done(seen.done, seen.planned);
+        if let Shown::Lines(lines) = &mut self.shown {
+            lines.experiment(&seen);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let now = Instant::now();
+        let mut seen = locked(&self.seen);
+        seen.begin(step, now);
+        locked(&self.totals).step(step, seen.curve(step.curve), now);
+        if let Shown::Lines(lines) = &mut self.shown {
+            lines.step(&seen, step);
+        }
+    }
+
+    fn ended(&mut self, entry: &RunEntry, result: &ResultDocument) {
+        let mut seen = locked(&self.seen);
+        seen.ended(entry, result);
+        let mut totals = locked(&self.totals);
+        totals.done(seen.done, seen.planned);
+        totals.between();
+        if let Shown::Lines(lines) = &mut self.shown {
+            lines.ended(&seen);
+        }
+    }
+
+    fn note(&mut self, words: &str) {
+        let mut seen = locked(&self.seen);
+        seen.note(words);
+        if let (Shown::Lines(lines), Some(note)) = (&mut self.shown, seen.notes.back()) {
+            lines.note(note);
+        }
+    }
+}
+
+/// Two who look on.
+pub(crate) struct Both<'a>(pub(crate) &'a mut dyn Observer, pub(crate) &'a mut dyn Observer);
+
+impl Observer for Both<'_> {
+    fn connected(&mut self, clients: usize, of: usize) {
+        self.0.connected(clients, of);
+        self.1.connected(clients, of);
+    }
+
+    fn started(&mut self, at: SystemTime) {
+        self.0.started(at);
+        self.1.started(at);
+    }
+
+    fn measuring(&mut self) {
+        self.0.measuring();
+        self.1.measuring();
+    }
+
+    fn measured(&mut self) {
+        self.0.measured();
+        self.1.measured();
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        self.0.progress(progress);
+        self.1.progress(progress);
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        self.0.interval(interval);
+        self.1.interval(interval);
+    }
+}
+
+/// For tests: compares with a file of `golden/`, which the environment
+/// variable `GOLDEN=write` has written anew.
+#[cfg(test)]
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/live/golden").join(name);
+    if std::env::var("GOLDEN").is_ok_and(|how| how == "write") {
+        std::fs::write(&path, text).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, wanted, "{name} is now\n{text}\nand should be\n{wanted}");
+}

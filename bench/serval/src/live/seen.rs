@@ -1,0 +1,332 @@
+//! What is seen of a run and of the experiment around it: a small state that
+//! the conductor's thread writes once an interval and others show.
+
+use serval_experiment::watching::Step;
+use serval_measure::{
+    document::{IntervalTimes, ResultDocument},
+    experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
+    histogram::Histogram,
+};
+use serval_model::{Metric, OperationKind};
+use serval_runner::{Interval, Progress};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// Intervals whose throughput is kept: ten minutes at one a second.
+pub(crate) const RATES_MAX: usize = 600;
+/// Points that are kept to be shown.
+pub(crate) const POINTS_MAX: usize = 100;
+/// Notes that are kept to be shown.
+pub(crate) const NOTES_MAX: usize = 50;
+/// Longest note that is kept, characters.
+const NOTE_MAX: usize = 500;
+
+/// What the run under way is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// None is under way.
+    Between,
+    /// So many of all clients have connected.
+    Connecting(usize, usize),
+    /// Warming up.
+    WarmUp,
+    /// Measuring, or loading.
+    Measured,
+}
+
+/// Throughput of one interval, operations/s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rate {
+    /// Done.
+    pub(crate) done: f64,
+    /// Asked for, if something was.
+    pub(crate) offered: Option<f64>,
+    /// The interval's length.
+    pub(crate) length: Duration,
+}
+
+/// One operation in the last interval.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Operation {
+    /// Its name in results.
+    pub(crate) name: String,
+    /// How many succeeded.
+    pub(crate) ok: u64,
+    /// How many failed.
+    pub(crate) failed: u64,
+    /// Response times of those that succeeded.
+    pub(crate) times: IntervalTimes,
+}
+
+/// The last interval.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Last {
+    /// Its throughput.
+    pub(crate) rate: Rate,
+    /// Its operations.
+    pub(crate) operations: Vec<Operation>,
+    /// All operations of the store together.
+    pub(crate) all: IntervalTimes,
+}
+
+/// A run that is done.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Point {
+    /// The curve's name.
+    pub(crate) curve: String,
+    /// What it was for.
+    pub(crate) what: String,
+    /// Whether it is a point of the curve, and no load or search.
+    pub(crate) is_point: bool,
+    /// Offered load, operations/s.
+    pub(crate) offered: Option<f64>,
+    /// Operations/s.
+    pub(crate) achieved: f64,
+    /// Median response time, ns, if any operation succeeded.
+    pub(crate) p50_ns: Option<u64>,
+    /// 99th percentile of the response time, ns.
+    pub(crate) p99_ns: Option<u64>,
+    /// Operations that failed.
+    pub(crate) failed: u64,
+    /// Operations.
+    pub(crate) operations: u64,
+    /// What to know of it.
+    pub(crate) flags: Vec<Flag>,
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    /// The experiment's title.
+    pub(crate) title: String,
+    /// `sweep` or `max`.
+    pub(crate) kind: String,
+    /// The figure that it stands for.
+    pub(crate) figure: String,
+    /// The curves' names.
+    pub(crate) curves: Vec<String>,
+    /// The step under way, and when it began.
+    pub(crate) step: Option<(Step, Instant)>,
+    /// Runs that are done.
+    pub(crate) done: u64,
+    /// Runs of the plan.
+    pub(crate) planned: u64,
+    /// What the run is at.
+    pub(crate) part: Part,
+    /// Clients that have connected.
+    pub(crate) clients: usize,
+    /// Where the run stands.
+    pub(crate) progress: Option<Progress>,
+    /// When measuring began, since the run's start.
+    pub(crate) measured_from: Option<Duration>,
+    /// Throughput, the oldest first; time between runs is not in it.
+    pub(crate) rates: VecDeque<Rate>,
+    /// The last interval.
+    pub(crate) last: Option<Last>,
+    /// Runs that are done, the oldest first.
+    pub(crate) points: VecDeque<Point>,
+    /// Operations and failures of all runs that are done.
+    pub(crate) ended: (u64, u64),
+    /// Notes, the oldest first.
+    pub(crate) notes: VecDeque<String>,
+    /// Whether an end was asked for.
+    pub(crate) ending: bool,
+    /// Names of the workload's own metrics.
+    pub(crate) custom: Vec<String>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Seen {
+            title: String::new(),
+            kind: String::new(),
+            figure: String::new(),
+            curves: Vec::new(),
+            step: None,
+            done: 0,
+            planned: 0,
+            part: Part::Between,
+            clients: 0,
+            progress: None,
+            measured_from: None,
+            rates: VecDeque::new(),
+            last: None,
+            points: VecDeque::new(),
+            ended: (0, 0),
+            notes: VecDeque::new(),
+            ending: false,
+            custom: Vec::new(),
+        }
+    }
+}
+
+/// Text of others on one line, without what a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
+    while queue.len() >= most {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+/// Operations that ended in an interval: a read-modify-write is one, though
+/// its read and its update are counted too.
+fn operations(interval: &Interval) -> u64 {
+    let of = |wanted: Metric| -> u64 {
+        let pairs = interval.pairs.iter().filter(|((metric, _), _)| *metric == wanted);
+        pairs.map(|(_, pair)| pair.service.count()).sum()
+    };
+    let verbs = OperationKind::ALL.map(|kind| of(kind.into())).iter().sum::<u64>() + of(Metric::INSERT_BATCH);
+    if verbs > 0 {
+        return verbs.saturating_sub(of(Metric::READ_MODIFY_WRITE));
+    }
+    (0..Metric::CUSTOM_MAX).map(|index| of(Metric::custom(index))).sum()
+}
+
+/// The response times of everything that a store was asked for in a run.
+fn whole(result: &ResultDocument) -> Option<Histogram> {
+    let mut all = Histogram::new();
+    for metric in &result.metrics {
+        if OperationKind::ALL.iter().any(|kind| kind.name() == metric.name)
+            && let Some(times) = &metric.ok
+        {
+            all.merge(&times.response.to_histogram().ok()?);
+        }
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+impl Seen {
+    /// The name of a curve of the plan.
+    pub(crate) fn curve(&self, index: usize) -> &str {
+        self.curves.get(index).map_or("", String::as_str)
+    }
+
+    /// Operations and failures of all runs, the one under way included.
+    pub(crate) fn failures(&self) -> (u64, u64) {
+        let (operations, failed) = self.ended;
+        self.progress.map_or((operations, failed), |now| (operations + now.units, failed + now.failed))
+    }
+
+    /// Time that the rest of the plan takes, as far as is known, when the
+    /// step has taken so long.
+    pub(crate) fn remaining(&self, taken: Duration) -> Option<Duration> {
+        self.step.as_ref().map(|(step, _)| step.remaining.saturating_sub(taken))
+    }
+
+    pub(crate) fn experiment(&mut self, document: &ExperimentDocument) {
+        self.title = plain(&document.title);
+        self.kind = plain(&document.kind);
+        self.figure = plain(&document.figure);
+        self.curves = document.curves.iter().map(|curve| plain(&curve.name)).collect();
+        self.planned = document.runs_planned;
+        self.done = document.runs.iter().filter(|run| run.kind == RunKind::Point).count() as u64;
+    }
+
+    pub(crate) fn begin(&mut self, step: &Step, now: Instant) {
+        self.done = step.done;
+        self.planned = step.planned;
+        if self.step.as_ref().is_some_and(|(before, _)| before.kind == RunKind::Load) {
+            // Loading is so fast that the rest would lie flat beside it.
+            self.rates.clear();
+        }
+        let step = Step { what: plain(&step.what), ..step.clone() };
+        self.step = Some((step, now));
+        self.part = Part::Between;
+        self.progress = None;
+        self.measured_from = None;
+        self.last = None;
+    }
+
+    pub(crate) fn ended(&mut self, entry: &RunEntry, result: &ResultDocument) {
+        let all = whole(result);
+        let what = match (&self.step, entry.kind) {
+            (Some((step, _)), kind) if step.kind == kind && step.curve == entry.curve => step.what.clone(),
+            (_, RunKind::Load) => "load".to_owned(),
+            (_, RunKind::Search) => "search".to_owned(),
+            (_, RunKind::Point) => format!("point {}, repeat {}", entry.point + 1, entry.repeat + 1),
+        };
+        let point = Point {
+            curve: self.curve(entry.curve).to_owned(),
+            what,
+            is_point: entry.kind == RunKind::Point,
+            offered: entry.target,
+            achieved: entry.throughput,
+            p50_ns: all.as_ref().map(|all| all.percentile(50.0)),
+            p99_ns: all.as_ref().map(|all| all.percentile(99.0)),
+            failed: result.overall.failed,
+            operations: result.overall.operations,
+            flags: entry.flags.clone(),
+        };
+        self.ended.0 = self.ended.0.saturating_add(point.operations);
+        self.ended.1 = self.ended.1.saturating_add(point.failed);
+        if point.is_point {
+            // Whether the document is told before this or after.
+            self.done = self.step.as_ref().map_or(self.done, |(step, _)| step.done) + 1;
+        }
+        self.part = Part::Between;
+        self.progress = None;
+        bounded(&mut self.points, point, POINTS_MAX);
+    }
+
+    pub(crate) fn note(&mut self, words: &str) {
+        let words: String = plain(words).chars().take(NOTE_MAX).collect();
+        bounded(&mut self.notes, words, NOTES_MAX);
+    }
+
+    pub(crate) fn connected(&mut self, clients: usize, of: usize) {
+        self.part = Part::Connecting(clients, of);
+        self.clients = clients;
+    }
+
+    pub(crate) fn progress(&mut self, progress: &Progress) {
+        self.part = if progress.warming_up { Part::WarmUp } else { Part::Measured };
+        if !progress.warming_up {
+            self.measured_from.get_or_insert(progress.elapsed);
+        }
+        self.progress = Some(*progress);
+    }
+
+    pub(crate) fn interval(&mut self, interval: &Interval) {
+        let seconds = interval.length.as_secs_f64();
+        // What is left over at a run's end may be no time at all.
+        if seconds < 1e-3 {
+            return;
+        }
+        let rate = Rate {
+            done: operations(interval) as f64 / seconds,
+            offered: interval.due.map(|due| due / seconds),
+            length: interval.length,
+        };
+        let custom: Vec<&str> = self.custom.iter().map(String::as_str).collect();
+        let mut all = Histogram::new();
+        let mut operations: Vec<Operation> = Vec::new();
+        for metric in Metric::all() {
+            let mut times = Histogram::new();
+            let (mut ok, mut failed) = (0, 0);
+            for ((_, status), pair) in interval.pairs.iter().filter(|((m, _), _)| *m == metric) {
+                if status.is_ok() {
+                    ok += pair.service.count();
+                    times.merge(if interval.paced { &pair.response } else { &pair.service });
+                } else {
+                    failed += pair.service.count();
+                }
+            }
+            if ok + failed == 0 {
+                continue;
+            }
+            if metric.index() < OperationKind::ALL.len() {
+                all.merge(&times);
+            }
+            let times = IntervalTimes::of(&times);
+            operations.push(Operation { name: plain(metric.name(&custom)), ok, failed, times });
+        }
+        bounded(&mut self.rates, rate, RATES_MAX);
+        self.last = Some(Last { rate, operations, all: IntervalTimes::of(&all) });
+    }
+}

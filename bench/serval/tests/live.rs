@@ -1,0 +1,84 @@
+//! Looking on while the program runs, as a user asks for it.
+
+mod common;
+
+use common::{program, serval, workload};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::Stdio,
+};
+
+/// What is served at an address, or nothing.
+fn scraped(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn prometheus_sees_a_bench_as_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program();
+    command.current_dir(folder.path()).args(["bench", &workload("workloada"), "--store", "memory"]);
+    command.args(["--time", "1h", "--warm-up", "10ms", "--target", "1000", "--plain"]);
+    command.args(["--prometheus", "127.0.0.1:0"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let address = said
+        .find_map(|line| Some(line.strip_prefix("metrics: http://")?.strip_suffix("/metrics")?.to_owned()));
+    let address = address.unwrap();
+    // It is there while the run lasts, and the run lasts until it is seen.
+    let seen = loop {
+        let text = scraped(&address).unwrap();
+        if text.contains("serval_operations_total{part=\"measured\",metric=\"READ\",status=\"OK\"}") {
+            break text;
+        }
+    };
+    for words in [
+        "application/openmetrics-text",
+        "serval_clients 1.0",
+        "serval_step_info{curve=\"\",kind=\"run\"",
+        "serval_operations_total{part=\"load\",metric=\"INSERT\",status=\"OK\"} 1000.0",
+        "# EOF",
+    ] {
+        assert!(seen.contains(words), "{words}:\n{seen}");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<String> = said.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|line| line.starts_with("result: ")), "{rest:?}");
+    assert!(scraped(&address).is_none(), "nobody listens any more");
+}
+
+#[test]
+fn what_cannot_be_had_is_said_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let run = |more: &str| {
+        serval(folder.path(), &format!("load noop -P {} -threads 1 {more}", workload("workloada")))
+    };
+    let refused = run(&format!("--prometheus {address} --result out")).expect(2);
+    assert!(refused.stderr.contains(&format!("--prometheus {address}")), "{}", refused.stderr);
+    let refused = run("--prometheus nowhere").expect(2);
+    assert!(refused.stderr.contains("HOST:PORT"), "{}", refused.stderr);
+    let refused = run("--otlp https://localhost:4318 --result out").expect(2);
+    let words = if cfg!(feature = "opentelemetry") { "encrypted" } else { "--features opentelemetry" };
+    assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[cfg(feature = "opentelemetry")]
+#[test]
+fn a_collector_that_is_away_spoils_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let words = format!("load noop -P {} --otlp http://{gone}", workload("workloada"));
+    let ran = serval(folder.path(), &words).expect(0);
+    assert_eq!(ran.stderr.matches("does not take metrics").count(), 1, "{}", ran.stderr);
+    assert_eq!(ran.value("[INSERT], Return=OK, "), 1000.0);
+}
