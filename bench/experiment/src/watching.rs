@@ -25,6 +25,8 @@ pub struct Step {
     pub warm_up_max: Duration,
     /// Measured time; `None` for a load, which is as long as it is.
     pub time: Option<Duration>,
+    /// Names of the workload's own metrics.
+    pub metrics: Vec<String>,
     /// Units of a load.
     pub units: Option<u64>,
     /// Runs of the plan that are done, and how many there are; searches and

@@ -190,6 +190,8 @@ pub(crate) struct PlaceArgs {
     /// Keep embedded stores' records in the result folder
     #[arg(long)]
     pub(crate) keep_stores: bool,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// What `serval sweep` and `serval max` share.
@@ -291,6 +293,8 @@ pub(crate) struct ResumeArgs {
     /// Keep embedded stores' records in the result folder
     #[arg(long)]
     pub(crate) keep_stores: bool,
+    #[command(flatten)]
+    pub(crate) live: LiveArgs,
 }
 
 /// `serval run`, and most of `load`.

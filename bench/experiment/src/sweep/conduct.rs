@@ -698,6 +698,7 @@ impl Conductor<'_> {
             clients: plan.options.clients,
             warm_up_max: settings.warm_up_max.max(settings.warm_up),
             time: (!is_load).then_some(job.time),
+            metrics: plan.workload.metrics(),
             units: plan.workload.units().filter(|_| is_load),
             done,
             planned,

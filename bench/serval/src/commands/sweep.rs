@@ -6,7 +6,9 @@ use crate::{
     args::{ExperimentCommand, ExperimentRunArgs, MaxArgs, ResumeArgs, SeriesArgs, ShowArgs, SweepArgs},
     failure::{self, Failure},
     format::span,
-    interrupt, stdout,
+    interrupt,
+    live::{Live, LiveArgs},
+    stdout,
 };
 use serval_experiment::{
     bench::default_folder,
@@ -114,7 +116,7 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         }
     }
     let experiment = Experiment::new(file)?;
-    conduct(&experiment, journal, args.keep_stores)
+    conduct(&experiment, journal, args.keep_stores, &args.live)
 }
 
 /// Fills in what flags say of every run.
@@ -283,7 +285,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &crate::args::PlaceArgs) -
         }
     };
     let experiment = experiment.with_seed(journal.document.seed);
-    conduct(&experiment, journal, place.keep_stores)
+    conduct(&experiment, journal, place.keep_stores, &place.live)
 }
 
 fn from_journal(error: JournalError) -> Failure {
@@ -293,7 +295,12 @@ fn from_journal(error: JournalError) -> Failure {
     }
 }
 
-fn conduct(experiment: &Experiment, journal: Journal, keep_stores: bool) -> Result<ExitCode, Failure> {
+fn conduct(
+    experiment: &Experiment,
+    journal: Journal,
+    keep_stores: bool,
+    live: &LiveArgs,
+) -> Result<ExitCode, Failure> {
     for warning in &experiment.warnings {
         anstream::eprintln!("warning: {warning}");
     }
@@ -303,10 +310,12 @@ fn conduct(experiment: &Experiment, journal: Journal, keep_stores: bool) -> Resu
         );
     }
     let folder = journal.path().to_owned();
-    let (control, _) = interrupt::control();
+    let (control, unfinished) = interrupt::control();
     anstream::eprintln!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
     anstream::eprintln!("result: {} (it can be interrupted and gone on with)", folder.display());
-    let outcome = experiment.conduct(journal, &RealStores, &control, &mut (), keep_stores);
+    let mut live = Live::begin(live, &control, &unfinished)?;
+    let outcome = experiment.conduct(journal, &RealStores, &control, &mut live, keep_stores);
+    drop(live);
     let again = || format!("serval experiment resume {}", folder.display());
     let (journal, stopped) = outcome.map_err(|error| match error {
         ConductError::Experiment(error) => {

@@ -95,7 +95,6 @@ fn without_otlp(args: &LiveArgs) -> Result<(), Failure> {
 
 impl Live {
     /// For an experiment: all that was asked for, and a dashboard or lines.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the commands of experiments will begin with it"))]
     pub(crate) fn begin(
         args: &LiveArgs,
         control: &Control,
@@ -238,8 +237,12 @@ impl Watcher for Live {
     fn step(&mut self, step: &Step) {
         let now = Instant::now();
         let mut seen = locked(&self.seen);
+        seen.custom.clone_from(&step.metrics);
         seen.begin(step, now);
-        locked(&self.totals).step(step, seen.curve(step.curve), now);
+        let mut totals = locked(&self.totals);
+        totals.custom.clone_from(&step.metrics);
+        totals.step(step, seen.curve(step.curve), now);
+        drop(totals);
         if let Shown::Lines(lines) = &mut self.shown {
             lines.step(&seen, step);
         }
