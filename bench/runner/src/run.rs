@@ -39,6 +39,14 @@ const WAKE_UP_NS: u64 = 1_000_000;
 /// unless a store holds its loop.
 const LOOPS_END_MAX: Duration = Duration::from_secs(1);
 
+/// Lateness of which a free client is not guilty: what a timer and a switch of
+/// processes may take, ns.
+const LATE_NS: u64 = 1_000_000;
+
+/// How long after the end clients that have no outcome yet are waited for before
+/// the others may close.
+const CLOSE_AFTER_NS: u64 = 100_000_000;
+
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -166,7 +174,8 @@ pub trait Observer {
     /// The measured part begins: what is timed from here on counts. Called as
     /// soon as the conductor wakes for it, a fraction of a millisecond late.
     fn measuring(&mut self) {}
-    /// The measured part has ended; clients have closed or were given up.
+    /// The measured part has ended. Clients operate no more, but for those that
+    /// hang, and have not closed yet; their threads are still there.
     fn measured(&mut self) {}
     /// Ten times a second.
     fn progress(&mut self, progress: &Progress) {
@@ -386,6 +395,7 @@ impl Conductor<'_> {
             end_at: AtomicU64::new(end_at),
             schedule,
             allowance,
+            late_from: LATE_NS.max(2 * self.slack.as_nanos() as u64),
             verifies,
             gave_up: AtomicBool::new(false),
         });
@@ -469,6 +479,7 @@ impl Conductor<'_> {
         let mut ended_by = EndedBy::Count;
         let mut stopped = false;
         let mut next_tick = course.start;
+        let mut closing = false;
         loop {
             let now = clock::now();
             if cpu_before.is_none() && now >= course.measure_from {
@@ -487,11 +498,17 @@ impl Conductor<'_> {
                 self.progress(course, now);
                 next_tick = now + TICK.as_nanos() as u64;
             }
-            let (interrupted, lost, all) = {
+            let (interrupted, lost, done, all) = {
                 let tally = self.stage.tally();
+                let done = tally.done == self.options.clients;
                 let all = tally.finished == self.options.clients || tally.panicked.is_some();
-                (tally.interrupted, tally.lost.is_some(), all)
+                (tally.interrupted, tally.lost.is_some(), done, all)
             };
+            if !closing && (done || now >= course.end_at.load(Relaxed).saturating_add(CLOSE_AFTER_NS)) {
+                closing = true;
+                self.observer.measured();
+                self.stage.close();
+            }
             if lost && ended_by != EndedBy::Failed {
                 ended_by = EndedBy::Failed;
                 course.end_at.fetch_min(now, Relaxed);
@@ -535,6 +552,7 @@ impl Conductor<'_> {
             }
             let tally = self.stage.tally();
             if tally.finished < self.options.clients
+                && (closing || tally.done < self.options.clients)
                 && tally.interrupted == interrupted
                 && tally.lost.is_some() == lost
             {
@@ -543,7 +561,10 @@ impl Conductor<'_> {
         }
         let now = clock::now();
         let cpu = clock::process_cpu().saturating_sub(cpu_before.unwrap_or_default());
-        self.observer.measured();
+        if !closing {
+            self.observer.measured();
+            self.stage.close();
+        }
         self.stage.stop();
         self.stage.abandon();
         self.stage.wait_for_loops(LOOPS_END_MAX);
