@@ -240,6 +240,8 @@ pub struct RunRecord {
     pub not_started: Histogram,
     /// CPU time of the client process in the measured time.
     pub cpu: Duration,
+    /// The measured time of all clients, each until its last outcome.
+    pub client_time: Duration,
     /// Clients that took part: fewer than asked for when there was less to do.
     pub clients: usize,
     /// Where the clients ran, in words.
@@ -427,6 +429,11 @@ impl Conductor<'_> {
             in_flight,
             not_started,
             cpu,
+            client_time: stage
+                .slots
+                .iter()
+                .map(|slot| Duration::from_nanos(slot.last_end().saturating_sub(measure_from)))
+                .sum(),
             clients: options.clients,
             execution: String::new(),
             lost: stage.tally().lost.take(),
