@@ -172,7 +172,8 @@ pub trait Observer {
         let _ = at;
     }
     /// The measured part begins: what is timed from here on counts. Called as
-    /// soon as the conductor wakes for it, a fraction of a millisecond late.
+    /// soon as the conductor wakes for it, a fraction of a millisecond late;
+    /// without a warm-up just before the start.
     fn measuring(&mut self) {}
     /// The measured part has ended. Clients operate no more, but for those that
     /// hang, and have not closed yet; their threads are still there.
@@ -377,6 +378,10 @@ impl Conductor<'_> {
             let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
             Schedule::new(rate, options.arrivals, options.clients, options.seed ^ SCHEDULE_STREAM)
         });
+        // While the clients still wait, so that what looks on takes none of their time.
+        if warm_up == 0 {
+            self.observer.measuring();
+        }
         let started = SystemTime::now();
         // Long enough for every client to be awake when the first is due.
         let start = clock::now() + 1_000_000;
@@ -481,7 +486,6 @@ impl Conductor<'_> {
         let mut cpu_before = None;
         if course.measure_from <= course.start {
             cpu_before = Some(clock::process_cpu());
-            self.observer.measuring();
         }
         let mut ended_by = EndedBy::Count;
         let mut stopped = false;

@@ -28,7 +28,7 @@ impl Selection {
 /// Processes that are watched together.
 ///
 /// Their children, children's children and so on belong to them, whenever they
-/// began: servers that start a process a connection are whole by the first one's
+/// began, but never this process, unless it was found: servers that start a process a connection are whole by the first one's
 /// id. What a process used that ended in between is known if its parent waited
 /// for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -76,7 +76,9 @@ impl Look<'_> {
         }
         let mut members = BTreeMap::new();
         while let Some(pid) = next.pop() {
-            if let Some(stat) = all.get(&pid)
+            // Who started us may be watched; we are not part of it.
+            let own = pid == self.system.own && group.processes.iter().all(|(of, _)| *of != pid);
+            if let Some(stat) = all.get(&pid).filter(|_| !own)
                 && members.insert(pid, *stat).is_none()
             {
                 next.extend(children.get(&pid).into_iter().flatten());

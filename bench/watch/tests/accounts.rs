@@ -151,6 +151,19 @@ fn usage_is_the_difference_and_children_belong_to_it() {
 }
 
 #[test]
+fn who_is_watched_may_have_started_us() {
+    let (root, system) = machine(&[(40, server(&["starter"]))]);
+    let group = system.find(&command("40")).unwrap();
+    let earlier = Snapshot::take(&system.look(), &group, Memory::Leave);
+    write(root.path(), OWN, &Process { began: 5, parent: 40, own: 77, ..Process::default() });
+    assert_eq!(Snapshot::take(&system.look(), &group, Memory::Leave).since(&earlier).cpu_s, 0.0);
+    let own = system.own();
+    let before = Snapshot::take(&system.look(), &own, Memory::Leave);
+    write(root.path(), OWN, &Process { began: 5, parent: 40, own: 80, ..Process::default() });
+    assert_eq!(Snapshot::take(&system.look(), &own, Memory::Leave).since(&before).cpu_s, 0.03);
+}
+
+#[test]
 fn a_process_that_has_gone_is_not_another_with_its_id() {
     let (root, system) = machine(&[(7, Process { own: 500, ..server(&["etcd"]) })]);
     let group = system.find(&command("etcd")).unwrap();
