@@ -1,6 +1,6 @@
 //! From what a run wrote down to the result document.
 
-use crate::{plan::Plan, session::merged};
+use crate::{costs::Costs, plan::Plan, session::merged};
 use serval_measure::{
     document::{
         Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact,
@@ -20,7 +20,7 @@ const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 const SAMPLES_MIN: u64 = 1000;
 
 /// Names of properties whose values are secrets.
-fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["passw", "secret", "token", "accesskey", "access_key", "credential"]
         .iter()
@@ -140,6 +140,7 @@ pub(crate) fn document(
     plan: &Plan,
     record: &RunRecord,
     store_facts: Vec<(String, String)>,
+    costs: Costs,
     series: Vec<IntervalSummary>,
     command_line: Vec<String>,
 ) -> ResultDocument {
@@ -177,6 +178,9 @@ pub(crate) fn document(
         slack_ns: record.slack.as_nanos() as u64,
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
+    let costs = costs.of(plan, record);
+    let mut warnings = warnings(plan, &overall, record.lost.as_ref());
+    warnings.extend(costs.warnings);
     let mut document = ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: RunFacts {
@@ -194,7 +198,7 @@ pub(crate) fn document(
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
-        warnings: warnings(plan, &overall, record.lost.as_ref()),
+        warnings,
         metrics: metric_results(plan, totals, &messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),
@@ -205,8 +209,8 @@ pub(crate) fn document(
         overall,
         pacing,
         steadiness: record.steadiness.clone(),
-        client: None,
-        processes: Vec::new(),
+        client: costs.client,
+        processes: costs.processes,
         series,
     };
     document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();

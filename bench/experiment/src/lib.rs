@@ -2,6 +2,8 @@
 //! runs, not threads.
 
 pub mod bench;
+mod bounds;
+mod costs;
 mod document;
 mod environment;
 pub mod file;

@@ -1,6 +1,7 @@
 //! Carrying out a plan: refusals, preparation, the run, its document.
 
 use crate::{
+    costs::Costs,
     document::document,
     folder::{FolderError, ResultFolder},
     plan::Plan,
@@ -104,6 +105,7 @@ pub fn perform(
     command_line: Vec<String>,
 ) -> Result<Performed, ExperimentError> {
     refuse(plan, session)?;
+    let costs = Costs::find(plan)?;
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
     session.prepare(&plan.workload.schema(), purpose)?;
     check_records(plan, session)?;
@@ -128,12 +130,12 @@ pub fn perform(
     };
     let hdr_files = plan.output.hdr_files.clone();
     let hdr_files = hdr_files.map(|prefix| HdrFiles::new(prefix, plan.status, plan.output.interval));
-    let mut recording = Recording::new(custom, log_file, hdr_files, show);
+    let mut recording = Recording::new(custom, costs, log_file, hdr_files, show);
     let record = session.run(&plan.workload, &options, control, &mut recording);
     // The collecting threads end when the last handle on the log is gone.
     drop(options);
     let record = record?;
-    let (series, mut unwritten) = recording.finish(|error| match &files {
+    let (series, costs, mut unwritten) = recording.finish(|error| match &files {
         Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
         None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
     });
@@ -148,7 +150,7 @@ pub fn perform(
     {
         unwritten.get_or_insert(files.folder.failed(&file_name(&files, RAW_LOG), error));
     }
-    let mut document = document(plan, &record, facts, series, command_line);
+    let mut document = document(plan, &record, facts, costs, series, command_line);
     if hangs && plan.output.measurement_type.contains("raw") {
         document.warnings.push("a client hangs: the last raw times are missing".into());
     }

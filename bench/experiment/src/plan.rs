@@ -106,6 +106,8 @@ pub struct Plan {
     pub status: Option<Duration>,
     /// The label.
     pub label: String,
+    /// Processes whose cost is measured, as they are asked for.
+    pub watch: Vec<String>,
     /// Share of failures that is all right.
     pub failures_allowed: f64,
     /// Whether an interrupted load goes on.
@@ -352,6 +354,7 @@ impl Plan {
         };
         let output = output(&mut reader);
         let label = reader.text(&p::LABEL);
+        let watch = reader.names(&p::WATCH);
         let failures_allowed = reader.number(&p::FAILURES_ALLOWED);
         let resume = reader.flag(&p::LOAD_RESUME);
         if resume && phase == Phase::Load && opened.as_ref().is_some_and(|opened| opened.core.is_none()) {
@@ -395,6 +398,7 @@ impl Plan {
             output,
             status,
             label,
+            watch,
             failures_allowed,
             resume,
             properties,

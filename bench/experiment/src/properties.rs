@@ -90,8 +90,6 @@ pub const WARM_UP_MAX: Property = Property::serval(
 )
 .default("0")
 .unit("s");
-/// Watched.
-pub const WATCH: Property = Property::serval("watch", Kind::Names, "TEMPORARY");
 /// Grace at the end.
 pub const SHUTDOWN_GRACE: Property = Property::serval(
     "shutdown.grace",
@@ -139,6 +137,13 @@ pub const STATUS: Property = Property::ycsb(
 /// Time between status lines.
 pub const STATUS_INTERVAL: Property =
     Property::ycsb("status.interval", Kind::SECONDS, "Time between status lines.").default("10").unit("s");
+/// Processes of the store.
+pub const WATCH: Property = Property::serval(
+    "watch",
+    Kind::Names,
+    "Processes of the store on this machine whose cost is measured: process ids or parts of command lines, with commas \
+     between. What has the part in its command line is watched together, with its children.",
+);
 /// The label.
 pub const LABEL: Property = Property::ycsb(
     "label",
@@ -185,7 +190,6 @@ pub const CLIENT: Table = Table {
         &MAX_EXECUTION_TIME,
         &WARM_UP,
         &WARM_UP_MAX,
-        &WATCH,
         &SHUTDOWN_GRACE,
         &EVENT_LOOPS,
         &SEED,
@@ -193,6 +197,7 @@ pub const CLIENT: Table = Table {
         &DO_TRANSACTIONS,
         &STATUS,
         &STATUS_INTERVAL,
+        &WATCH,
         &LABEL,
         &FAILURES_ALLOWED,
         &SPIN_SLEEP,

@@ -1,7 +1,7 @@
 //! What a run leaves behind besides its totals: the series, and histogram
 //! logs as they grow.
 
-use crate::{folder::FolderError, session::merged};
+use crate::{costs::Costs, folder::FolderError, session::merged};
 use serval_measure::{
     document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels},
     hdr_log::HdrLog,
@@ -20,6 +20,7 @@ use std::{
 /// shows it.
 pub(crate) struct Recording<'a> {
     custom: Vec<String>,
+    costs: Costs,
     pub(crate) series: Vec<IntervalSummary>,
     log_file: Option<Box<dyn Write>>,
     log: Option<HdrLog<Box<dyn Write>>>,
@@ -43,11 +44,12 @@ pub(crate) fn by_metric<'a>(
 impl<'a> Recording<'a> {
     pub(crate) fn new(
         custom: Vec<String>,
+        costs: Costs,
         log_file: Option<Box<dyn Write>>,
         hdr_files: Option<HdrFiles>,
         show: &'a mut dyn Observer,
     ) -> Self {
-        Recording { custom, series: Vec::new(), log_file, log: None, log_error: None, hdr_files, show }
+        Recording { custom, costs, series: Vec::new(), log_file, log: None, log_error: None, hdr_files, show }
     }
 
     /// Closes the logs. A log that cannot be written does not take the series
@@ -55,7 +57,7 @@ impl<'a> Recording<'a> {
     pub(crate) fn finish(
         self,
         failed: impl FnOnce(io::Error) -> FolderError,
-    ) -> (Vec<IntervalSummary>, Option<FolderError>) {
+    ) -> (Vec<IntervalSummary>, Costs, Option<FolderError>) {
         let result = match (self.log_error, self.log) {
             (Some(error), _) => Err(error),
             (None, Some(log)) => log.finish().map(drop),
@@ -63,7 +65,7 @@ impl<'a> Recording<'a> {
         };
         let log = result.map_err(failed).err();
         let files = self.hdr_files.and_then(|files| files.finish().err());
-        (self.series, log.or(files))
+        (self.series, self.costs, log.or(files))
     }
 
     fn write_log(&mut self, interval: &Interval) -> io::Result<()> {
@@ -115,10 +117,12 @@ impl Observer for Recording<'_> {
     }
 
     fn measuring(&mut self) {
+        self.costs.begin();
         self.show.measuring();
     }
 
     fn measured(&mut self) {
+        self.costs.end();
         self.show.measured();
     }
 

@@ -48,6 +48,7 @@ pub struct Recorder {
     /// Whether there are intended starts, and so response times of their own.
     paced: bool,
     lateness: LiveHistogram,
+    overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
     warmed: AtomicU64,
@@ -83,6 +84,7 @@ impl Recorder {
             legacy: options.legacy.map(|kind| Mutex::new(Legacy::new(kind))),
             paced: options.paced,
             lateness: LiveHistogram::default(),
+            overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
             warmed: AtomicU64::new(0),
@@ -121,6 +123,7 @@ impl Recorder {
         add(&self.warm_up, &mut totals.warm_up);
         add(&self.measured, &mut totals.measured);
         self.lateness.add_to(&mut totals.lateness);
+        totals.overslept += self.overslept.load(Relaxed);
         let (units, failed) = self.units();
         totals.units += units;
         totals.units_failed += failed;
@@ -190,10 +193,15 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts how late an operation started after its intended start.
+    /// Counts how late an operation started after its intended start, and
+    /// whether that was the client's own fault: it was free, and too late.
     #[inline]
-    pub fn late(&self, ns: u64) {
+    pub fn late(&self, ns: u64, overslept: bool) {
         self.recorder.lateness.record(ns);
+        if overslept {
+            let count = &self.recorder.overslept;
+            count.store(count.load(Relaxed) + 1, Relaxed);
+        }
     }
 
     /// Counts an operation of the warm-up once more, in sums that are looked at
@@ -268,6 +276,9 @@ pub struct Totals {
     pub measured: BTreeMap<(Metric, Status), Pair>,
     /// How late operations started after their intended starts.
     pub lateness: Histogram,
+    /// Of these, how many started too late though a client was free for them
+    /// when they were due.
+    pub overslept: u64,
     /// Units finished after the warm-up.
     pub units: u64,
     /// Units that failed after the warm-up.

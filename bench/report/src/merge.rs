@@ -11,6 +11,7 @@ use serval_measure::{
         ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
     histogram::{DecodeError, Histogram},
+    load::{ClientLoad, ProcessLoad, Usage},
 };
 use std::collections::BTreeMap;
 
@@ -125,8 +126,8 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         censored: censored(parts)?,
         pacing,
         steadiness: None,
-        client: None,
-        processes: Vec::new(),
+        client: client(parts, together),
+        processes: processes(parts, together),
         series: Vec::new(),
         warnings,
     })
@@ -257,6 +258,79 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
         ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), |end| (*end).to_owned()),
         client_cpu_s: sum(|o| o.client_cpu_s),
     }
+}
+
+/// What all used together; what one of them does not know is not known of all.
+/// Memory of clients that ran at once is added, of runs in turn the largest
+/// stands for all.
+fn usage(all: &[&Usage], together: Together) -> Usage {
+    fn known<N>(all: &[&Usage], field: fn(&Usage) -> Option<N>) -> Option<Vec<N>> {
+        all.iter().map(|usage| field(usage)).collect()
+    }
+    let sum = |field| known(all, field).map(|numbers| add(numbers.into_iter()));
+    let memory = known(all, |usage| usage.memory_bytes);
+    Usage {
+        cpu_s: all.iter().map(|usage| usage.cpu_s).sum(),
+        run_queue_s: known(all, |usage| usage.run_queue_s).map(|seconds| seconds.iter().sum()),
+        memory_bytes: match together {
+            Together::AtOnce => memory.map(|bytes| add(bytes.into_iter())),
+            Together::InTurn => memory.and_then(|bytes| bytes.into_iter().max()),
+        },
+        sent_bytes: sum(|usage| usage.sent_bytes),
+        received_bytes: sum(|usage| usage.received_bytes),
+    }
+}
+
+/// The clients as one; the busiest of them speaks for shares.
+fn client(parts: &[Part<'_>], together: Together) -> Option<ClientLoad> {
+    let all: Vec<&ClientLoad> =
+        parts.iter().map(|part| part.document.client.as_ref()).collect::<Option<_>>()?;
+    let largest =
+        |field: fn(&ClientLoad) -> Option<f64>| all.iter().filter_map(|load| field(load)).reduce(f64::max);
+    let threads = all.iter().map(|load| load.threads);
+    let reasons = parts.iter().zip(&all).flat_map(|(part, load)| {
+        load.bound_by_client.iter().map(|reason| format!("{}: {reason}", part.name))
+    });
+    Some(ClientLoad {
+        usage: usage(&all.iter().map(|load| &load.usage).collect::<Vec<_>>(), together),
+        threads: match together {
+            Together::AtOnce => add(threads),
+            Together::InTurn => threads.max().unwrap_or(0),
+        },
+        busiest_thread: largest(|load| load.busiest_thread),
+        outside_store: largest(|load| load.outside_store),
+        machine_busy: largest(|load| load.machine_busy),
+        bound_by_client: reasons.collect(),
+    })
+}
+
+/// Watched processes. Those of one name and the same process ids, seen by clients
+/// at once on one machine, are the same processes, and what they used is not
+/// added twice: the largest account is theirs.
+fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
+    let mut merged: Vec<(&str, ProcessLoad)> = Vec::new();
+    for part in parts {
+        let host = part.document.environment.host.as_str();
+        for load in &part.document.processes {
+            let same = merged.iter_mut().find(|(at, other)| {
+                other.name == load.name
+                    && (together == Together::InTurn || (*at == host && other.pids == load.pids))
+            });
+            let Some((_, other)) = same else {
+                merged.push((host, load.clone()));
+                continue;
+            };
+            other.usage = match together {
+                Together::InTurn => usage(&[&other.usage, &load.usage], together),
+                Together::AtOnce if load.usage.cpu_s > other.usage.cpu_s => load.usage.clone(),
+                Together::AtOnce => continue,
+            };
+            other.pids.extend(&load.pids);
+            other.pids.sort_unstable();
+            other.pids.dedup();
+        }
+    }
+    merged.into_iter().map(|(_, load)| load).collect()
 }
 
 /// Adds up distributions, with all percentiles that any of them has.
@@ -433,6 +507,36 @@ mod tests {
         assert_eq!((in_turn.overall.duration_s, in_turn.run.clients), (220.4, 16));
         let mean = (a.overall.operations + b.overall.operations) as f64 / 220.4;
         assert!((in_turn.overall.throughput - mean).abs() < 1e-9);
+    }
+
+    #[test]
+    fn costs_of_clients_at_once_add_up_and_a_server_is_counted_once() {
+        let mut documents = [sample::costly(), sample::costly()];
+        documents[1].run.seed = 43;
+        let load = documents[1].client.as_mut().unwrap();
+        (load.busiest_thread, load.usage.received_bytes) = (Some(0.2), None);
+        load.bound_by_client.clear();
+        let costs = documents[0].clone();
+        let (client, server) = (costs.client.unwrap(), &costs.processes[0]);
+        let at_once = merge(&parts(&documents), Together::AtOnce, false).unwrap();
+        let merged = at_once.client.clone().unwrap();
+        assert_eq!(merged.usage.cpu_s, 2.0 * client.usage.cpu_s);
+        assert_eq!(merged.usage.memory_bytes, client.usage.memory_bytes.map(|bytes| 2 * bytes));
+        assert_eq!(
+            (merged.usage.sent_bytes, merged.usage.received_bytes),
+            (client.usage.sent_bytes.map(|b| 2 * b), None)
+        );
+        assert_eq!((merged.threads, merged.busiest_thread), (4, client.busiest_thread));
+        assert_eq!(merged.bound_by_client, [format!("a: {}", client.bound_by_client[0])]);
+        assert_eq!(at_once.processes[0], *server);
+        let in_turn = merge(&parts(&documents), Together::InTurn, false).unwrap();
+        assert_eq!(in_turn.client.unwrap().usage.memory_bytes, client.usage.memory_bytes);
+        assert_eq!(in_turn.processes[0].usage.cpu_s, 2.0 * server.usage.cpu_s);
+        documents[1].processes[0].pids = vec![9];
+        let other = merge(&parts(&documents), Together::AtOnce, false).unwrap();
+        assert_eq!(other.processes.len(), costs.processes.len() + 1);
+        documents[1].client = None;
+        assert_eq!(merge(&parts(&documents), Together::AtOnce, false).unwrap().client, None);
     }
 
     #[test]

@@ -13,6 +13,9 @@ const MESSAGES_SHOWN: usize = 3;
 /// Characters shown of one message: a store may answer with a whole page.
 const MESSAGE_MAX: usize = 200;
 
+/// Characters shown of a reason why the client bounded a result.
+const REASON_MAX: usize = 500;
+
 /// Share of the target below which the run did not reach it.
 const TARGET_REACHED: f64 = 0.99;
 
@@ -53,6 +56,10 @@ impl Note {
 pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
+    // Before all else: such numbers say little of the store.
+    for reason in document.client.iter().flat_map(|client| &client.bound_by_client) {
+        say(printable(reason, REASON_MAX), vec![]);
+    }
     match document.overall.ended_by.as_str() {
         "interrupted" => {
             say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])

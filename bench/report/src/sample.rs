@@ -8,6 +8,7 @@ use serval_measure::{
         SCHEMA_VERSION, TimesResult, levels,
     },
     histogram::Histogram,
+    load::{ClientLoad, ProcessLoad, Usage},
     recorder::Pair,
 };
 use std::collections::BTreeMap;
@@ -198,6 +199,42 @@ pub(crate) fn unpaced() -> ResultDocument {
     run(false)
 }
 
+/// A paced run whose costs are known, and that the client bounded.
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn costly() -> ResultDocument {
+    let usage = |cpu_s: f64, megabytes: u64, bytes: Option<(u64, u64)>| Usage {
+        cpu_s,
+        run_queue_s: Some(0.8),
+        memory_bytes: Some(megabytes << 20),
+        sent_bytes: bytes.map(|(sent, _)| sent),
+        received_bytes: bytes.map(|(_, received)| received),
+    };
+    let process = |name: &str, pids: &[u32], usage: Usage| ProcessLoad {
+        name: name.to_owned(),
+        pids: pids.to_vec(),
+        command: format!("/usr/bin/{name} *:6379"),
+        usage,
+    };
+    let mut document = run(true);
+    document.client = Some(ClientLoad {
+        usage: usage(12.5, 38, Some((2_800_000, 26_600_000))),
+        threads: 2,
+        busiest_thread: Some(0.974),
+        outside_store: None,
+        machine_busy: Some(0.61),
+        bound_by_client: vec![
+            "The client bounded this result: the busiest of its 2 event loops had work 97 % of the time. Give it more \
+             (eventloops=4), or run clients on several machines and merge their results."
+                .to_owned(),
+        ],
+    });
+    document.processes = vec![
+        process("redis-server", &[4711], usage(1.25, 1200, Some((26_600_000, 2_800_000)))),
+        process("a sidecar with quite a long name", &[12, 13, 14], usage(0.0, 5, None)),
+    ];
+    document
+}
+
 /// A result with nothing in it.
 #[allow(dead_code, reason = "not all tests that include this module need it")]
 pub(crate) fn empty() -> ResultDocument {
@@ -301,6 +338,18 @@ pub(crate) fn any_document() -> impl Strategy<Value = ResultDocument> {
         let metrics = [("READ".to_owned(), metric)].into();
         let pacing = (a % 2 == 0).then_some(IntervalPacing { due: float, lateness: response });
         let start_s = float / 7.0;
+        let usage = Usage {
+            cpu_s: float,
+            run_queue_s: Some(float),
+            memory_bytes: Some(a),
+            sent_bytes: (b % 2 == 0).then_some(a),
+            received_bytes: Some(b),
+        };
+        let reason = document.warnings.join(" ");
+        document.client =
+            Some(ClientLoad { usage: usage.clone(), bound_by_client: vec![reason], ..ClientLoad::default() });
+        let (name, command) = (document.run.label.clone(), document.run.label.clone());
+        document.processes = vec![ProcessLoad { name, pids: vec![1], command, usage }];
         document.series = vec![IntervalSummary { start_s, length_s: 1.0, warm_up: a > b, metrics, pacing }];
         document
     })

@@ -2,7 +2,7 @@
 
 use crate::{
     notes::{notes, printable, title, total},
-    units::{percent, percentile, plural, rate, short_count, time},
+    units::{bytes, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::{AnsiColor, Style};
 use serval_measure::document::{Latency, MetricResult, ResultDocument, TimesResult};
@@ -71,6 +71,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
         }
         wrapped(&mut text, "", what, styles.dim);
     }
+    costs(&mut text, document, styles);
     text
 }
 
@@ -100,6 +101,10 @@ const RESPONSE_AND_SERVICE: &str = "Response time: from the intended start to th
 /// What the times are when a driver in another process is between.
 const DRIVEN: &str = "Response time: from the start (the intended one with an offered load) to the receipt of the \
     outcome. Service time: what the driver measured around its client library. DRIVER-HOP: the way to the driver and back.";
+
+/// What the costs are.
+const WHAT_COSTS_ARE: &str = "Costs are of the measured time. CPU: of all threads. no processor: threads were ready to \
+    run and waited for one. sent, received: payload of TCP connections. memory: at the end.";
 
 /// Why there is only one table.
 const NOT_PACED: &str = "Nothing was paced: an operation was due when it was sent, and response times are \
@@ -209,6 +214,49 @@ fn table(
     }
 }
 
+/// What an operation cost the client and the processes that were watched. Without
+/// either there is nothing to say.
+fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
+    let operations = document.overall.operations;
+    let client = document.client.iter().map(|load| ("client".to_owned(), &load.usage));
+    let processes = document.processes.iter().map(|load| (printable(&load.name, NAME_MAX), &load.usage));
+    let rows: Vec<_> = client.chain(processes).collect();
+    if rows.is_empty() || operations == 0 {
+        return;
+    }
+    let title = "COST";
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(title.len());
+    let head = ["CPU/op", "sent/op", "received/op", "memory", "CPU", "no processor"];
+    let [cpu, sent, received, memory, all, queue] = head;
+    text.push('\n');
+    line(
+        text,
+        &format!("{title:width$} {cpu:>9} {sent:>10} {received:>11} {memory:>10} {all:>7} {queue:>12}"),
+        styles.heading,
+    );
+    let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let per = |bytes: Option<u64>| {
+        // What is below ten has decimals; what is large is counted in whole bytes.
+        known(bytes.map(|bytes| match bytes as f64 / operations as f64 {
+            few if few < 1e9 => format!("{} B", rate(few)),
+            many => format!("{many:.1e} B"),
+        }))
+    };
+    for (name, usage) in &rows {
+        let cells = format!(
+            "{name:width$} {:>9} {:>10} {:>11} {:>10} {:>7} {:>12}",
+            time(usage.cpu_s * 1e9 / operations as f64),
+            per(usage.sent_bytes),
+            per(usage.received_bytes),
+            known(usage.memory_bytes.map(bytes)),
+            time(usage.cpu_s * 1e9),
+            known(usage.run_queue_s.map(|seconds| time(seconds * 1e9))),
+        );
+        line(text, &cells, Style::new());
+    }
+    wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
+}
+
 fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }
@@ -255,6 +303,17 @@ mod tests {
     #[test]
     fn an_unpaced_run_says_so() {
         check("summary-unpaced.txt", &summary(&sample::unpaced(), &Styles::plain()));
+    }
+
+    #[test]
+    fn costs_have_a_table_and_a_bound_of_the_client_comes_first() {
+        let text = summary(&sample::costly(), &Styles::plain());
+        let first = text.lines().find(|line| line.starts_with('!')).unwrap();
+        assert!(first.starts_with("! The client bounded this result"), "{first}");
+        check("summary-costs.txt", &text);
+        let mut none = sample::costly();
+        none.overall.operations = 0;
+        assert!(!summary(&none, &Styles::plain()).contains("COST"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The loop of one client: take a ticket, ask the workload, call the store,
 //! write down the times. The measured path, the same for every store.
 
-use crate::{pacing::Schedule, run::Lost, slot::Slot, timers::Sleeper};
+use crate::{pacing::Schedule, run::Lost, slot::Slot, stage::Stage, timers::Sleeper};
 use serval_measure::{
     recorder::{Moment, RecorderHandle},
     times::Times,
@@ -25,6 +25,9 @@ pub(crate) struct Course {
     /// How long after the end an operation that was due before it may still
     /// start: it was asleep when the end came.
     pub(crate) allowance: u64,
+    /// Lateness from which a client was too late that was free for the
+    /// operation when it was due, ns.
+    pub(crate) late_from: u64,
     /// Whether the time that comparing data takes is measured.
     pub(crate) verifies: bool,
     /// A client has left because of a failure.
@@ -33,6 +36,7 @@ pub(crate) struct Course {
 
 /// What one client has beside the store.
 pub(crate) struct Seat<'a> {
+    pub(crate) stage: &'a Stage,
     pub(crate) course: &'a Course,
     pub(crate) slot: &'a Slot,
     pub(crate) recorder: &'a RecorderHandle,
@@ -43,6 +47,14 @@ pub(crate) struct Seat<'a> {
     pub(crate) units: Option<u64>,
     /// Why the run cannot go on, once it cannot.
     pub(crate) lost: Option<Lost>,
+}
+
+/// The intended start of a unit.
+#[derive(Clone, Copy)]
+struct Due {
+    at: u64,
+    /// Whether the client was free when it came.
+    free: bool,
 }
 
 /// A unit that has begun.
@@ -88,14 +100,15 @@ impl Seat<'_> {
 
     /// Waits for the intended start of the next unit. `None` when the run or
     /// the schedule is over; without a schedule, the unit is due now.
-    async fn next_start<S: Sleeper>(&self, sleeper: &S) -> Option<Option<u64>> {
+    async fn next_start<S: Sleeper>(&self, sleeper: &S) -> Option<Option<Due>> {
         let Some(schedule) = &self.course.schedule else { return Some(None) };
         let intended = self.course.start + schedule.take(self.index)?;
         self.slot.wait(intended);
-        let due = sleeper.now() >= intended || sleeper.until(intended).await || sleeper.now() >= intended;
+        let free = sleeper.now() < intended;
+        let due = !free || sleeper.until(intended).await || sleeper.now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
-        due.then_some(Some(intended))
+        due.then_some(Some(Due { at: intended, free }))
     }
 
     /// Runs the client until its units, the schedule or the run are over.
@@ -107,9 +120,8 @@ impl Seat<'_> {
         let mut left = self.units.unwrap_or(u64::MAX);
         sleeper.until(course.start).await;
         while left > 0 {
-            let Some(intended) = self.next_start(sleeper).await else { break };
-            let Some((end, unit)) = self.unit(client, sleeper, intended, &mut operation, &mut reply).await
-            else {
+            let Some(due) = self.next_start(sleeper).await else { break };
+            let Some((end, unit)) = self.unit(client, sleeper, due, &mut operation, &mut reply).await else {
                 break;
             };
             if let Some(unit) = unit {
@@ -133,6 +145,7 @@ impl Seat<'_> {
         if failure.is_some() {
             return failure;
         }
+        self.stage.done().await;
         let start = sleeper.now();
         let outcome = client.close().await;
         let end = sleeper.now();
@@ -146,7 +159,7 @@ impl Seat<'_> {
         &mut self,
         client: &mut C,
         sleeper: &S,
-        intended: Option<u64>,
+        due: Option<Due>,
         operation: &mut Operation,
         reply: &mut Reply,
     ) -> Option<(End, Option<Unit>)> {
@@ -175,7 +188,7 @@ impl Seat<'_> {
             let start = sleeper.now();
             if unit.is_none() && start >= course.end_at() {
                 let end_at = course.end_at();
-                let was_due = intended.is_some_and(|intended| intended < end_at);
+                let was_due = due.is_some_and(|due| due.at < end_at);
                 if !was_due || start >= end_at.saturating_add(course.allowance) {
                     return None;
                 }
@@ -184,9 +197,12 @@ impl Seat<'_> {
             let (begun, op_intended) = match unit {
                 Some(ref mut unit) => (unit, start),
                 None => {
-                    let intended = intended.unwrap_or(start);
-                    if course.schedule.is_some() && start >= course.measure_from() {
-                        self.recorder.late(start - intended);
+                    let intended = due.map_or(start, |due| due.at);
+                    if let Some(due) = due
+                        && start >= course.measure_from()
+                    {
+                        let late = start - due.at;
+                        self.recorder.late(late, due.free && late >= course.late_from);
                     }
                     (unit.insert(Unit { intended, start, last_end: start, measured: false }), intended)
                 }

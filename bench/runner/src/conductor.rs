@@ -23,6 +23,14 @@ use std::{
     time::Duration,
 };
 
+/// Lateness of which a free client is not guilty: what a timer and a switch of
+/// processes may take, ns.
+const LATE_NS: u64 = 1_000_000;
+
+/// How long after the end clients that have no outcome yet are waited for before
+/// the others may close.
+const CLOSE_AFTER_NS: u64 = 100_000_000;
+
 /// Time that waking up may take: what was due this long before the end is
 /// still started.
 const WAKE_UP_NS: u64 = 1_000_000;
@@ -66,6 +74,8 @@ pub(crate) struct Watch<'s> {
     series: Series,
     /// CPU time at the start of the measured part, once it has begun.
     cpu_before: Option<Duration>,
+    /// Whether clients may close.
+    pub(crate) closing: bool,
     /// CPU time of the measured part, once it has ended.
     cpu: Duration,
     /// When it ended.
@@ -95,6 +105,7 @@ impl<C: Clock> Conductor<'_, C> {
         while let Next::At(wake) = self.step(&mut watch) {
             let tally = self.stage.tally();
             if tally.finished < self.options.clients
+                && (watch.closing || tally.done < self.options.clients)
                 && (tally.interrupted, tally.lost.is_some()) == watch.seen
             {
                 let span = Duration::from_nanos(wake.saturating_sub(self.clock.now()));
@@ -112,6 +123,11 @@ impl<C: Clock> Conductor<'_, C> {
             let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
             Schedule::new(rate, options.arrivals, options.clients, options.seed ^ SCHEDULE_STREAM)
         });
+        // While the clients still wait, so that what looks on takes none of their time.
+        let cpu_before = options.warm_up_max().is_zero().then(|| {
+            self.observer.measuring();
+            self.clock.cpu()
+        });
         let started = self.clock.date();
         // Long enough for every client to be awake when the first is due.
         let start = self.clock.now() + 1_000_000;
@@ -123,6 +139,7 @@ impl<C: Clock> Conductor<'_, C> {
             end_at: AtomicU64::new(end_at),
             schedule,
             allowance: self.slack.as_nanos() as u64 + WAKE_UP_NS,
+            late_from: LATE_NS.max(2 * self.slack.as_nanos() as u64),
             verifies,
             gave_up: AtomicBool::new(false),
         });
@@ -131,7 +148,8 @@ impl<C: Clock> Conductor<'_, C> {
             course,
             started,
             series: Series { since: start, before: Totals::default() },
-            cpu_before: None,
+            cpu_before,
+            closing: false,
             cpu: Duration::ZERO,
             over_at: start,
             ended_by: EndedBy::Count,
@@ -188,6 +206,12 @@ impl<C: Clock> Conductor<'_, C> {
             in_flight,
             not_started,
             cpu: watch.cpu,
+            client_time: self
+                .stage
+                .slots
+                .iter()
+                .map(|slot| Duration::from_nanos(slot.last_end().saturating_sub(measure_from)))
+                .sum(),
             clients: self.options.clients,
             execution: String::new(),
             lost: self.stage.tally().lost.take(),
@@ -251,11 +275,15 @@ impl<C: Clock> Conductor<'_, C> {
                 self.progress(course, now);
                 watch.next_tick = now + nanoseconds(TICK);
             }
-            let (interrupted, lost, all) = {
+            let (interrupted, lost, done, all) = {
                 let tally = self.stage.tally();
+                let done = tally.done == self.options.clients;
                 let all = tally.finished == self.options.clients || tally.panicked.is_some();
-                (tally.interrupted, tally.lost.is_some(), all)
+                (tally.interrupted, tally.lost.is_some(), done, all)
             };
+            if done || now >= course.end_at().saturating_add(CLOSE_AFTER_NS) {
+                self.close(watch);
+            }
             watch.seen = (interrupted, lost);
             if lost && watch.ended_by != EndedBy::Failed {
                 watch.ended_by = EndedBy::Failed;
@@ -327,10 +355,19 @@ impl<C: Clock> Conductor<'_, C> {
         }
     }
 
+    /// Has what was measured told, and lets clients close; once.
+    fn close(&mut self, watch: &mut Watch<'_>) {
+        if !watch.closing {
+            watch.closing = true;
+            self.observer.measured();
+            self.stage.close();
+        }
+    }
+
     fn over(&mut self, watch: &mut Watch<'_>) -> Next {
         watch.over_at = self.clock.now();
         watch.cpu = self.clock.cpu().saturating_sub(watch.cpu_before.unwrap_or_default());
-        self.observer.measured();
+        self.close(watch);
         self.stage.stop();
         self.stage.abandon();
         Next::Done

@@ -56,6 +56,7 @@ impl<S: Store> Crew<S> {
         let Some(course) = self.stage.wait_for_start() else { return };
         let place = self.place(index);
         let seat = Seat {
+            stage: &self.stage,
             course,
             slot: &self.stage.slots[index],
             recorder,

@@ -178,9 +178,11 @@ pub trait Observer {
         let _ = at;
     }
     /// The measured part begins: what is timed from here on counts. Called as
-    /// soon as the conductor wakes for it, a fraction of a millisecond late.
+    /// soon as the conductor wakes for it, a fraction of a millisecond late;
+    /// without a warm-up just before the start.
     fn measuring(&mut self) {}
-    /// The measured part has ended; clients have closed or were given up.
+    /// The measured part has ended. Clients operate no more, but for those that
+    /// hang, and have not closed yet; their threads are still there.
     fn measured(&mut self) {}
     /// Ten times a second.
     fn progress(&mut self, progress: &Progress) {
@@ -247,6 +249,8 @@ pub struct RunRecord {
     pub not_started: Histogram,
     /// CPU time of the client process in the measured time.
     pub cpu: Duration,
+    /// The measured time of all clients, each until its last outcome.
+    pub client_time: Duration,
     /// Clients that took part: fewer than asked for when there was less to do.
     pub clients: usize,
     /// Where the clients ran, in words.

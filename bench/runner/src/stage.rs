@@ -26,6 +26,8 @@ pub(crate) enum Order {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) connected: usize,
+    /// Clients that operate no more; those that have closed are among them.
+    pub(crate) done: usize,
     pub(crate) finished: usize,
     /// Event loops that still hold connections.
     loops: usize,
@@ -48,6 +50,8 @@ pub(crate) struct Stage {
     changed: Condvar,
     threads: Mutex<Vec<Thread>>,
     orders: watch::Sender<Order>,
+    /// Whether clients may close.
+    closing: watch::Sender<bool>,
 }
 
 impl Stage {
@@ -60,6 +64,7 @@ impl Stage {
             changed: Condvar::new(),
             threads: Mutex::default(),
             orders: watch::channel(Order::Run).0,
+            closing: watch::channel(false).0,
         }
     }
 
@@ -105,6 +110,7 @@ impl Stage {
 
     /// There will be no start.
     pub(crate) fn cancel(&self) {
+        self.close();
         self.change(|tally| tally.cancelled = true);
         self.stop();
         self.orders.send_replace(Order::Abandon);
@@ -115,9 +121,10 @@ impl Stage {
         self.change(|tally| tally.interrupted = true);
     }
 
-    /// The run cannot go on.
+    /// The run cannot go on, as one of its clients has found.
     pub(crate) fn lost(&self, error: Lost) {
         self.change(|tally| {
+            tally.done += 1;
             tally.lost.get_or_insert(error);
         });
     }
@@ -140,6 +147,20 @@ impl Stage {
     /// Whether sleeps have been ended.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// A client operates no more. Waits until it may close: what its connection
+    /// has carried is known only as long as it is open.
+    pub(crate) async fn done(&self) {
+        let mut closing = self.closing.subscribe();
+        self.change(|tally| tally.done += 1);
+        // An error says that the sender is gone, and with it this stage.
+        let _ = closing.wait_for(|closing| *closing).await;
+    }
+
+    /// Lets clients close.
+    pub(crate) fn close(&self) {
+        self.closing.send_replace(true);
     }
 
     /// Gives up on what is still in flight.

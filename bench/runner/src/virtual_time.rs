@@ -318,10 +318,11 @@ pub fn run<S: Store>(
         tasks.settle();
         let tally = {
             let tally = stage.tally();
-            (tally.finished, tally.interrupted, tally.lost.is_some())
+            (tally.finished, tally.done, tally.interrupted, tally.lost.is_some())
         };
         if time.now() >= wake || seen != Some(tally) {
             seen = Some(tally);
+            let closing = watch.closing;
             match conductor.step(&mut watch) {
                 Next::Done => break,
                 Next::At(instant) => wake = instant,
@@ -329,6 +330,9 @@ pub fn run<S: Store>(
             if stage.is_stopping() && !stopped {
                 stopped = true;
                 tasks.wake_all();
+                continue;
+            }
+            if watch.closing != closing {
                 continue;
             }
         }

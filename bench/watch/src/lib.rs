@@ -1,1 +1,105 @@
-//! What processes cost: processor time, waiting for processors, memory and network, as Linux tells it.
+//! What processes cost: processor time, waiting for processors, memory and
+//! network, as Linux tells it.
+//!
+//! A [`Group`] of processes is found once. A [`Snapshot`] of it is taken at each
+//! end of a span of time; [`Snapshot::since`] is what the group used in between:
+//!
+//! ```
+//! use serval_watch::{Memory, Snapshot, System};
+//! let system = System::this();
+//! let own = system.own();
+//! let earlier = Snapshot::take(&system.look(), &own, Memory::Leave);
+//! let later = Snapshot::take(&system.look(), &own, Memory::Read);
+//! assert!(later.since(&earlier).cpu_s >= 0.0);
+//! ```
+//!
+//! What the system cannot tell is left out of a [`Usage`](serval_measure::load::Usage),
+//! and never made up. Bytes are those of TCP connections, payload only, that
+//! are open at the end: what a connection carried that was closed in between is
+//! lost, and Unix sockets have no count. On systems other than Linux nothing is
+//! known.
+
+mod group;
+mod parse;
+mod snapshot;
+mod tcp;
+
+pub use group::{Group, NotFound, Selection};
+pub use snapshot::{Look, Machine, Memory, Snapshot, ThreadShare};
+pub use tcp::{SocketBytes, Sockets};
+
+use std::{
+    fmt, fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+/// Bytes of a file of `/proc` that are read at most: command lines and lists
+/// of mappings have no bound of their own.
+const READ_MAX: u64 = 64 << 10;
+
+/// Asks the kernel for all its TCP sockets.
+type AskSockets = fn() -> std::io::Result<Sockets>;
+
+/// Where the accounts are read: `/proc`, and the kernel's table of sockets.
+#[derive(Clone)]
+pub struct System {
+    root: PathBuf,
+    sockets: AskSockets,
+    ticks_per_s: f64,
+    own: u32,
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl System {
+    /// The machine that this runs on.
+    pub fn this() -> System {
+        System {
+            root: PathBuf::from("/proc"),
+            sockets: tcp::sockets,
+            ticks_per_s: rustix::param::clock_ticks_per_second().max(1) as f64,
+            own: std::process::id(),
+        }
+    }
+
+    /// A machine whose accounts are in files below `root`, laid out as in
+    /// `/proc`, at 100 ticks a second. `own` is the process that stands for
+    /// this one.
+    pub fn at(root: &Path, sockets: AskSockets, own: u32) -> System {
+        System { root: root.to_owned(), sockets, ticks_per_s: 100.0, own }
+    }
+
+    /// The beginning of a file below the root; nothing if it cannot be read.
+    fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let file = fs::File::open(self.root.join(path)).ok()?;
+        let mut bytes = Vec::with_capacity(512);
+        file.take(READ_MAX).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.read(path)?).into_owned())
+    }
+
+    /// Numbers that name entries of a folder: processes, threads, descriptors.
+    fn numbers(&self, path: impl AsRef<Path>) -> std::io::Result<Vec<u32>> {
+        let entries = fs::read_dir(self.root.join(path))?;
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    /// What the processors have done since the machine started.
+    pub fn machine(&self) -> Option<Machine> {
+        parse::machine(&self.text("stat")?)
+    }
+
+    /// The name of a thread, cut to 15 characters by the kernel.
+    pub fn thread_name(&self, process: u32, thread: u32) -> Option<String> {
+        let name = self.text(format!("{process}/task/{thread}/comm"))?;
+        Some(name.trim_end_matches('\n').to_owned())
+    }
+}

@@ -39,11 +39,13 @@ pub struct TestStore {
     pub answer: Answer,
     pub connect: Result<(), StoreError>,
     pub reads: Arc<AtomicU64>,
+    /// Connections that are not closed.
+    pub open: Arc<AtomicU64>,
 }
 
 impl TestStore {
     pub fn new(execution: Execution, answer: Answer) -> Self {
-        TestStore { execution, answer, connect: Ok(()), reads: Arc::default() }
+        TestStore { execution, answer, connect: Ok(()), reads: Arc::default(), open: Arc::default() }
     }
 }
 
@@ -53,6 +55,7 @@ pub struct TestClient {
     number: usize,
     done: u64,
     reads: Arc<AtomicU64>,
+    open: Arc<AtomicU64>,
 }
 
 impl Store for TestStore {
@@ -73,7 +76,9 @@ impl Store for TestStore {
     async fn connect(&self, (): &(), client: usize) -> Result<TestClient, StoreError> {
         self.connect.clone()?;
         let (execution, answer) = (self.execution, self.answer);
-        Ok(TestClient { execution, answer, number: client, done: 0, reads: Arc::clone(&self.reads) })
+        self.open.fetch_add(1, Relaxed);
+        let (reads, open) = (Arc::clone(&self.reads), Arc::clone(&self.open));
+        Ok(TestClient { execution, answer, number: client, done: 0, reads, open })
     }
 }
 
@@ -124,6 +129,10 @@ impl Client for TestClient {
         _: &mut Reply,
     ) -> impl Future<Output = Outcome> {
         std::future::ready(Outcome::OK)
+    }
+    async fn close(&mut self) -> Outcome {
+        self.open.fetch_sub(1, Relaxed);
+        Outcome::OK
     }
     fn delete(&mut self, _: &str, _: &str) -> impl Future<Output = Outcome> {
         std::future::ready(Outcome::OK)

@@ -1,0 +1,260 @@
+//! What a group of processes has used so far, and what between two looks.
+
+use crate::{
+    Group, System,
+    parse::{self, Schedule, Stat},
+    tcp::Sockets,
+};
+use serval_measure::load::Usage;
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap, HashSet},
+    fs, io,
+    time::{Duration, Instant},
+};
+
+/// What the processors of the machine have done since it started, in ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// In use, by anybody; by other guests of the same host too.
+    pub(crate) busy: u64,
+    pub(crate) all: u64,
+}
+
+impl Machine {
+    /// The share of the processors that was in use since `earlier`, 0 to 1.
+    pub fn busy_since(&self, earlier: &Machine) -> Option<f64> {
+        let all = self.all.checked_sub(earlier.all).filter(|all| *all > 0)?;
+        Some((self.busy.saturating_sub(earlier.busy) as f64 / all as f64).min(1.0))
+    }
+}
+
+/// Whether memory is read: several processes may share some, and to find how
+/// much is work for the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Not read.
+    Leave,
+    /// Resident memory of a single process; of several, each one's own and its
+    /// part of what it shares, where the kernel lets us know it.
+    Read,
+}
+
+/// One look at the machine: what is asked for once for all groups.
+#[derive(Debug)]
+pub struct Look<'a> {
+    system: &'a System,
+    parents: OnceCell<BTreeMap<u32, Stat>>,
+    sockets: OnceCell<Result<Sockets, String>>,
+}
+
+impl System {
+    /// Begins to look.
+    pub fn look(&self) -> Look<'_> {
+        Look { system: self, parents: OnceCell::new(), sockets: OnceCell::new() }
+    }
+}
+
+impl Look<'_> {
+    /// All processes of the machine.
+    fn all(&self) -> &BTreeMap<u32, Stat> {
+        self.parents.get_or_init(|| {
+            let pids = self.system.numbers("").unwrap_or_default().into_iter();
+            pids.filter_map(|pid| Some((pid, self.system.stat(pid)?))).collect()
+        })
+    }
+
+    /// Those of a group that still are, and their children.
+    fn members(&self, group: &Group) -> BTreeMap<u32, Stat> {
+        let all = self.all();
+        let began = |pid: &u32| all.get(pid).map(|stat| stat.began);
+        let mut next: Vec<u32> = Vec::new();
+        next.extend(group.processes.iter().filter(|(pid, at)| began(pid) == Some(*at)).map(|(pid, _)| *pid));
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (pid, stat) in all {
+            children.entry(stat.parent).or_default().push(*pid);
+        }
+        let mut members = BTreeMap::new();
+        while let Some(pid) = next.pop() {
+            // Who started us may be watched; we are not part of it.
+            let own = pid == self.system.own && group.processes.iter().all(|(of, _)| *of != pid);
+            if let Some(stat) = all.get(&pid).filter(|_| !own)
+                && members.insert(pid, *stat).is_none()
+            {
+                next.extend(children.get(&pid).into_iter().flatten());
+            }
+        }
+        members
+    }
+
+    fn sockets(&self) -> Result<&Sockets, String> {
+        let ask = || {
+            (self.system.sockets)().map_err(|error| format!("the kernel does not list its sockets ({error})"))
+        };
+        self.sockets.get_or_init(ask).as_ref().map_err(String::clone)
+    }
+}
+
+/// Bytes of connections by the sockets' cookies: sent and received.
+type Carried = HashMap<u64, (u64, u64)>;
+
+/// What a group has used up to a moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    at: Instant,
+    ticks_per_s: f64,
+    members: BTreeMap<u32, Stat>,
+    /// Threads, by process and thread.
+    threads: HashMap<(u32, u32), Schedule>,
+    carried: Result<Carried, String>,
+    memory: Option<u64>,
+}
+
+/// How much of a span a thread was at work.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ThreadShare {
+    /// Its process.
+    pub process: u32,
+    /// Its id.
+    pub thread: u32,
+    /// The share of the span that it ran, or was ready to run and had no
+    /// processor, 0 to 1.
+    pub share: f64,
+}
+
+/// Numbers of the sockets of a process.
+fn socket_numbers(system: &System, pid: u32) -> Result<HashSet<u32>, String> {
+    let denied = |error: io::Error| format!("the descriptors of process {pid} cannot be read ({error})");
+    let numbers = system.numbers(format!("{pid}/fd")).map_err(denied)?;
+    let link = |fd: u32| fs::read_link(system.root.join(format!("{pid}/fd/{fd}"))).ok();
+    let sockets = numbers.into_iter().filter_map(|fd| parse::socket(link(fd)?.to_str()?));
+    Ok(sockets.collect())
+}
+
+fn carried(look: &Look<'_>, members: &BTreeMap<u32, Stat>) -> Result<Carried, String> {
+    let system = look.system;
+    let mut carried = Carried::new();
+    let network = |pid: u32| fs::read_link(system.root.join(format!("{pid}/ns/net"))).ok();
+    let here = network(system.own);
+    for pid in members.keys() {
+        let numbers = match socket_numbers(system, *pid) {
+            Ok(numbers) => numbers,
+            // It has ended in the meantime.
+            Err(_) if system.stat(*pid).is_none() => continue,
+            Err(error) => return Err(error),
+        };
+        if numbers.is_empty() {
+            continue;
+        }
+        if network(*pid) != here {
+            return Err(format!("process {pid} has a network of its own, as containers have"));
+        }
+        let sockets = look.sockets()?;
+        let open = numbers.iter().filter_map(|number| sockets.get(number));
+        carried.extend(open.map(|socket| (socket.cookie, (socket.sent, socket.received))));
+    }
+    Ok(carried)
+}
+
+fn memory(system: &System, members: &BTreeMap<u32, Stat>) -> Option<u64> {
+    let one = |pid: &u32| {
+        let shared = || parse::kilobytes(&system.text(format!("{pid}/smaps_rollup"))?, "Pss");
+        let resident = || parse::kilobytes(&system.text(format!("{pid}/status"))?, "VmRSS");
+        if members.len() == 1 { resident() } else { shared().or_else(resident) }
+    };
+    // A process that has ended has no memory.
+    members.keys().filter_map(one).reduce(u64::saturating_add)
+}
+
+impl Snapshot {
+    /// Reads the accounts of a group.
+    pub fn take(look: &Look<'_>, group: &Group, with: Memory) -> Snapshot {
+        let (at, system) = (Instant::now(), look.system);
+        let members = look.members(group);
+        let mut threads = HashMap::new();
+        for pid in members.keys() {
+            for thread in system.numbers(format!("{pid}/task")).unwrap_or_default() {
+                let text = system.text(format!("{pid}/task/{thread}/schedstat"));
+                if let Some(schedule) = text.and_then(|text| parse::schedule(&text)) {
+                    threads.insert((*pid, thread), schedule);
+                }
+            }
+        }
+        let carried = carried(look, &members);
+        let memory = if with == Memory::Read { memory(system, &members) } else { None };
+        Snapshot { at, ticks_per_s: system.ticks_per_s, members, threads, carried, memory }
+    }
+
+    /// Whether none of the processes is left.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Why the bytes of connections are not known.
+    pub fn no_bytes(&self) -> Option<&str> {
+        self.carried.as_ref().err().map(String::as_str)
+    }
+
+    /// Time from `earlier` to here.
+    pub fn span_since(&self, earlier: &Snapshot) -> Duration {
+        self.at.saturating_duration_since(earlier.at)
+    }
+
+    /// CPU ticks since `earlier`. Both of two counts are too low, and neither is
+    /// always the better: by the times of the whole, in which those children are
+    /// whose parents waited for them; and process by process.
+    fn ticks_since(&self, earlier: &Snapshot) -> u64 {
+        let whole = |snapshot: &Snapshot| {
+            let each = snapshot.members.values().map(|stat| stat.own.saturating_add(stat.ended_children));
+            each.fold(0, u64::saturating_add)
+        };
+        let each = self.members.iter().map(|(pid, stat)| {
+            let before = earlier.members.get(pid).filter(|before| before.began == stat.began);
+            stat.own.saturating_sub(before.map_or(0, |before| before.own))
+        });
+        whole(self).saturating_sub(whole(earlier)).max(each.fold(0, u64::saturating_add))
+    }
+
+    /// What the group used since `earlier`. Nothing in it is negative.
+    pub fn since(&self, earlier: &Snapshot) -> Usage {
+        let waited = self.threads.iter().map(|(thread, schedule)| {
+            let before = earlier.threads.get(thread).map_or(0, |before| before.waited);
+            schedule.waited.saturating_sub(before)
+        });
+        let waited = waited.fold(0, u64::saturating_add);
+        let known = !self.threads.is_empty();
+        let bytes = match (&self.carried, &earlier.carried) {
+            (Ok(now), Ok(before)) => {
+                let each = now.iter().map(|(cookie, (sent, received))| {
+                    let (s, r) = before.get(cookie).copied().unwrap_or_default();
+                    (sent.saturating_sub(s), received.saturating_sub(r))
+                });
+                Some(each.fold((0, 0), |a: (u64, u64), b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1))))
+            }
+            _ => None,
+        };
+        Usage {
+            cpu_s: self.ticks_since(earlier) as f64 / self.ticks_per_s,
+            run_queue_s: known.then_some(waited as f64 / 1e9),
+            memory_bytes: self.memory,
+            sent_bytes: bytes.map(|(sent, _)| sent),
+            received_bytes: bytes.map(|(_, received)| received),
+        }
+    }
+
+    /// How busy each thread was that was there at both times.
+    pub fn threads_since(&self, earlier: &Snapshot) -> Vec<ThreadShare> {
+        let span = self.span_since(earlier).as_nanos() as f64;
+        let share = |(&(process, thread), now): (&(u32, u32), &Schedule)| {
+            let before = earlier.threads.get(&(process, thread))?;
+            let busy =
+                now.ran.saturating_sub(before.ran) as f64 + now.waited.saturating_sub(before.waited) as f64;
+            Some(ThreadShare {
+                process,
+                thread,
+                share: if span > 0.0 { (busy / span).min(1.0) } else { 0.0 },
+            })
+        };
+        self.threads.iter().filter_map(share).collect()
+    }
+}
