@@ -155,7 +155,9 @@ impl<C: Clock> Conductor<'_, C> {
             ended_by: EndedBy::Count,
             stopped: false,
             next_tick: start,
-            warm_up: options.steady.map(|steady| WarmUp::new(steady, self.time(), self.units, start)),
+            warm_up: options
+                .steady
+                .map(|steady| WarmUp::new(steady, options.rate.is_some(), self.time(), self.units, start)),
             seen: (false, false),
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::run::Steady;
 use serval_measure::{load::Steadiness, recorder::Recorder};
-use serval_statistics::steady::{Interval, Verdict, judge};
+use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::{sync::Arc, time::Duration};
 
 /// How often is looked. The window then has its sixteen parts after 1.6 s, and
@@ -21,6 +21,7 @@ const HORIZON: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct WarmUp {
     steady: Steady,
+    is_paced: bool,
     time: Option<Duration>,
     units: Option<u64>,
     start: u64,
@@ -32,9 +33,15 @@ pub(crate) struct WarmUp {
 
 impl WarmUp {
     /// A warm-up from `start` on, before so much time or so many units.
-    pub(crate) fn new(steady: Steady, time: Option<Duration>, units: Option<u64>, start: u64) -> Self {
+    pub(crate) fn new(
+        steady: Steady,
+        is_paced: bool,
+        time: Option<Duration>,
+        units: Option<u64>,
+        start: u64,
+    ) -> Self {
         let (before, seen, verdict) = Default::default();
-        WarmUp { steady, time, units, start, since: start, before, seen, verdict }
+        WarmUp { steady, is_paced, time, units, start, since: start, before, seen, verdict }
     }
 
     /// When to look next.
@@ -59,7 +66,13 @@ impl WarmUp {
         });
         (self.since, self.before) = (now, (operations, ns));
         let rate = operations as f64 / ((now - self.start) as f64 / 1e9);
-        self.verdict = judge(&self.seen, self.horizon(rate).as_secs_f64(), self.steady.tolerance);
+        let terms = Terms {
+            horizon_s: self.horizon(rate).as_secs_f64(),
+            tolerance: self.steady.tolerance,
+            patience: ((now - self.start) as f64 / self.steady.max.as_nanos().max(1) as f64).min(1.0),
+            is_paced: self.is_paced,
+        };
+        self.verdict = judge(&self.seen, &terms);
         self.verdict.steady &= may;
         self.verdict.steady
     }
@@ -100,7 +113,7 @@ mod tests {
             (None, Some(u64::MAX), HORIZON_MAX),
         ] {
             let steady = Steady { max: 60 * second, tolerance: 0.05 };
-            let horizon = WarmUp::new(steady, time, units, 0).horizon(100.0);
+            let horizon = WarmUp::new(steady, false, time, units, 0).horizon(100.0);
             assert_eq!(horizon, expected, "{time:?} {units:?}");
         }
     }

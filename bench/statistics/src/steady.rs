@@ -50,13 +50,31 @@ pub struct Verdict {
     pub service: Drift,
 }
 
+/// What a sequence is judged by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Terms {
+    /// The time to come for which it is judged, s.
+    pub horizon_s: f64,
+    /// Change over that time that is allowed, as a share above zero.
+    pub tolerance: f64,
+    /// The share of the longest warm-up that has gone by, 0 to 1.
+    pub patience: f64,
+    /// Whether there is an offered load: how many operations end in a second
+    /// is then, but for chance, what was asked for.
+    pub is_paced: bool,
+}
+
+/// How many times the tolerance noise may hide when patience is at its end, less
+/// one.
+const NOISE_AT_LAST: f64 = 2.0;
+
 /// Judges the second half of the sequence. It is steady if, going on at the
 /// same pace, neither throughput nor the mean service time would change by
-/// more than `tolerance` (a share, above zero) between the halves of the
-/// `horizon_s` seconds to come, if noise could not hide twice that (two standard
-/// errors are within the tolerance), and if the window is long enough, and has
-/// operations enough, to say so.
-pub fn judge(intervals: &[Interval], horizon_s: f64, tolerance: f64) -> Verdict {
+/// more than the tolerance between the halves of the time to come, if noise could
+/// not hide much more than that (two standard errors are within the tolerance, and
+/// within three times of it when patience is at its end), and if the window is
+/// long enough, and has operations enough, to say so.
+pub fn judge(intervals: &[Interval], terms: &Terms) -> Verdict {
     let window = &intervals[intervals.len() - intervals.len() / 2..];
     if window.len() < BATCHES {
         return Verdict::default();
@@ -66,12 +84,17 @@ pub fn judge(intervals: &[Interval], horizon_s: f64, tolerance: f64) -> Verdict 
     });
     let window_s = sum(&batches).length_s;
     // Means of halves are half a length apart, of the window as of the horizon.
-    let scale = (horizon_s / window_s).max(1.0);
+    let scale = (terms.horizon_s / window_s).max(1.0);
     let throughput = Quantity::of(&batches, |b| (b.operations as f64, b.length_s));
     let service = Quantity::of(&batches, |b| (b.service_s, b.operations as f64));
     let enough = batches.iter().all(|batch| batch.operations >= BATCH_OPERATIONS_MIN);
     Verdict {
-        steady: enough && [&throughput, &service].iter().all(|q| q.is_steady(scale, tolerance)),
+        // Chance arrivals vary without the store's doing.
+        steady: enough
+            && throughput.changes_little(scale, terms)
+            && (terms.is_paced || throughput.is_known(scale, terms))
+            && service.changes_little(scale, terms)
+            && service.is_known(scale, terms),
         window_s,
         throughput: throughput.drift(),
         service: service.drift(),
@@ -117,12 +140,25 @@ impl Quantity {
         }
     }
 
-    fn is_steady(&self, scale: f64, tolerance: f64) -> bool {
-        // Noise is no excuse for a change: a window so noisy that a change
-        // twice as large as allowed could hide in it is not judged, and more
-        // time makes it less so.
-        2.0 * self.error * scale <= tolerance
-            && self.changes.iter().all(|change| change.abs() * scale <= tolerance)
+    /// Whether the changes are within the tolerance, and what chance may have
+    /// added to them when patience is at its end.
+    fn changes_little(&self, scale: f64, terms: &Terms) -> bool {
+        SPLITS.iter().zip(self.changes).all(|(&at, change)| {
+            // The parts of a split at a side are known less well.
+            let parts = 1.0 / at as f64 + 1.0 / (BATCHES - at) as f64;
+            let error = self.error * (parts * (BATCHES / 4) as f64).sqrt();
+            (change.abs() - 2.0 * terms.patience * error) * scale <= terms.tolerance
+        })
+    }
+
+    /// Whether noise leaves room for a judgement. It is no excuse for a change: a
+    /// window so noisy that a change twice as large as allowed could hide in it is
+    /// not judged, and more time makes it less so. Some stores are never calm,
+    /// though, and by then a drift would have gone far enough to show all the
+    /// same.
+    fn is_known(&self, scale: f64, terms: &Terms) -> bool {
+        let allowed = terms.tolerance * (1.0 + NOISE_AT_LAST * terms.patience);
+        2.0 * self.error * scale <= allowed
     }
 
     fn drift(&self) -> Drift {
@@ -139,6 +175,11 @@ mod tests {
     const LENGTH_S: f64 = 0.05;
     const TOLERANCE: f64 = 0.05;
     const HORIZON_S: f64 = 10.0;
+
+    /// After so many intervals of at most 1,200.
+    fn terms(seen: usize, horizon_s: f64) -> Terms {
+        Terms { horizon_s, tolerance: TOLERANCE, patience: seen as f64 / 1200.0, is_paced: false }
+    }
 
     /// So many intervals of a store whose throughput and service time are
     /// these at each instant (s), but for noise of this size, as a share.
@@ -167,7 +208,7 @@ mod tests {
     /// The instant (s) at which a warm-up along the sequence ends.
     fn end(sequence: &[Interval], horizon_s: f64) -> Option<f64> {
         let looks = 1..=sequence.len();
-        let first = looks.into_iter().find(|&n| judge(&sequence[..n], horizon_s, TOLERANCE).steady)?;
+        let first = looks.into_iter().find(|&n| judge(&sequence[..n], &terms(n, horizon_s)).steady)?;
         Some(first as f64 * LENGTH_S)
     }
 
@@ -179,11 +220,11 @@ mod tests {
 
     #[test]
     fn a_sequence_too_short_or_empty_is_not_judged() {
-        assert_eq!(judge(&[], HORIZON_S, TOLERANCE), Verdict::default());
+        assert_eq!(judge(&[], &terms(0, HORIZON_S)), Verdict::default());
         let calm = sequence(1, 2 * BATCHES - 2, 0.0, |_| 1e4, |_| 1e-4);
-        assert_eq!(judge(&calm, HORIZON_S, TOLERANCE), Verdict::default());
+        assert_eq!(judge(&calm, &terms(0, HORIZON_S)), Verdict::default());
         let idle = sequence(1, 400, 0.0, |_| 0.0, |_| 0.0);
-        let verdict = judge(&idle, HORIZON_S, TOLERANCE);
+        let verdict = judge(&idle, &terms(0, HORIZON_S));
         assert!(!verdict.steady && verdict.throughput.change == 0.0);
     }
 
@@ -200,24 +241,49 @@ mod tests {
         // From 100 to 150 a second over a window from 10 to 20 s: the halves'
         // means are 112.5 and 137.5.
         let rising = sequence(1, 400, 0.0, |t| 100.0 * (1.0 + (t - 10.0) / 20.0), |_| 1e-3);
-        let verdict = judge(&rising, HORIZON_S, TOLERANCE);
+        let verdict = judge(&rising, &terms(0, HORIZON_S));
         assert!((verdict.window_s - 10.0).abs() < 1e-9);
         assert!((verdict.throughput.change - 0.2).abs() < 0.01, "{verdict:?}");
         assert!(verdict.service.change.abs() < 1e-9);
         let falling = sequence(1, 400, 0.0, |_| 1e4, |t| 1e-3 * (1.0 - t / 40.0));
-        let change = judge(&falling, HORIZON_S, TOLERANCE).service.change;
+        let change = judge(&falling, &terms(0, HORIZON_S)).service.change;
         assert!((change + 0.2).abs() < 0.01, "{change}");
     }
 
     #[test]
     fn a_stall_in_the_middle_is_not_steady() {
         let stalled = sequence(1, 400, 0.0, |t| if (14.0..16.0).contains(&t) { 0.0 } else { 1e4 }, |_| 1e-4);
-        assert!(!judge(&stalled, HORIZON_S, TOLERANCE).steady);
+        assert!(!judge(&stalled, &terms(0, HORIZON_S)).steady);
         // Nor is what goes on more slowly there, by so little that it might be
         // noise, though the halves are alike.
         let slower =
             sequence(1, 400, 0.0, |t| if (12.5..17.5).contains(&t) { 9.15e3 } else { 1e4 }, |_| 1e-4);
-        assert!(!judge(&slower, HORIZON_S, TOLERANCE).steady);
+        assert!(!judge(&slower, &terms(0, HORIZON_S)).steady);
+    }
+
+    /// Random arrivals, 60 a second, at a store whose times are exponential: a
+    /// window of 30 s has 1,800, and its halves' means errors of 3.3 %.
+    #[test]
+    fn few_random_arrivals_are_steady_in_time() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        let mut exponential = move || -(1.0 - rng.f64()).ln();
+        let mut next = exponential() / 60.0;
+        let intervals: Vec<Interval> = (1..=1200)
+            .map(|index| {
+                let mut interval = Interval { length_s: LENGTH_S, ..Interval::default() };
+                while next < f64::from(index) * LENGTH_S {
+                    interval.operations += 1;
+                    interval.service_s += 1e-3 * exponential();
+                    next += exponential() / 60.0;
+                }
+                interval
+            })
+            .collect();
+        let steady = |paced: bool| {
+            (1..=intervals.len())
+                .find(|&n| judge(&intervals[..n], &Terms { is_paced: paced, ..terms(n, HORIZON_S) }).steady)
+        };
+        assert!(steady(true).is_some_and(|n| (100..1000).contains(&n)), "{:?}", steady(true));
     }
 
     proptest! {
@@ -265,12 +331,12 @@ mod tests {
             for n in 2 * BATCHES..=stepping.len() {
                 let (from, to) = (n as f64 * LENGTH_S / 2.0, n as f64 * LENGTH_S);
                 if from + batch(n) < at && at < to - batch(n) {
-                    let verdict = judge(&stepping[..n], HORIZON_S, TOLERANCE);
+                    let verdict = judge(&stepping[..n], &terms(n, HORIZON_S));
                     prop_assert!(!verdict.steady, "step at {}, window {}..{}: {:?}", at, from, to, verdict);
                 }
             }
             // And once it is out, the run is steady.
-            prop_assert!(judge(&stepping, HORIZON_S, TOLERANCE).steady);
+            prop_assert!(judge(&stepping, &terms(1200, HORIZON_S)).steady);
         }
 
         /// Never by chance: what varies by its own size is not judged.
@@ -287,7 +353,7 @@ mod tests {
                 .into_iter()
                 .map(|(length_s, operations, service_s)| Interval { length_s, operations: operations.into(), service_s })
                 .collect();
-            let _ = judge(&intervals, horizon, TOLERANCE);
+            let _ = judge(&intervals, &terms(intervals.len(), horizon));
         }
     }
 }
