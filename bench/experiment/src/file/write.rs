@@ -51,7 +51,8 @@ fn list(items: impl Iterator<Item = String>) -> String {
 
 impl ExperimentFile {
     /// The file as text. Values of secrets are left out ([`SECRET`] stands for
-    /// them), files of workloads are named by their paths from here.
+    /// them); files of workloads that are still named are named by their paths from
+    /// here.
     pub fn to_toml(&self) -> String {
         let mut out = format!("version = {FORMAT_VERSION}\n");
         line(&mut out, "title", &self.title);

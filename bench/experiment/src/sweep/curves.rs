@@ -121,6 +121,35 @@ fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
     }
 }
 
+/// The file with what its workloads' files say in it: whole, wherever it is read
+/// next. What `[properties]` sets wins over these files, and so is left out.
+fn inlined(mut file: ExperimentFile) -> Result<ExperimentFile, Faults> {
+    let mut faults = Vec::new();
+    let over: Vec<String> = file.properties.iter().map(|(name, _, _)| name.clone()).collect();
+    for workload in &mut file.workloads {
+        let Some(path) = workload.file.take() else { continue };
+        let mut all = Properties::new();
+        if serval_scripts::is_script(&path.to_string_lossy()) {
+            let origin = workload.origin.clone().unwrap_or(Origin::Program("the experiment"));
+            let path = std::path::absolute(&path).unwrap_or(path);
+            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
+        } else if let Err(more) = all.load_file(&path) {
+            faults.extend(more.0);
+            continue;
+        }
+        // A workload file's counts are toys, and its clients and rates those of a
+        // single run.
+        let conducted = |name: &str| CONDUCTED.iter().any(|(property, _)| property.name == name);
+        let own: Vec<String> = workload.properties.iter().map(|(name, _, _)| name.clone()).collect();
+        let wanted = |name: &str| !conducted(name) && !over.iter().chain(&own).any(|over| over == name);
+        let lines = all.iter().filter(|(name, _)| wanted(name));
+        let lines =
+            lines.map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()));
+        workload.properties.extend(lines.collect::<Vec<_>>());
+    }
+    if faults.is_empty() { Ok(file) } else { Err(Faults(faults)) }
+}
+
 /// The properties of a workload on a store, and faults of those that are not
 /// theirs to set.
 fn properties(
@@ -129,19 +158,6 @@ fn properties(
     workload: &WorkloadEntry,
 ) -> Result<Properties, Faults> {
     let mut all = Properties::new();
-    if let Some(path) = &workload.file {
-        if serval_scripts::is_script(&path.to_string_lossy()) {
-            let origin = workload.origin.clone().unwrap_or(Origin::Program("the experiment"));
-            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
-        } else {
-            all.load_file(path)?;
-        }
-    }
-    // A workload file's counts are toys, and its clients and rates those of a
-    // single run.
-    for (property, _) in CONDUCTED {
-        all.remove(property.name);
-    }
     set_lines(&mut all, &file.properties);
     set_lines(&mut all, &workload.properties);
     set_lines(&mut all, &store.properties);
@@ -187,6 +203,11 @@ impl Experiment {
                 }
             }
         };
+        let original = file.clone();
+        let file = inlined(file).unwrap_or_else(|more| {
+            note(more);
+            original
+        });
         if let Err((key, problem)) = file.run.check() {
             note(Faults::one(format!("{key}: {problem}")));
         }

@@ -105,16 +105,7 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
 
 fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let journal = Journal::resume(&args.folder, None).map_err(from_journal)?;
-    let plan = args.folder.join("plan.toml");
-    // The plan stands in the document; paths in it are from where it was begun.
-    let file = read(&journal.document.plan, &plan)?;
-    let mut file = file;
-    for workload in &mut file.workloads {
-        // `read` looks beside the file; the document has paths as they were given.
-        if let Some(path) = &workload.file {
-            workload.file = Some(path.strip_prefix(&args.folder).unwrap_or(path).to_owned());
-        }
-    }
+    let file = read(&journal.document.plan, &args.folder.join("plan.toml"))?;
     let experiment = Experiment::new(file)?;
     conduct(&experiment, journal, args.keep_stores, &args.live)
 }
