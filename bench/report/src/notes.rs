@@ -64,18 +64,7 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         }
     }
     if let Some(pacing) = &document.pacing {
-        let done = document.overall.throughput;
-        // Random arrivals are more or fewer than their mean, by the square
-        // root of their number.
-        let due = pacing.target * document.overall.duration_s;
-        let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-        let missing = due - done * document.overall.duration_s;
-        if missing > due * (1.0 - TARGET_REACHED) + chance {
-            let text = format!(
-                "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
-                rate(pacing.target),
-                rate(done)
-            );
+        if let Some(text) = target_missed(document) {
             say(text, vec![]);
         }
         if let Some(text) = lateness(document, &pacing.lateness) {
@@ -87,6 +76,23 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         notes.push(Note { text: printable(warning, usize::MAX), details: vec![] });
     }
     notes
+}
+
+/// That a schedule asked for more than was done, if it did.
+pub fn target_missed(document: &ResultDocument) -> Option<String> {
+    let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
+    // Random arrivals are more or fewer than their mean, by the square root of
+    // their number.
+    let due = pacing.target * overall.duration_s;
+    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
+    let missing = due - overall.throughput * overall.duration_s;
+    (missing > due * (1.0 - TARGET_REACHED) + chance).then(|| {
+        format!(
+            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+            rate(pacing.target),
+            rate(overall.throughput)
+        )
+    })
 }
 
 /// The percentile of a latency, if it was asked for.

@@ -46,7 +46,7 @@ fn run(law: &Law, shift: f64, random: &mut fastrand::Rng) -> Vec<Vec<f64>> {
     let fresh = (1.0 - law.phi * law.phi).sqrt();
     let bases: Vec<f64> =
         (0..METRICS).map(|_| shift + law.between * (0.8 * shared_run + 0.6 * normal(random))).collect();
-    let mut series = vec![Vec::with_capacity(INTERVALS); METRICS];
+    let mut series: Vec<Vec<f64>> = vec![Vec::new(); METRICS];
     for _ in 0..INTERVALS {
         noise.iter_mut().for_each(|x| *x = law.phi * *x + fresh * normal(random));
         for (metric, series) in series.iter_mut().enumerate() {
