@@ -6,7 +6,7 @@
 //! resample draws n of the n runs with replacement, and in place of each drawn run as many
 //! of its intervals as it has, in circular blocks.
 
-use crate::moments::Running;
+use crate::{moments::Running, quantile::median};
 
 /// How a run may be resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,40 +17,41 @@ pub struct Run {
     pub block: usize,
 }
 
-/// How resamples of a side's mean are spread.
+/// How resamples of a side's mean are spread, by what was resampled.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spread {
-    /// V, the variance of the resampled means: runs and intervals resampled.
-    pub whole: f64,
-    /// W / n: the part of V that comes from resampling intervals within runs.
-    pub within: f64,
+    /// B: the variance of the mean of the drawn runs as they are.
+    pub runs: f64,
+    /// W / n, what the intervals within runs add to that.
+    pub intervals: f64,
 }
 
 impl Spread {
     /// The squared standard error of a mean over `runs` runs; `None` for
     /// fewer than two.
     ///
-    /// SE² = max( n/(n−1) · (V − W/n), W/n )
+    /// SE² = max( n/(n−1) · B, W/n )
     ///
     /// | symbol | is |
     /// |---|---|
     /// | n | runs |
     /// | S² | variance of the runs' values, divisor n − 1 |
-    /// | W | mean over runs of the variance of a run's value when its blocks are resampled |
-    /// | V | variance of the resampled means; its expectation is ((n−1)/n · S² + W) / n |
+    /// | B | variance over resamples of the mean of the drawn runs; its expectation is (n−1)/n · S²/n |
+    /// | W | variance of a run's value when its blocks are resampled: the median over runs |
     ///
-    /// What runs differ by has what intervals differ by in it already: S² estimates the variance
-    /// between runs and that within them. Resampling both levels therefore
-    /// counts W twice, and one is taken off; resampling n runs with replacement
-    /// makes S² too small by (n−1)/n, which matters at n = 5. What remains is S²/n, which is
-    /// unbiased, but never less than the intervals alone make it: five runs that
-    /// happen to lie close together prove nothing.
+    /// A resample whose runs and intervals are both drawn anew varies by B + W/n. But S² estimates the variance between
+    /// runs and that within them, since a run's value has both in it: the sum would count W
+    /// twice. And drawing n of n runs with replacement makes B too small by (n−1)/n, which
+    /// matters at n = 5. What remains is S²/n, which is unbiased, but
+    /// never less than what the intervals alone make it: five runs that happen
+    /// to lie close together prove nothing. That floor is the median, so that one run with a stall that makes up half of it
+    /// does not stand for all.
     ///
     /// Davison and Hinkley, "Bootstrap Methods and their Application" (1997), 3.8; Field and Welsh, Journal of the
     /// Royal Statistical Society B 69 (2007), on what each level adds.
     pub fn squared_error(&self, runs: usize) -> Option<f64> {
         let n = runs as f64;
-        (runs > 1).then(|| (n / (n - 1.0) * (self.whole - self.within)).max(self.within))
+        (runs > 1).then(|| (n / (n - 1.0) * self.runs).max(self.intervals))
     }
 }
 
@@ -103,35 +104,33 @@ pub fn hierarchical(
         (0..n).for_each(|_| resample[random.usize(..n)] += 1);
     }
     let mut sums = vec![0.0; resamples * quantities];
-    let mut within = vec![(0.0, 0u32); quantities];
+    let mut within: Vec<Vec<f64>> = vec![Vec::new(); quantities];
     let mut one = vec![0.0; quantities];
     for (run, (own, how)) in values.iter().zip(runs).enumerate() {
         let mut counts = vec![0; how.intervals];
         let mut spread = vec![Running::default(); quantities];
         let drawn = draws.iter().skip(run).step_by(n);
         for (&times, sums) in drawn.zip(sums.chunks_mut(quantities.max(1))) {
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += f64::from(times) * own);
             for _ in 0..times {
                 one.copy_from_slice(own);
                 if how.intervals > 1 {
                     circular_blocks(how.block, random, &mut counts);
                     evaluate(run, &counts, &mut one);
                 }
-                for (quantity, value) in one.iter().enumerate() {
-                    let value = if value.is_finite() { *value } else { own[quantity] };
-                    sums[quantity] += value;
-                    spread[quantity].push(value);
+                for ((spread, value), own) in spread.iter_mut().zip(&one).zip(own) {
+                    spread.push(if value.is_finite() { *value } else { *own });
                 }
             }
         }
         for (within, spread) in within.iter_mut().zip(spread).filter(|(_, spread)| spread.count() > 0) {
-            *within = (within.0 + spread.spread(), within.1 + 1);
+            within.push(spread.spread());
         }
     }
     let spread = |quantity: usize| {
-        let mut whole = Running::default();
-        sums.iter().skip(quantity).step_by(quantities).for_each(|sum| whole.push(sum / n as f64));
-        let (sum, drawn) = within[quantity];
-        Spread { whole: whole.spread(), within: sum / f64::from(drawn.max(1)) / n as f64 }
+        let mut means = Running::default();
+        sums.iter().skip(quantity).step_by(quantities).for_each(|sum| means.push(sum / n as f64));
+        Spread { runs: means.spread(), intervals: median(&within[quantity]).unwrap_or(0.0) / n as f64 }
     };
     (0..quantities).map(spread).collect()
 }
@@ -152,7 +151,7 @@ mod tests {
         let expected = variance(&first).unwrap() / 5.0;
         let told = spreads[0].squared_error(5).unwrap();
         assert!((told / expected - 1.0).abs() < 0.03, "{told} for {expected}");
-        assert_eq!((spreads[0].within, spreads[1].whole), (0.0, 0.0));
+        assert_eq!((spreads[0].intervals, spreads[1].runs), (0.0, 0.0));
         assert_eq!(spreads[0].squared_error(1), None);
     }
 
@@ -188,7 +187,7 @@ mod tests {
                 let sum: f64 = series.iter().zip(counts).map(|(x, n)| x * f64::from(*n)).sum();
                 out[0] = sum / series.len() as f64;
             });
-            spreads[0].within
+            spreads[0].intervals
         };
         let (short, long) = (within(1), within(50));
         assert!(long > 5.0 * short, "{short} {long}");

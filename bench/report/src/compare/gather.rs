@@ -89,10 +89,17 @@ impl Search {
         if self.folders > FOLDERS_MAX {
             return Err(CompareError::TooMany { path: root.to_owned(), max: FOLDERS_MAX, what: "folders" });
         }
-        if !path.is_dir() || path.join(RESULT).exists() || path.join(EXPERIMENT).exists() {
-            let real = path.canonicalize().map_err(failed)?;
-            if self.seen.insert(real) {
-                self.found.push(path.to_owned());
+        let (experiment, result) = (path.join(EXPERIMENT), path.join(RESULT));
+        let file = match path {
+            path if !path.is_dir() => Some(path),
+            _ if experiment.exists() => Some(experiment.as_path()),
+            _ if result.exists() => Some(result.as_path()),
+            _ => None,
+        };
+        if let Some(file) = file {
+            // One that several paths lead to is one.
+            if self.seen.insert(file.canonicalize().map_err(failed)?) {
+                self.found.push(file.to_owned());
             }
             return Ok(());
         }

@@ -3,7 +3,7 @@
 
 use super::{
     document::{Comparison, MetricComparison, Overall, Verdict},
-    table::{change, full_name, interval, notes, runs, size, value},
+    table::{change, full_name, interval, level, notes, runs, size, value},
 };
 use crate::notes::printable;
 use std::fmt::Write as _;
@@ -33,10 +33,10 @@ fn rows<'a>(
 ) {
     let with_point = comparison.points.iter().any(|point| !point.name.is_empty());
     let (head, rule) = if with_point { ("| point ", "|---") } else { ("", "") };
-    let level = value(super::document::Kind::FailedShare, 1.0 - comparison.alpha);
+    let level = level(1.0 - comparison.alpha);
     let _ = writeln!(
         out,
-        "{head}| metric | A | B | change | {level} interval, % | noise, % | least, % | p, adjusted | verdict |\n{rule}|---|---:|---:|---:|---:|---:|---:|---:|---|"
+        "{head}| metric | A | B | change | {level} % interval | noise, % | least, % | p, adjusted | verdict |\n{rule}|---|---:|---:|---:|---:|---:|---:|---:|---|"
     );
     for (point, metric) in rows {
         let kind = metric.metric.kind;
@@ -54,12 +54,12 @@ fn rows<'a>(
             out,
             "{point}| {} | {} | {} | {} | {} | {} | {} | {p} | {marked} |",
             escaped(&full_name(metric)),
-            value(kind, metric.a).replace('<', "&lt;"),
-            value(kind, metric.b).replace('<', "&lt;"),
-            change(kind, metric.change).replace('<', "&lt;"),
-            interval(metric).replace('<', "&lt;"),
-            size(metric.noise).replace('<', "&lt;"),
-            size(metric.detectable).replace('<', "&lt;"),
+            value(kind, metric.a),
+            value(kind, metric.b),
+            change(kind, metric.change),
+            interval(metric),
+            size(metric.noise),
+            size(metric.detectable),
         );
     }
 }

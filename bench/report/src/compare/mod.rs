@@ -19,6 +19,7 @@ pub use gather::Side;
 pub use markdown::markdown;
 pub use table::table;
 
+use crate::units::plural;
 use document::{COMPARISON_VERSION, Comparison, MetricComparison, Overall, PointComparison, Verdict};
 use judge::{conclude, judge};
 use run::Run;
@@ -85,14 +86,17 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
     conclude(&mut all, options);
     if !told.is_empty() {
         warnings.push(format!(
-            "{} runs have no histograms.hlog beside the result: of their times whole runs alone are resampled.",
-            told.len()
+            "{} no histograms.hlog beside the result: of such runs' times whole runs alone are resampled.",
+            match told.len() {
+                1 => "1 run has".to_owned(),
+                number => format!("{number} runs have"),
+            }
         ));
     }
     if let Some(first) = problems.first() {
         warnings.push(format!(
-            "{} histogram logs cannot be used; of their times whole runs alone are resampled. {first}.",
-            problems.len()
+            "{} cannot be used; of such runs' times whole runs alone are resampled. {first}.",
+            plural(problems.len() as u64, "histogram log")
         ));
     }
     if !same.is_empty() && same.iter().all(|side| side.runs.len() < 2) {
@@ -190,8 +194,8 @@ fn sentence(verdict: Overall, points: &[PointComparison]) -> String {
         Overall::Inconclusive => {
             let least = points.iter().flat_map(|point| [point.runs_a.len(), point.runs_b.len()]).min();
             format!(
-                "Inconclusive: {} runs on a side, at least {RUNS_MIN} are needed. The numbers say nothing yet.",
-                least.unwrap_or(0)
+                "Inconclusive: {} on a side, at least {RUNS_MIN} are needed. The numbers say nothing yet.",
+                plural(least.unwrap_or(0) as u64, "run")
             )
         }
     }

@@ -73,8 +73,7 @@ fn words(values: &BTreeSet<&str>) -> String {
 }
 
 /// In what the sides differ: names whose values in A and B are not the same.
-/// Of what differs within a side too (paths, for example) only what the sides have no value
-/// of in common.
+/// Properties and facts of stores only where they are the same throughout each side.
 pub(crate) fn differences(a: &[&Run], b: &[&Run]) -> Vec<SetupDifference> {
     let names: BTreeSet<&str> =
         a.iter().chain(b).flat_map(|run| run.setup.keys().map(String::as_str)).collect();
@@ -85,11 +84,7 @@ pub(crate) fn differences(a: &[&Run], b: &[&Run]) -> Vec<SetupDifference> {
         let (of_a, of_b) = (values(a, name), values(b, name));
         let is_detail = !ORDER.contains(&name);
         // A path that is another for each run says nothing of the sides.
-        let each_its_own = is_detail && (of_a.len() > 1 || of_b.len() > 1);
-        if of_a == of_b
-            || (each_its_own && !of_a.is_disjoint(&of_b))
-            || (is_detail && of_a.len() > 1 && of_b.len() > 1)
-        {
+        if of_a == of_b || (is_detail && (of_a.len() > 1 || of_b.len() > 1)) {
             continue;
         }
         if is_detail {

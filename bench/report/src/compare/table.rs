@@ -50,32 +50,49 @@ pub(crate) fn value(kind: Kind, value: f64) -> String {
     }
 }
 
-/// Three digits that matter, and no more than seven characters.
+/// Three digits that matter, in at most six characters up to a million.
 fn short(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "–".to_owned(),
         0.0 => "0".to_owned(),
-        v if v < 0.001 => "<0.001".to_owned(),
+        v if v < 0.000_95 => format!("{value:.0e}"),
         v if v < 0.0995 => format!("{value:.3}"),
         v if v >= 99_999.5 => format!("{value:.0e}"),
         _ => digits(value),
     }
 }
 
-/// A signed number of percent: a change, or of shares a difference in points.
+/// A share in percent, without digits that say nothing: `95`, `99.5`.
+pub(crate) fn level(share: f64) -> f64 {
+    (share * 1e5).round() / 1e3
+}
+
+/// From this change on (+900 %) it is told by what A is multiplied with.
+const FACTOR_FROM: f64 = 9.0;
+
+/// A signed number of percent, or of shares a difference in points; `×12.5` for what is
+/// ten times and more.
 fn signed(value: f64) -> String {
-    let percent = value * 100.0;
-    let text = short(percent.abs());
+    if value >= FACTOR_FROM {
+        return format!("×{}", short(value + 1.0));
+    }
+    let text = short(value.abs() * 100.0);
     match text.as_str() {
         "0" => text,
-        _ if percent < 0.0 => format!("−{text}"),
+        _ if value < 0.0 => format!("−{text}"),
         _ => format!("+{text}"),
     }
 }
 
+/// [`signed`] with its unit.
+fn with_unit(value: f64, unit: &str) -> String {
+    let text = signed(value);
+    if text.starts_with('×') { text } else { format!("{text} {unit}") }
+}
+
 /// `+3.10 %`, of shares `+0.2 points`.
 pub(crate) fn change(kind: Kind, value: f64) -> String {
-    format!("{} {}", signed(value), if kind.is_relative() { "%" } else { "points" })
+    with_unit(value, if kind.is_relative() { "%" } else { "points" })
 }
 
 /// `−1.2 … +3.4 %`.
@@ -88,7 +105,10 @@ pub(crate) fn interval(metric: &MetricComparison) -> String {
 
 /// A size without sign, in percent.
 pub(crate) fn size(value: Option<f64>) -> String {
-    value.map_or("–".to_owned(), |value| short(value * 100.0))
+    value.map_or("–".to_owned(), |value| match value {
+        value if value >= FACTOR_FROM => format!("×{}", short(value + 1.0)),
+        value => short(value * 100.0),
+    })
 }
 
 /// What the verdict says, and how the table marks it.
@@ -138,18 +158,17 @@ pub fn table(comparison: &Comparison, styles: &Styles) -> String {
 pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
     let metrics: Vec<&MetricComparison> = comparison.points.iter().flat_map(|point| &point.metrics).collect();
     let tested = metrics.iter().filter(|metric| metric.p_adjusted.is_some()).count();
-    let percent = |share: f64| short(share * 100.0);
     let mut notes = vec![format!(
         "A and B are geometric means over runs of what each run has. Change is from A to B, with its interval ({} %, for \
          the metric alone); of the share failed it is in points. Noise is what single runs of one side differ by. Least \
          is the smallest change that would have been found 4 times in 5.",
-        percent(1.0 - comparison.alpha)
+        level(1.0 - comparison.alpha)
     )];
     if tested > 0 {
         notes.push(format!(
             "The chance of any false alarm in {tested} metrics together is at most {} %. 'No difference' is not proof of none: \
              see least.",
-            percent(comparison.alpha)
+            level(comparison.alpha)
         ));
     }
     let has = |verdict| metrics.iter().any(|metric| metric.verdict == verdict);
@@ -159,7 +178,7 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
         );
     }
     if has(Verdict::BelowThreshold) {
-        let threshold = percent(comparison.threshold);
+        let threshold = level(comparison.threshold);
         notes.push(format!(
             "'Ignored': more than chance and noise, but no more than the threshold of {threshold} %."
         ));
@@ -203,7 +222,7 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
             "A",
             "B",
             "change",
-            format!("{} % interval", short((1.0 - comparison.alpha) * 100.0)),
+            format!("{} % interval", level(1.0 - comparison.alpha)),
             "noise",
             "least"
         );
@@ -218,7 +237,7 @@ fn point_table(text: &mut String, point: &PointComparison, comparison: &Comparis
                 name(metric, NAME_MAX),
                 value(kind, metric.a),
                 value(kind, metric.b),
-                format!("{} {unit}", signed(metric.change)),
+                with_unit(metric.change, unit),
                 interval(metric),
                 size(metric.noise),
                 size(metric.detectable),
