@@ -24,10 +24,10 @@ use std::path::Path;
 const PAIRS: usize = 50;
 const RUNS: usize = 5;
 /// One run's measured time. Intervals are as short as they may be.
-const TIME: &str = "0.06";
+const TIME: &str = "0.05";
 const INTERVAL: &str = "0.01";
 
-fn plan(store: &str, phase: Phase, path: &Path) -> (Plan, Properties) {
+fn plan(store: &str, phase: Phase, path: &Path, more: Option<(&str, &str)>) -> (Plan, Properties) {
     let mut properties = Properties::new();
     let path = path.display().to_string();
     let mut settings = vec![
@@ -38,17 +38,26 @@ fn plan(store: &str, phase: Phase, path: &Path) -> (Plan, Properties) {
         ("series.interval", INTERVAL),
     ];
     if phase == Phase::Run {
-        settings.extend([("maxexecutiontime", TIME), ("warmup", "0.005")]);
+        settings.extend([("maxexecutiontime", TIME), ("warmup", "0.002")]);
     }
     if store == "sqlite" {
         settings.push(("sqlite.path", &path));
     }
+    settings.extend(more);
     for (name, value) in settings {
         properties.set(name, value, Origin::Program("test"));
     }
     let store = serval_stores::find(store).unwrap();
     let request = Request { properties: properties.clone(), phase, store, strict: true };
     (Plan::new(request).unwrap_or_else(|faults| panic!("{faults}")), properties)
+}
+
+/// Loads a store, and opens it for runs.
+fn loaded(store: &str, path: &Path, more: Option<(&str, &str)>) -> Box<dyn Session> {
+    let (load, properties) = plan(store, Phase::Load, path, more);
+    let session = open(store, &properties).unwrap();
+    perform(&load, &*session, &Control::default(), &mut (), None, Vec::new()).unwrap();
+    session
 }
 
 fn run(plan: &Plan, session: &dyn Session, out: &Path) {
@@ -64,9 +73,8 @@ fn run(plan: &Plan, session: &dyn Session, out: &Path) {
 /// Pairs called different: by the verdict, and by chance alone, noise left out of account.
 fn alarms(store: &str) -> (usize, usize) {
     let place = tempfile::tempdir().unwrap();
-    let (load, properties) = plan(store, Phase::Load, &place.path().join("store.db"));
-    let session = open(store, &properties).unwrap();
-    perform(&load, &*session, &Control::default(), &mut (), None, Vec::new()).unwrap();
+    let path = place.path().join("store.db");
+    let session = loaded(store, &path, None);
     let (mut told, mut significant) = (0, 0);
     for pair in 0..PAIRS {
         let folder = |side: &str| place.path().join(format!("{pair}-{side}"));
@@ -74,7 +82,7 @@ fn alarms(store: &str) -> (usize, usize) {
             // A's run first, then B's first: neither is always the second.
             let order = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
             for side in order {
-                let (plan, _) = plan(store, Phase::Run, &place.path().join("store.db"));
+                let (plan, _) = plan(store, Phase::Run, &path, None);
                 run(&plan, &*session, &folder(side).join(number.to_string()));
             }
         }
@@ -105,4 +113,26 @@ fn a_hundred_real_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
     let (memory, sqlite) = (alarms("memory"), alarms("sqlite"));
     assert!(memory.1 + sqlite.1 <= BOUND, "{memory:?} {sqlite:?}");
     assert!(memory.0 + sqlite.0 <= memory.1 + sqlite.1);
+}
+
+#[test]
+fn a_real_difference_is_found_by_the_same_runs() {
+    let place = tempfile::tempdir().unwrap();
+    let slow = Some(("memory.delay", "200us"));
+    let sessions =
+        [("a", None), ("b", slow)].map(|(side, more)| (side, more, loaded("memory", place.path(), more)));
+    for number in 0..RUNS {
+        for (side, more, session) in &sessions {
+            let (plan, _) = plan("memory", Phase::Run, place.path(), *more);
+            run(&plan, &**session, &place.path().join(side).join(number.to_string()));
+        }
+    }
+    let side = |name: &str| Side::read(name, &[place.path().join(name)]).unwrap();
+    let found = compare(&side("a"), &side("b"), &[], &Options::default()).unwrap();
+    assert_eq!(found.verdict, Overall::Worse, "{}", found.sentence);
+    assert!(
+        found.setup.iter().any(|difference| difference.what.contains("memory.delay")),
+        "{:?}",
+        found.setup
+    );
 }

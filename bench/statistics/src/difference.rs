@@ -127,6 +127,23 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_document() {
+        let logs = |values: [f64; 5]| of(&values.map(f64::ln));
+        let (a, b) = (logs([10.0, 10.2, 9.9, 10.1, 10.3]), logs([10.9, 11.1, 10.8, 11.2, 10.7]));
+        let difference = Difference::of(&a, &b).unwrap();
+        let near =
+            |told: f64, expected: f64| assert!((told / expected - 1.0).abs() < 1e-4, "{told} {expected}");
+        near(difference.difference, 0.079845);
+        near(difference.standard_error, 0.0109870);
+        near(difference.freedom, 7.72771);
+        near(difference.p_value(), 0.00010303);
+        let (low, high) = difference.interval(0.05);
+        near(low.exp_m1(), 0.0558568);
+        near(high.exp_m1(), 0.1110853);
+        near(difference.detectable(0.005, 0.8, 0.0399).exp_m1(), 0.0538090);
+    }
+
+    #[test]
     fn sides_that_vary_differently_have_fewer_degrees_of_freedom() {
         let quiet = Mean { mean: 0.0, squared_error: 1e-9, runs: 9 };
         let loud = Mean { mean: 1.0, squared_error: 1.0, runs: 5 };

@@ -229,8 +229,12 @@ fn nothing_twice_nothing_empty_nothing_mixed() {
     fs::copy(a.join("run-0/result.json"), &copy).unwrap();
     let error = read(&[a.clone(), copy]).unwrap_err().to_string();
     assert!(error.contains("are the same run, twice on side A"), "{error}");
-    let twice =
-        compare(&read(&[a.clone()]).unwrap(), &Side::read("B", &[a.join("run-1")]).unwrap(), &[], &options());
+    let twice = compare(
+        &read(std::slice::from_ref(&a)).unwrap(),
+        &Side::read("B", &[a.join("run-1")]).unwrap(),
+        &[],
+        &options(),
+    );
     assert!(twice.unwrap_err().to_string().contains("cannot be on both sides"));
     let empty = place.path().join("empty/below");
     fs::create_dir_all(&empty).unwrap();
@@ -339,7 +343,8 @@ fn points_of_experiments_are_compared_with_their_like() {
     let side = |paths: &[PathBuf]| Side::read("A", paths);
     let error = side(&[curve("third")]).unwrap_err().to_string();
     assert!(error.contains("has no curve 'third'; it has first, second"), "{error}");
-    let error = compare(&side(&[a.clone()]).unwrap(), &side(&[curve("first")]).unwrap(), &[], &options());
+    let error =
+        compare(&side(std::slice::from_ref(&a)).unwrap(), &side(&[curve("first")]).unwrap(), &[], &options());
     assert!(error.unwrap_err().to_string().contains("several curves"), "one curve is to be named");
     let single = write_side(&place.path().join("single"), &Law { seed: 5, ..LAW }, 2);
     let error = compare(&side(&[a]).unwrap(), &side(&[single]).unwrap(), &[], &options()).unwrap_err();
@@ -428,7 +433,10 @@ proptest! {
             prop_assert!((read["READ"].mean(weights) / merged.mean() - 1.0).abs() < 0.002);
         }
     }
+}
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn no_result_panics(a in sample::any_document(), b in sample::any_document()) {
         let place = tempfile::tempdir().unwrap();
