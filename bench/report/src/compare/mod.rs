@@ -74,9 +74,19 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
     for pair in &pairs {
         let known: Vec<Vec<&Run>> = same.iter().flat_map(|side| side.repeats(pair.point, by_curve)).collect();
         let (metrics, left_out) = judge::metrics(&pair.a, &pair.b);
+        let untold = !same.is_empty() && known.iter().all(|runs| runs.len() < 2);
+        let untold = untold.then(|| {
+            "The runs given for the noise have no two of the same: it is taken within A and B.".to_owned()
+        });
         let of = if pair.name.is_empty() { String::new() } else { format!("{}: ", pair.name) };
         let within = [setup::within("A", &pair.a), setup::within("B", &pair.b)];
-        warnings.extend(left_out.into_iter().chain(within.into_iter().flatten()).map(|w| format!("{of}{w}")));
+        warnings.extend(
+            left_out
+                .into_iter()
+                .chain(within.into_iter().flatten())
+                .chain(untold)
+                .map(|w| format!("{of}{w}")),
+        );
         let (judged, more) = judge(&pair.a, &pair.b, &known, &metrics, options, &mut random);
         problems.extend(more);
         points.push((pair, judged.len()));
@@ -98,9 +108,6 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
             "{} cannot be used; of such runs' times whole runs alone are resampled. {first}.",
             plural(problems.len() as u64, "histogram log")
         ));
-    }
-    if !same.is_empty() && same.iter().all(|side| side.runs.len() < 2) {
-        warnings.push("The runs given for the noise are single ones, which tell no noise: that within the sides is taken.".into());
     }
     warnings.splice(0..0, a.warnings.iter().chain(&b.warnings).cloned());
     let mut metrics = all.into_iter().map(|judged| judged.told);

@@ -191,6 +191,9 @@ fn what_single_runs_differ_by_is_noise() {
     let read = metric(&found, "READ", Kind::ResponseMean);
     assert!(read.verdict == Verdict::WithinNoise && read.noise.unwrap() > 0.1, "{read:?}");
     assert!(table(&found, &Styles::plain()).contains("'Within noise'"));
+    let single = [Side::read("--aa", &[place.path().join("loud/run-0")]).unwrap()];
+    let found = compare(&a, &b, &single, &options()).unwrap();
+    assert!(found.verdict == Overall::Worse && found.warnings[0].contains("no two of the same"), "{found:?}");
 }
 
 #[test]
