@@ -93,6 +93,9 @@ impl Run {
         }
         values.retain(|metric, value| value.is_finite() && (*value > 0.0 || !metric.kind.is_relative()));
         let mut notes = Vec::new();
+        if overall.operations == 0 {
+            notes.push("measured no operation");
+        }
         match overall.ended_by.as_str() {
             "interrupted" => notes.push("were interrupted"),
             "failed" => notes.push("failed before their end"),
