@@ -23,8 +23,8 @@ What there is:
   serval stores, serval workloads, serval properties [NAME]
 
 Exit status: 0 all well, 1 operations failed, or compare found something worse, 2 wrong usage or
-configuration, 3 the store cannot be used, 4 the result cannot be written, 5 compare has too few runs
-to say, 130 interrupted before its end (a run without end ends so with 0).";
+configuration, 3 the store cannot be used, 4 the result cannot be written, 5 compare has too few
+runs to say, 130 interrupted before its end (a run without end ends so with 0).";
 
 /// Serval's command line.
 #[derive(Debug, Parser)]
@@ -263,11 +263,12 @@ pub(crate) struct ReportArgs {
 }
 
 const COMPARE: &str = "\
-A side is a result folder, a folder with result folders below it, an experiment's folder, DIR:CURVE for
-one curve of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each run at least 5
-times, those of A and B in turn. docs/comparing.md has the law.
+A side is a result folder, a folder with result folders below it, an experiment's folder, DIR:CURVE
+for one curve of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each run at
+least 5 times, those of A and B in turn. docs/comparing.md has the law.
 
-Exit status: 0 nothing is worse in B, 1 something is, 2 wrong usage or nothing to compare, 5 too few runs.";
+Exit status: 0 nothing is worse in B, 1 something is, 2 wrong usage or nothing to compare, 5 too
+few runs.";
 
 /// `serval compare`.
 #[derive(Debug, Args)]

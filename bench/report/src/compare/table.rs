@@ -161,7 +161,7 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = vec![format!(
         "A and B are geometric means over runs of what each run has. Change is from A to B, with its interval ({} %, for \
          the metric alone); of the share failed it is in points. Noise is what single runs of one side differ by. Least \
-         is the smallest change that would have been found 4 times in 5.",
+         is the smallest change that would have been found 4 times in 5. Both are in percent.",
         level(1.0 - comparison.alpha)
     )];
     if tested > 0 {
