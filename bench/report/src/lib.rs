@@ -3,6 +3,7 @@
 //!
 //! Everywhere the response time leads: what a user waits.
 
+pub mod compare;
 pub mod csv;
 pub mod html;
 pub mod json;

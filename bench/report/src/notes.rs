@@ -81,12 +81,7 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         }
     }
     if let Some(pacing) = &document.pacing {
-        if misses_target(document) {
-            let text = format!(
-                "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
-                rate(pacing.target),
-                rate(document.overall.throughput)
-            );
+        if let Some(text) = target_missed(document) {
             say(text, vec![]);
         }
         if let Some(text) = lateness(document, &pacing.lateness) {
@@ -98,17 +93,6 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         notes.push(Note { text: printable(warning, usize::MAX), details: vec![] });
     }
     notes
-}
-
-/// Whether less was done than the schedule asked for, by more than chance.
-pub fn misses_target(document: &ResultDocument) -> bool {
-    let Some(pacing) = &document.pacing else { return false };
-    let due = pacing.target * document.overall.duration_s;
-    // Random arrivals are more or fewer than their mean, by the square root of
-    // their number.
-    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-    let missing = due - document.overall.throughput * document.overall.duration_s;
-    missing > due * (1.0 - TARGET_REACHED) + chance
 }
 
 /// A run that was not steady when it was measured.
@@ -131,6 +115,23 @@ fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<String> {
         service_drift * 100.0,
         time(window_s * 1e9)
     ))
+}
+
+/// That a schedule asked for more than was done, if it did.
+pub fn target_missed(document: &ResultDocument) -> Option<String> {
+    let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
+    // Random arrivals are more or fewer than their mean, by the square root of
+    // their number.
+    let due = pacing.target * overall.duration_s;
+    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
+    let missing = due - overall.throughput * overall.duration_s;
+    (missing > due * (1.0 - TARGET_REACHED) + chance).then(|| {
+        format!(
+            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+            rate(pacing.target),
+            rate(overall.throughput)
+        )
+    })
 }
 
 /// The percentile of a latency, if it was asked for.

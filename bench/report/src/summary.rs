@@ -257,12 +257,12 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
 }
 
-fn line(text: &mut String, line: &str, style: Style) {
+pub(crate) fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }
 
 /// Text in lines of [`WIDTH`], the first after `lead`, the others under it.
-fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
+pub(crate) fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
     let mut current = lead.to_owned();
     let indent = " ".repeat(lead.chars().count());
     let mut empty = true;

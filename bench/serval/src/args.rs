@@ -17,11 +17,15 @@ As with YCSB:
   serval load redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16
   serval run redis -s -P workloads/workloada -p redis.host=127.0.0.1 -threads 16 -target 10000
 
+What changed:
+  serval compare before/ after/            which metrics differ, by how much, how surely
+
 What there is:
   serval stores, serval workloads, serval properties [NAME]
 
-Exit status: 0 all well, 1 operations failed, 2 wrong usage or configuration, 3 the store cannot be
-used, 4 the result cannot be written, 130 interrupted before its end (a run without end ends so with 0).";
+Exit status: 0 all well, 1 operations failed, or compare found something worse, 2 wrong usage or
+configuration, 3 the store cannot be used, 4 the result cannot be written, 5 compare has too few
+runs to say, 130 interrupted before its end (a run without end ends so with 0).";
 
 /// Serval's command line.
 #[derive(Debug, Parser)]
@@ -58,6 +62,8 @@ pub(crate) enum Command {
     Properties(NameArgs),
     /// Make the report of a stored result again
     Report(ReportArgs),
+    /// Compare two sides of repeated runs: what differs, by how much, and how surely
+    Compare(CompareArgs),
     /// Merge the results of clients that ran side by side
     Merge(MergeArgs),
     /// Test a driver, or serve a store as one (docs/driver-protocol.md)
@@ -423,6 +429,47 @@ pub(crate) struct ReportArgs {
     /// Write the series here as CSV; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
+}
+
+const COMPARE: &str = "\
+A side is a result folder, a folder with result folders below it, an experiment's folder, DIR:CURVE
+for one curve of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each run at
+least 5 times, those of A and B in turn. docs/comparing.md has the law.
+
+Exit status: 0 nothing is worse in B, 1 something is, 2 wrong usage or nothing to compare, 5 too
+few runs.";
+
+/// `serval compare`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPARE)]
+pub(crate) struct CompareArgs {
+    /// Side A, what was, and side B, what is
+    #[arg(value_name = "A B", num_args = 0..=2, value_hint = ValueHint::AnyPath)]
+    pub(crate) sides: Vec<PathBuf>,
+    /// More of side A, or all of it
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    pub(crate) a: Vec<PathBuf>,
+    /// More of side B, or all of it
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    pub(crate) b: Vec<PathBuf>,
+    /// Repeated runs of one and the same, whose differences are the noise [default: within A and B]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) aa: Vec<PathBuf>,
+    /// Chance of any false alarm at most, over all metrics together
+    #[arg(long, value_name = "SHARE", default_value = "0.05")]
+    pub(crate) alpha: String,
+    /// Ignore changes smaller than this
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) threshold: String,
+    /// As JSON, for programs
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+    /// As Markdown, for a pull request
+    #[arg(long)]
+    pub(crate) markdown: bool,
+    /// Seed of the resampling
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 /// `serval merge`.

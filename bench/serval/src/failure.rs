@@ -13,6 +13,10 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const STORE: u8 = 3;
 /// The result cannot be written.
 pub(crate) const OUTPUT: u8 = 4;
+/// A comparison has something worse.
+pub(crate) const WORSE: u8 = 1;
+/// A comparison has too few runs to say.
+pub(crate) const INCONCLUSIVE: u8 = 5;
 /// Interrupted before the end.
 pub(crate) const INTERRUPTED: u8 = 130;
 

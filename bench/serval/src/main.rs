@@ -43,6 +43,7 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Workloads(args) => done(commands::explain::workloads(&args)),
         Command::Properties(args) => done(commands::explain::properties(&args)),
         Command::Report(args) => done(commands::results::report(&args)),
+        Command::Compare(args) => commands::compare::compare(&args),
         Command::Merge(args) => done(commands::results::merge(&args)),
         Command::Driver(args::DriverCommand::Check(args)) => commands::driver::check(&args),
         Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),

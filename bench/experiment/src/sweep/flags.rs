@@ -15,7 +15,7 @@ pub(crate) fn flags(document: &ResultDocument) -> Vec<Flag> {
         }
     };
     raise(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
-    raise(Flag::Overloaded, serval_report::notes::misses_target(document));
+    raise(Flag::Overloaded, serval_report::notes::target_missed(document).is_some());
     raise(
         Flag::ClientBound,
         document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()),

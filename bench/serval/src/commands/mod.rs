@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod bench;
+pub(crate) mod compare;
 pub(crate) mod driver;
 pub(crate) mod explain;
 mod export;

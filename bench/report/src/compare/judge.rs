@@ -1,0 +1,248 @@
+//! From two sets of runs to verdicts. The law is in `docs/comparing.md`.
+
+use super::{
+    Options, RUNS_MIN,
+    document::{Kind, Metric, MetricComparison, Verdict},
+    run::{Parts, Run},
+};
+use serval_measure::layout;
+use serval_statistics::{
+    bootstrap::{self, Spread, hierarchical},
+    difference::{Difference, Mean},
+    multiple::holm,
+    quantile::quantile_of,
+};
+use std::collections::BTreeSet;
+
+/// Operations of which each run needs this many for its 99.9th percentile: ten are
+/// then above it.
+const P999_MIN: u64 = 10_000;
+/// The chance with which the smallest detectable change is found.
+const POWER: f64 = 0.8;
+/// The quantile of the differences of runs of one side that is the noise.
+const NOISE_QUANTILE: f64 = 0.95;
+
+/// A metric of both sides before it is known how many others there are.
+pub(crate) struct Judged {
+    /// As it will be, but for what depends on the others.
+    pub(crate) told: MetricComparison,
+    difference: Option<Difference>,
+    /// What a difference must exceed to be none of chance's: noise, on the
+    /// scale that is compared.
+    noise: Option<f64>,
+    conclusive: bool,
+}
+
+/// Values on the scale that is compared: logarithms, or shares.
+fn scaled(kind: Kind, value: f64) -> f64 {
+    if kind.is_relative() { value.ln() } else { value }
+}
+
+/// A difference on that scale as a change.
+fn change(kind: Kind, difference: f64) -> f64 {
+    if kind.is_relative() { difference.exp_m1() } else { difference }
+}
+
+/// The metrics to compare, and what is left out and why.
+pub(crate) fn metrics(a: &[&Run], b: &[&Run]) -> (Vec<Metric>, Vec<String>) {
+    let runs = || a.iter().chain(b);
+    let mut chosen = Vec::new();
+    let mut left_out = Vec::new();
+    let everywhere = |metric: &Metric| runs().all(|run| run.values.contains_key(metric));
+    for kind in [Kind::Throughput, Kind::FailedShare] {
+        let metric = Metric { operation: None, kind };
+        let wanted = kind != Kind::Throughput || runs().any(|run| run.throughput_matters);
+        if wanted && everywhere(&metric) {
+            chosen.push(metric);
+        }
+    }
+    let two_times = runs().all(|run| run.two_times);
+    let operations: BTreeSet<&str> = runs().flat_map(|run| run.counts.keys().map(String::as_str)).collect();
+    for operation in operations {
+        let least = runs().map(|run| run.counts.get(operation).copied().unwrap_or(0)).min().unwrap_or(0);
+        if least == 0 {
+            let has = |side: &[&Run]| side.iter().any(|run| run.counts.contains_key(operation));
+            left_out.push(match (has(a), has(b)) {
+                (true, false) => format!("{operation} succeeded in A only and is not compared."),
+                (false, true) => format!("{operation} succeeded in B only and is not compared."),
+                _ => format!("{operation} did not succeed in every run and is not compared."),
+            });
+            continue;
+        }
+        let kinds = super::document::RESPONSE.into_iter();
+        let kinds = kinds.chain(super::document::SERVICE.into_iter().filter(|_| two_times));
+        for kind in kinds.filter(|kind| kind.percentile() != Some(99.9) || least >= P999_MIN) {
+            let metric = Metric { operation: Some(operation.to_owned()), kind };
+            if everywhere(&metric) {
+                chosen.push(metric);
+            }
+        }
+    }
+    (chosen, left_out)
+}
+
+/// The runs' values of metrics on the scale that is compared.
+fn matrix(runs: &[&Run], metrics: &[Metric]) -> Vec<Vec<f64>> {
+    let value =
+        |run: &Run, metric: &Metric| run.values.get(metric).map_or(f64::NAN, |v| scaled(metric.kind, *v));
+    runs.iter().map(|run| metrics.iter().map(|metric| value(run, metric)).collect()).collect()
+}
+
+/// How the means of a side are spread, by resampling; and what could not be resampled within runs.
+fn spreads(
+    runs: &[&Run],
+    values: &[Vec<f64>],
+    metrics: &[Metric],
+    options: &Options,
+    random: &mut fastrand::Rng,
+) -> (Vec<Spread>, Vec<String>) {
+    let how: Vec<bootstrap::Run> = runs
+        .iter()
+        .map(|run| bootstrap::Run { intervals: run.pieces.number(), block: run.pieces.block.max(1) })
+        .collect();
+    let mut problems = Vec::new();
+    // Runs are asked for one after the other, and only one is held.
+    let mut held: Option<(usize, Parts)> = None;
+    let spreads = hierarchical(values, &how, options.resamples, random, |index, weights, out| {
+        let run = runs[index];
+        if held.as_ref().is_none_or(|(of, _)| *of != index) {
+            let (parts, problem) = run.parts(metrics);
+            problems.extend(problem);
+            held = Some((index, parts));
+        }
+        let Some((_, parts)) = &held else { return };
+        for (metric, out) in metrics.iter().zip(out) {
+            *out += parts.deviation(run, metric, weights).unwrap_or(0.0);
+        }
+    });
+    (spreads, problems)
+}
+
+/// How far apart values can be and be told as the same: a cell of the
+/// histograms, as a share of the value.
+fn resolution(kind: Kind, value: f64) -> f64 {
+    match kind.percentile() {
+        Some(_) if value >= 1.0 => {
+            let cell = layout::index_of(value as u64);
+            (layout::highest_of(cell) - layout::lowest_of(cell) + 1) as f64 / value
+        }
+        _ => 0.0,
+    }
+}
+
+/// |differences| of all pairs of a set of runs, on the scale that is compared.
+fn differences_within(runs: &[&Run], metric: &Metric, into: &mut Vec<f64>) {
+    let values: Vec<f64> =
+        runs.iter().filter_map(|run| run.values.get(metric)).map(|v| scaled(metric.kind, *v)).collect();
+    for (index, one) in values.iter().enumerate() {
+        into.extend(values[index + 1..].iter().map(|other| (one - other).abs()));
+    }
+}
+
+/// What single runs of the same differ by: from runs that were made to tell,
+/// or else within the sides.
+fn noise(a: &[&Run], b: &[&Run], same: &[Vec<&Run>], metric: &Metric) -> Option<f64> {
+    let mut apart = Vec::new();
+    same.iter().for_each(|runs| differences_within(runs, metric, &mut apart));
+    if apart.is_empty() {
+        differences_within(a, metric, &mut apart);
+        differences_within(b, metric, &mut apart);
+    }
+    quantile_of(&apart, NOISE_QUANTILE)
+}
+
+/// Compares two sets of runs; [`conclude`] comes after it. `same` are sets of runs
+/// that are known to be of the same.
+pub(crate) fn judge(
+    a: &[&Run],
+    b: &[&Run],
+    same: &[Vec<&Run>],
+    metrics: &[Metric],
+    options: &Options,
+    random: &mut fastrand::Rng,
+) -> (Vec<Judged>, Vec<String>) {
+    let conclusive = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
+    let (values_a, values_b) = (matrix(a, metrics), matrix(b, metrics));
+    let (spreads_a, mut problems) = spreads(a, &values_a, metrics, options, random);
+    let (spreads_b, more) = spreads(b, &values_b, metrics, options, random);
+    problems.extend(more);
+    let failed = |runs: &[&Run]| -> (f64, f64) {
+        let share = Metric { operation: None, kind: Kind::FailedShare };
+        let all = runs.iter().map(|run| run.operations as f64);
+        let failed = runs.iter().map(|run| run.operations as f64 * run.values.get(&share).unwrap_or(&0.0));
+        (failed.sum(), all.sum())
+    };
+    let ((failed_a, all_a), (failed_b, all_b)) = (failed(a), failed(b));
+    // Of both sides, and never quite 0: none of a thousand is not never.
+    let share = (failed_a + failed_b + 0.5) / (all_a + all_b + 1.0);
+    let judged = metrics.iter().enumerate().map(|(index, metric)| {
+        let kind = metric.kind;
+        let mean =
+            |values: &[Vec<f64>]| values.iter().map(|run| run[index]).sum::<f64>() / values.len() as f64;
+        let (mean_a, mean_b) = (mean(&values_a), mean(&values_b));
+        let back = |mean: f64| if kind.is_relative() { mean.exp() } else { mean };
+        let cell = resolution(kind, back(mean_a)).max(resolution(kind, back(mean_b)));
+        let side = |mean: f64, spread: &Spread, runs: &[&Run], operations: f64| {
+            let mut squared_error = spread.squared_error(runs.len())?;
+            // A value is somewhere in its cell: a uniform number's variance.
+            squared_error += cell * cell / 12.0 / runs.len() as f64;
+            if kind == Kind::FailedShare {
+                squared_error = squared_error.max(share * (1.0 - share) / operations.max(1.0));
+            }
+            Some(Mean { mean, squared_error, runs: runs.len() })
+        };
+        let difference = side(mean_a, &spreads_a[index], a, all_a)
+            .zip(side(mean_b, &spreads_b[index], b, all_b))
+            .and_then(|(a, b)| Difference::of(&a, &b));
+        let noise = noise(a, b, same, metric).map(|noise| noise.max(cell));
+        let interval = difference.map(|d| d.interval(options.alpha));
+        let told = MetricComparison {
+            metric: metric.clone(),
+            a: back(mean_a),
+            b: back(mean_b),
+            change: change(kind, mean_b - mean_a),
+            low: interval.map(|(low, _)| change(kind, low)),
+            high: interval.map(|(_, high)| change(kind, high)),
+            p: difference.map(|d| d.p_value()),
+            p_adjusted: None,
+            noise: noise.map(|noise| change(kind, noise)),
+            detectable: None,
+            verdict: Verdict::Inconclusive,
+            values_a: a.iter().filter_map(|run| run.values.get(metric)).copied().collect(),
+            values_b: b.iter().filter_map(|run| run.values.get(metric)).copied().collect(),
+        };
+        Judged { told, difference, noise, conclusive }
+    });
+    (judged.collect(), problems)
+}
+
+/// Gives verdicts, when all that is compared is known.
+pub(crate) fn conclude(all: &mut [Judged], options: &Options) {
+    let mut family: Vec<&mut Judged> =
+        all.iter_mut().filter(|judged| judged.conclusive && judged.difference.is_some()).collect();
+    let p_values: Vec<f64> = family.iter().map(|judged| judged.told.p.unwrap_or(1.0)).collect();
+    let adjusted = holm(&p_values);
+    let each = options.alpha / p_values.len().max(1) as f64;
+    for (judged, adjusted) in family.iter_mut().zip(adjusted) {
+        let Some(difference) = judged.difference else { continue };
+        let kind = judged.told.metric.kind;
+        let noise = judged.noise.unwrap_or(0.0);
+        let threshold = if kind.is_relative() { options.threshold } else { 0.0 };
+        let floor = noise.max(threshold.ln_1p());
+        // The level that is left when all others come first: Holm's is never lower.
+        let detectable = difference.detectable(each, POWER, floor);
+        judged.told.p_adjusted = Some(adjusted);
+        judged.told.detectable = Some(change(kind, detectable));
+        judged.told.verdict = if adjusted > options.alpha {
+            Verdict::NoDifference
+        } else if difference.difference.abs() <= noise {
+            Verdict::WithinNoise
+        } else if judged.told.change.abs() <= threshold {
+            Verdict::BelowThreshold
+        } else if (difference.difference > 0.0) == kind.more_is_better() {
+            Verdict::Better
+        } else {
+            Verdict::Worse
+        };
+    }
+}

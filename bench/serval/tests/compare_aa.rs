@@ -1,0 +1,151 @@
+//! A hundred real A/A pairs: `compare` calls no more of them different than it
+//! may. Fifty on the store memory and fifty on SQLite, each of five runs a side in turn.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_experiment::{
+    folder::ResultFolder,
+    perform::{Files, perform},
+    plan::{Plan, Request},
+    session::{Session, open},
+};
+use serval_model::properties::{Origin, Properties};
+use serval_report::{
+    compare::{
+        Options, Side, compare,
+        document::{Overall, Verdict},
+    },
+    json,
+};
+use serval_runner::Control;
+use serval_workload::core::Phase;
+use std::{path::Path, sync::Mutex};
+
+const PAIRS: usize = 50;
+const RUNS: usize = 5;
+/// Intervals are as short as they may be: a run takes some 50 ms.
+const INTERVAL: &str = "0.01";
+/// Runs of one test at a time: they share the machine's processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Operations of a run. Bound by time, it may have none on a busy machine.
+fn operations(store: &str) -> &'static str {
+    if store == "memory" { "10000" } else { "200" }
+}
+
+fn plan(store: &str, phase: Phase, path: &Path, more: Option<(&str, &str)>) -> (Plan, Properties) {
+    let mut properties = Properties::new();
+    let path = path.display().to_string();
+    let mut settings = vec![
+        ("workload", "site.ycsb.workloads.CoreWorkload"),
+        ("recordcount", "500"),
+        ("readproportion", "0.5"),
+        ("updateproportion", "0.5"),
+        ("series.interval", INTERVAL),
+    ];
+    if phase == Phase::Run {
+        settings.push(("operationcount", operations(store)));
+    }
+    if store == "sqlite" {
+        settings.push(("sqlite.path", &path));
+    }
+    settings.extend(more);
+    for (name, value) in settings {
+        properties.set(name, value, Origin::Program("test"));
+    }
+    let store = serval_stores::find(store).unwrap();
+    let request = Request { properties: properties.clone(), phase, store, strict: true };
+    (Plan::new(request).unwrap_or_else(|faults| panic!("{faults}")), properties)
+}
+
+/// Loads a store, and opens it for runs.
+fn loaded(store: &str, path: &Path, more: Option<(&str, &str)>) -> Box<dyn Session> {
+    let (load, properties) = plan(store, Phase::Load, path, more);
+    let session = open(store, &properties).unwrap();
+    perform(&load, &*session, &Control::default(), &mut (), None, Vec::new()).unwrap();
+    session
+}
+
+fn run(plan: &Plan, session: &dyn Session, out: &Path) {
+    let folder = ResultFolder::begin(out).unwrap();
+    let files = Files { folder: &folder, prefix: "", raw: false };
+    let done = perform(plan, session, &Control::default(), &mut (), Some(files), Vec::new()).unwrap();
+    let mut text = Vec::new();
+    json::write(&done.document, &mut text).unwrap();
+    folder.write("result.json", &text).unwrap();
+    folder.finish().unwrap();
+}
+
+/// Pairs called different: by the verdict, and by chance alone, noise left out of account.
+fn alarms(store: &str) -> (usize, usize) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("store.db");
+    let session = loaded(store, &path, None);
+    let (mut told, mut significant, mut alone, mut of) = (0, 0, 0, 0);
+    for pair in 0..PAIRS {
+        let folder = |side: &str| place.path().join(format!("{pair}-{side}"));
+        for number in 0..RUNS {
+            // A's run first, then B's first: neither is always the second.
+            let order = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+            for side in order {
+                let (plan, _) = plan(store, Phase::Run, &path, None);
+                run(&plan, &*session, &folder(side).join(number.to_string()));
+            }
+        }
+        let side = |name: &str| Side::read(name, &[folder(name)]).unwrap();
+        let options = Options { resamples: 300, ..Options::default() };
+        let found = compare(&side("a"), &side("b"), &[], &options).unwrap();
+        assert_ne!(found.verdict, Overall::Inconclusive, "{}", found.sentence);
+        assert!(!found.warnings.iter().any(|w| w.contains("resampled")), "{:?}", found.warnings);
+        let metrics = &found.points[0].metrics;
+        assert!(metrics.len() >= 10, "{metrics:?}");
+        let alarm = metrics.iter().any(|m| matches!(m.verdict, Verdict::Worse | Verdict::Better));
+        told += usize::from(alarm);
+        let chance = metrics.iter().any(|m| m.p_adjusted.is_some_and(|p| p <= 0.05));
+        significant += usize::from(chance);
+        alone += metrics.iter().filter(|m| m.p.is_some_and(|p| p <= 0.05)).count();
+        of += metrics.len();
+        if chance {
+            println!("{store}, pair {pair}: {}", found.sentence);
+        }
+    }
+    println!(
+        "{store}: {told} of {PAIRS} pairs called different, {significant} before noise is looked at; of metrics each for \
+         itself {alone} of {of}"
+    );
+    (told, significant)
+}
+
+#[test]
+fn a_hundred_real_pairs_of_the_same_raise_no_more_alarms_than_allowed() {
+    // Each pair may raise an alarm with the chance 0.05. Of a hundred, more
+    // than 13 do so less than once in a thousand.
+    const BOUND: usize = 13;
+    let _alone = ONE_AT_A_TIME.lock();
+    let (memory, sqlite) = (alarms("memory"), alarms("sqlite"));
+    assert!(memory.1 + sqlite.1 <= BOUND, "{memory:?} {sqlite:?}");
+    assert!(memory.0 + sqlite.0 <= memory.1 + sqlite.1);
+}
+
+#[test]
+fn a_real_difference_is_found_by_the_same_runs() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let place = tempfile::tempdir().unwrap();
+    let slow = Some(("memory.delay", "200us"));
+    let sessions =
+        [("a", None), ("b", slow)].map(|(side, more)| (side, more, loaded("memory", place.path(), more)));
+    for number in 0..RUNS {
+        for (side, more, session) in &sessions {
+            let (plan, _) = plan("memory", Phase::Run, place.path(), *more);
+            run(&plan, &**session, &place.path().join(side).join(number.to_string()));
+        }
+    }
+    let side = |name: &str| Side::read(name, &[place.path().join(name)]).unwrap();
+    let found = compare(&side("a"), &side("b"), &[], &Options::default()).unwrap();
+    assert_eq!(found.verdict, Overall::Worse, "{}", found.sentence);
+    assert!(
+        found.setup.iter().any(|difference| difference.what.contains("memory.delay")),
+        "{:?}",
+        found.setup
+    );
+}
