@@ -285,6 +285,7 @@ fn write_experiment(folder: &Path, seed: u64, factor: f64) {
                 folder: name,
                 started: String::new(),
                 throughput: 1.0,
+                failed_per_s: 0.0,
                 duration_s: 4.0,
                 warm_up_s: 2.0,
                 whole_s: 6.0,
