@@ -8,6 +8,7 @@ pub mod html;
 pub mod json;
 pub mod merge;
 pub mod notes;
+mod plot;
 #[cfg(test)]
 mod sample;
 pub mod stored;

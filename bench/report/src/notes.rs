@@ -46,6 +46,10 @@ impl Note {
 pub fn notes(document: &ResultDocument) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details });
+    // What makes the numbers those of the client comes before all else.
+    for sentence in document.client.iter().flat_map(|client| &client.bound_by_client) {
+        say(printable(sentence, 1000), vec![]);
+    }
     match document.overall.ended_by.as_str() {
         "interrupted" => {
             say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])
