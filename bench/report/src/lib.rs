@@ -4,6 +4,7 @@
 //! Everywhere the response time leads: what a user waits.
 
 pub mod csv;
+pub mod experiment;
 pub mod html;
 pub mod json;
 pub mod merge;

@@ -209,12 +209,13 @@ fn table(
     }
 }
 
-fn line(text: &mut String, line: &str, style: Style) {
+/// A line in a style.
+pub(crate) fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }
 
 /// Text in lines of [`WIDTH`], the first after `lead`, the others under it.
-fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
+pub(crate) fn wrapped(text: &mut String, lead: &str, words: &str, style: Style) {
     let mut current = lead.to_owned();
     let indent = " ".repeat(lead.chars().count());
     let mut empty = true;

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Workloads(NameArgs),
     /// List the properties, or explain those of a name
     Properties(NameArgs),
-    /// Make the report of a stored result again
+    /// Make the report of stored results and experiments again, of several together
     Report(ReportArgs),
     /// Merge the results of clients that ran side by side
     Merge(MergeArgs),
@@ -245,15 +245,18 @@ pub(crate) struct NameArgs {
 /// `serval report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Result folder or result.json
-    #[arg(value_name = "RESULT", value_hint = ValueHint::AnyPath)]
-    pub(crate) result: PathBuf,
+    /// Folders of results or experiments, or their result.json or experiment.json; several are shown together
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) results: Vec<PathBuf>,
     /// Write the HTML report here instead of printing the summary; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
-    /// Write the series here as CSV; must not exist
+    /// Write the numbers here as CSV: a result's series, else all points; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
+    /// Write every plot into this folder as SVG and as PNG; made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) plots: Option<PathBuf>,
 }
 
 /// `serval merge`.

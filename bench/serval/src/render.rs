@@ -27,12 +27,17 @@ pub(crate) fn html(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     Ok(serval_report::html::html(document).into_bytes())
 }
 
-/// The table for people.
-pub(crate) fn summary(document: &ResultDocument, terminal: bool) -> Vec<u8> {
+/// How a summary is marked: in colours on a terminal that wants them.
+pub(crate) fn styles(terminal: bool) -> Styles {
     let colour = terminal
         && anstream::ColorChoice::global() != anstream::ColorChoice::Never
         && std::env::var_os("NO_COLOR").is_none();
-    table(document, &if colour { Styles::ansi() } else { Styles::plain() }).into_bytes()
+    if colour { Styles::ansi() } else { Styles::plain() }
+}
+
+/// The table for people.
+pub(crate) fn summary(document: &ResultDocument, terminal: bool) -> Vec<u8> {
+    table(document, &styles(terminal)).into_bytes()
 }
 
 /// The files of a result folder.

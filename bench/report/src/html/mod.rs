@@ -120,7 +120,7 @@ fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
 }
 
 /// Whether a metric is no operation of the workload.
-fn is_beside(name: &str) -> bool {
+pub(crate) fn is_beside(name: &str) -> bool {
     matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP")
 }
 
