@@ -178,7 +178,9 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
             "{name} is light"
         );
         assert!(dark.contains(&[0x12, 0x15, 0x1b]) && !dark.contains(&[0xf6, 0xf7, 0xf9]), "{name} is dark");
-        browser.paper(&file, name);
+        if ["run", "sweep"].contains(name) {
+            browser.paper(&file, name);
+        }
     }
     // A telephone's width.
     let narrow = browser.picture(&place.path().join("sweep.html"), "sweep-narrow", THEMES[0].1, 500, 5000);

@@ -103,7 +103,7 @@ fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
         .iter()
         .filter_map(|(name, value, words)| Some(format!("{name} {}", words(value(base)?))))
         .collect();
-    let title = format!("{name}costs over those of {}", first.store);
+    let title = format!("{name}Costs over those of {}", first.store);
     let keys = keys(others, |_| Shape::Bar);
     let plot = Plot::new(title, (1040, 240), Axis::things(&names), y);
     let plot = Plot { bars, legend: keys.clone(), ..plot };

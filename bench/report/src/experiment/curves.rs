@@ -10,6 +10,8 @@ use crate::plot::{Axis, Bar, Dot, Line, Plot, Shape, Upright};
 
 /// Size of the plots that stand side by side.
 const SMALL: (u32, u32) = (344, 250);
+/// Of those that stand in pairs.
+const LARGE: (u32, u32) = (520, 280);
 
 /// Which times of an operation.
 type Which = fn(&Metric) -> Option<&Times>;
@@ -124,11 +126,11 @@ fn axes(view: &View<'_>) -> Option<Section> {
         let on = |curve: &&CurveView<'_>| curve.at.is_some_and(|(_, name)| name == axis);
         let curves: Vec<&CurveView<'_>> = view.curves.iter().filter(on).collect();
         let keys = keys(&curves, |_| Shape::Dot);
-        let throughput = axis_plot(axis, "Throughput", &curves, |point| Some(point.throughput), true);
-        blocks.push(
-            Block::new("Throughput".to_owned(), Layout::Small, throughput.into_iter().collect())
-                .sharing(keys.clone()),
-        );
+        let rate = |point: &Point| Some(point.throughput);
+        let throughput = axis_plot(axis, "Throughput, operations/s", &curves, rate, true);
+        let throughput = throughput.map(|plot| Plot { size: LARGE, ..plot });
+        let block = Block::new(String::new(), Layout::Small, throughput.into_iter().collect());
+        blocks.push(block.sharing(keys.clone()));
         for operation in operations(&curves) {
             let plots = STATISTICS.into_iter().filter_map(|(name, statistic)| {
                 let title = format!("{operation}, response time, {name}");
@@ -209,9 +211,9 @@ fn closed(view: &View<'_>) -> Option<Section> {
         }
     }
     let mut blocks = Vec::new();
-    let width = if workloads.len() > 3 { 1040 } else { 520 };
+    let width = if workloads.len() > 3 { 1040 } else { LARGE.0 };
     if let Some(y) = Axis::rates(bars.iter().map(|bar| bar.spread.1).fold(0.0, f64::max), 4 * 90) {
-        let plot = Plot::new("Throughput, operations/s", (width, 280), Axis::things(&workloads), y);
+        let plot = Plot::new("Throughput, operations/s", (width, LARGE.1), Axis::things(&workloads), y);
         let keys = keys(&curves, |_| Shape::Bar);
         let plot = Plot { bars, legend: keys.clone(), ..plot };
         blocks.push(Block::new(String::new(), Layout::Small, vec![plot]).sharing(keys));

@@ -29,6 +29,9 @@ struct Strip<'v> {
     /// Names and slices.
     segments: Vec<(String, Vec<Slice>)>,
     operations: Vec<&'v str>,
+    /// The operation that there are most of in each segment, if these are not
+    /// all the same.
+    leading: Option<Vec<&'v str>>,
 }
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
@@ -75,8 +78,17 @@ fn strips<'v>(view: &'v View<'_>) -> Vec<Strip<'v>> {
                 (name, slices.collect::<Vec<Slice>>())
             })
         });
+        let segments: Vec<(String, Vec<Slice>)> = segments.collect();
+        let leading: Vec<&str> = group
+            .iter()
+            .flat_map(|curve| {
+                let first = operations(&[*curve]).first().copied().unwrap_or_default();
+                std::iter::repeat_n(first, curve.results.points.len())
+            })
+            .collect();
+        let leading = leading.iter().any(|first| *first != leading[0]).then_some(leading);
         let name = if is_one { group[0].name.clone() } else { group[0].store.clone() };
-        Strip { name, style: group[0].style, segments: segments.collect(), operations: operations(&group) }
+        Strip { name, style: group[0].style, segments, operations: operations(&group), leading }
     };
     groups.into_iter().map(strip).collect()
 }
@@ -89,11 +101,23 @@ fn fewer(slices: &[Slice]) -> Vec<Slice> {
 
 /// A line of values of slices, each in its middle.
 fn line(label: &str, style: usize, slices: &[Slice], value: impl Fn(&Slice) -> Option<f64>) -> Line {
+    broken_line(label, style, slices, &[], value)
+}
+
+/// The same, interrupted before some of the slices.
+fn broken_line(
+    label: &str,
+    style: usize,
+    slices: &[Slice],
+    breaks: &[usize],
+    value: impl Fn(&Slice) -> Option<f64>,
+) -> Line {
     let mut start = 0.0;
-    let points = slices.iter().map(|slice| {
+    let points = slices.iter().enumerate().flat_map(|(nth, slice)| {
+        let interruption = breaks.contains(&nth).then_some((start, None));
         let middle = start + slice.length_s / 2.0;
         start += slice.length_s;
-        (middle, value(slice))
+        interruption.into_iter().chain([(middle, value(slice))])
     });
     Line::new(label, style, points)
 }
@@ -102,16 +126,18 @@ fn rate(number: f64, slice: &Slice) -> Option<f64> {
     (slice.length_s > 0.0).then(|| number / slice.length_s)
 }
 
-impl Strip<'_> {
+impl<'v> Strip<'v> {
     fn plots(&self) -> Vec<Plot> {
         let whole: usize = self.segments.iter().map(|(_, slices)| slices.len()).sum();
         let chunk = whole.div_ceil(POINTS_MAX).max(1);
         let mut slices: Vec<Slice> = Vec::new();
         let mut marks: Vec<(f64, &str)> = Vec::new();
         let mut seconds = 0.0;
+        let mut breaks = Vec::new();
         // A slice of two points would be of neither.
         for (name, segment) in &self.segments {
             marks.push((seconds, name));
+            breaks.push(slices.len());
             for chunk in segment.chunks(chunk) {
                 let slice = Slice::together(&chunk.iter().collect::<Vec<_>>());
                 seconds += slice.length_s;
@@ -135,35 +161,50 @@ impl Strip<'_> {
             uprights: uprights.clone(),
             ..Plot::new(title, WIDE, x.clone(), y)
         };
+        let rates = |label: &str, style: usize, value: &dyn Fn(&Slice) -> Option<f64>| {
+            broken_line(label, style, &slices, &breaks, value)
+        };
         let mut plots = Vec::new();
-        let mut done = vec![line("done", self.style, &slices, |slice| rate(slice.operations, slice))];
+        let mut done = vec![rates("done", self.style, &|slice| rate(slice.operations, slice))];
         if slices.iter().any(|slice| slice.due.is_some()) {
-            done.push(line("offered", self.style, &slices, |slice| rate(slice.due?, slice)).dashed());
+            done.push(rates("offered", self.style, &|slice| rate(slice.due?, slice)).dashed());
         }
         // Room for the points' names.
         let top = |lines: &[Line]| lines.iter().flat_map(Line::values).fold(0.0, f64::max) * 1.12;
-        if let Some(y) = Axis::rates(top(&done), 4 * 90) {
+        if let Some(y) = Axis::rates(top(&done), 6 * 90) {
             plots.push(base(format!("{}: operations a second", self.name), y).with_lines(done));
         }
-        for operation in self.operations.iter().take(HEAT_MAPS_MAX) {
+        let mut heat = |title: String, operation: &dyn Fn(usize) -> &'v str| {
             let mut start = 0.0;
-            let columns = slices.iter().map(|slice| {
+            let columns = slices.iter().enumerate().map(|(nth, slice)| {
                 let x = start..start + slice.length_s;
                 start = x.end;
-                let levels = slice.metrics.get(*operation).map(|(levels, _)| levels.clone());
+                // The segment that the slice is of.
+                let segment = breaks.partition_point(|first| *first <= nth).saturating_sub(1);
+                let levels = slice.metrics.get(operation(segment)).map(|(levels, _)| levels.clone());
                 Column { x, levels: levels.unwrap_or_default() }
             });
             let heat = Heat { columns: columns.collect() };
             if let Some(times) = heat.times() {
                 // Room for the points' names.
                 let y = Axis::times_between(times.start..times.end * (times.end / times.start).powf(0.1));
-                let title = format!("{}: response time, {operation}", self.name);
                 plots.push(Plot { heat: Some(heat), ..base(title, y) });
+            }
+        };
+        match &self.leading {
+            // Each in its own segment.
+            Some(leading) => heat(format!("{}: response time", self.name), &|segment| {
+                leading.get(segment).copied().unwrap_or_default()
+            }),
+            None => {
+                for operation in self.operations.iter().take(HEAT_MAPS_MAX) {
+                    heat(format!("{}: response time, {operation}", self.name), &|_| operation);
+                }
             }
         }
         if slices.iter().any(|slice| slice.failed > 0) {
-            let failed = vec![line("failed", 4, &slices, |slice| rate(slice.failed as f64, slice))];
-            if let Some(y) = Axis::rates(top(&failed), 4 * 90) {
+            let failed = vec![rates("failed", 4, &|slice| rate(slice.failed as f64, slice))];
+            if let Some(y) = Axis::rates(top(&failed), 6 * 90) {
                 plots.push(base(format!("{}: failures a second", self.name), y).with_lines(failed));
             }
         }
@@ -190,7 +231,7 @@ fn overlaid(view: &View<'_>) -> Vec<Plot> {
     };
     let mut plots = Vec::new();
     let done = lines(&|slice| rate(slice.operations, slice));
-    if let Some(y) = Axis::rates(done.iter().flat_map(Line::values).fold(0.0, f64::max), 4 * 90) {
+    if let Some(y) = Axis::rates(done.iter().flat_map(Line::values).fold(0.0, f64::max), 6 * 90) {
         plots.push(Plot::new("Operations a second", WIDE, x.clone(), y).with_lines(done));
     }
     for operation in operations(&view.curves.iter().collect::<Vec<_>>()).into_iter().take(HEAT_MAPS_MAX) {
@@ -205,7 +246,7 @@ fn overlaid(view: &View<'_>) -> Vec<Plot> {
         }
     }
     let failed = lines(&|slice| rate(slice.failed as f64, slice));
-    if let Some(y) = Axis::rates(failed.iter().flat_map(Line::values).fold(0.0, f64::max), 4 * 90) {
+    if let Some(y) = Axis::rates(failed.iter().flat_map(Line::values).fold(0.0, f64::max), 6 * 90) {
         plots.push(Plot::new("Failures a second", WIDE, x, y).with_lines(failed));
     }
     plots

@@ -10,7 +10,7 @@ use serval_measure::experiment::{ExperimentDocument, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Tiles of curves at most.
-const TILES_MAX: usize = 8;
+const TILES_MAX: usize = 6;
 
 pub(super) fn page(view: &View<'_>) -> String {
     let documents: Vec<&ExperimentDocument> =
@@ -73,14 +73,22 @@ fn about(page: &mut String, view: &View<'_>) {
 }
 
 fn tiles(page: &mut String, view: &View<'_>) {
+    // Plots tell more of many.
+    if view.curves.len() > TILES_MAX {
+        return;
+    }
     page.push_str("<div class=\"tiles\">\n");
-    for curve in view.curves.iter().take(TILES_MAX) {
+    for curve in &view.curves {
         match (curve.highest, curve.saturation, curve.highest_sound()) {
             (Some(highest), _, _) => {
                 tile(page, &rate(highest.rate), &format!("{}/s: {}", curve.name, keeps(highest)))
             }
             (None, Some(saturation), _) => {
-                tile(page, &rate(saturation.throughput), &format!("operations/s saturate {}", curve.name));
+                tile(
+                    page,
+                    &rate(saturation.throughput),
+                    &format!("operations/s: where {} saturates", curve.name),
+                );
             }
             (None, None, Some(point)) => {
                 let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));

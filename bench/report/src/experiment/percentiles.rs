@@ -8,7 +8,6 @@ use super::{
 use crate::plot::{Line, Plot, by_percentile};
 
 const SMALL: (u32, u32) = (344, 260);
-const LARGE: (u32, u32) = (520, 300);
 
 /// A point of a curve.
 type Pick = for<'c> fn(&'c CurveView<'_>) -> Option<&'c Point>;
@@ -42,12 +41,13 @@ pub(super) fn section(view: &View<'_>) -> Option<Section> {
             blocks.push(Block::new(String::new(), Layout::Small, plots));
         }
     }
+    let mut plots = Vec::new();
     for (workload, curves) in view.by_workload(CurveView::is_closed) {
-        let plots = operations(&curves).into_iter().filter_map(|operation| {
-            plot(format!("{}{operation}", prefix(workload)), operation, &curves, |c| c.highest_sound(), LARGE)
-        });
-        blocks.push(Block::new(String::new(), Layout::Small, plots.collect()));
+        plots.extend(operations(&curves).into_iter().filter_map(|operation| {
+            plot(format!("{}{operation}", prefix(workload)), operation, &curves, |c| c.highest_sound(), SMALL)
+        }));
     }
+    blocks.push(Block::new(String::new(), Layout::Small, plots));
     let mut at: Vec<(f64, &str)> = view.curves.iter().filter_map(|curve| curve.at).collect();
     at.sort_by(|a, b| a.0.total_cmp(&b.0));
     at.dedup();

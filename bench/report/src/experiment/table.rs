@@ -17,10 +17,13 @@ use std::fmt::Write as _;
 fn cell(spread: Spread, write: fn(f64) -> String) -> String {
     let Spread { value, low, high } = spread;
     let (value, low, high) = (write(value), write(low), write(high));
-    let span = if low == high {
-        String::new()
-    } else {
-        format!("<small>{} to {}</small>", escape(low), escape(high))
+    let span = match (low.split_once(' '), high.split_once(' ')) {
+        _ if low == high => String::new(),
+        // A unit that both have stands once.
+        (Some((number, unit)), Some((_, other))) if unit == other => {
+            format!("<small>{number} to {}</small>", escape(high))
+        }
+        _ => format!("<small>{} to {}</small>", escape(low), escape(high)),
     };
     format!("<td>{}{span}</td>", escape(value))
 }

@@ -22,13 +22,13 @@ const DETAILS_MAX: usize = 12;
 const FLAGS: [(Flag, &str); 5] = [
     (
         Flag::Overloaded,
-        "overloaded: more was offered than was done, so that what waits, and with it response times, grew for \
+        "Overloaded: more was offered than was done, so that what waits, and with it response times, grew for \
                         as long as the run lasted",
     ),
-    (Flag::Unsteady, "never steady: the warm-up was cut off before throughput and service time were steady"),
-    (Flag::Failures, "failures: times are of what succeeded"),
-    (Flag::FewSamples, "few samples: too few operations for the tail percentiles"),
-    (Flag::Interrupted, "interrupted: the run was ended before its time"),
+    (Flag::Unsteady, "Never steady: the warm-up was cut off before throughput and service time were steady"),
+    (Flag::Failures, "Failures: times are of what succeeded"),
+    (Flag::FewSamples, "Few samples: too few operations for the tail percentiles"),
+    (Flag::Interrupted, "Interrupted: the run was ended before its time"),
 ];
 
 /// Some names, and how many more.
@@ -60,7 +60,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             point.bound.iter().map(move |sentence| format!("{}: {sentence}", curve.name_of(point)))
         });
         say(
-            format!("client bound: the client, and not the store, bounded these points: {}.", some(&bound)),
+            format!("Client bound: the client, and not the store, bounded these points: {}.", some(&bound)),
             reasons.collect(),
         );
     }
@@ -82,7 +82,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
                 })
                 .collect();
             if !missed.is_empty() {
-                say(format!("target missed: less was done than was offered: {}.", some(&missed)), Vec::new());
+                say(format!("Target missed: less was done than was offered: {}.", some(&missed)), Vec::new());
             }
         }
     }
@@ -93,7 +93,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
     if !unfinished.is_empty() {
         say(
             format!(
-                "unfinished operations: without an outcome when the run ended, so that the highest percentiles are lower \
+                "Unfinished operations: without an outcome when the run ended, so that the highest percentiles are lower \
                  bounds: {}.",
                 some(&unfinished)
             ),

@@ -83,7 +83,7 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
 }
 
 /// What a heat map shows.
-pub(crate) const HEAT_WORDS: &str = "Heat maps: the darker, the larger the share of the interval's operations that \
+pub(crate) const HEAT_WORDS: &str = "Heat maps: the stronger, the larger the share of the interval's operations that \
     took so long; the faintest is a single one.";
 
 impl<'a> Series<'a> {
@@ -145,7 +145,7 @@ impl<'a> Series<'a> {
             let failed = |interval: &IntervalSummary| {
                 interval.metrics.get(&metric.name).map_or(0.0, |m| m.failed as f64)
             };
-            self.line(&metric.name, style, |chunk| per_second(chunk, &failed))
+            self.line(&metric.name, style, |chunk| per_second(chunk, &failed)).dashed_by_style()
         });
         let lines: Vec<Line> = lines.filter(|line| line.values().any(|v| v > 0.0)).collect();
         self.rates("Failures a second", lines)

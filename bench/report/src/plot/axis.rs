@@ -88,11 +88,22 @@ impl Axis {
 
     /// Percentiles, with as much room for 99 to 99.9 as for 90 to 99; for
     /// places of [`percentile_place`].
-    pub(crate) fn percentiles(last: f64) -> Axis {
+    pub(crate) fn percentiles(last: f64, width: u32) -> Axis {
         let last = last.max(1.0);
         let mut places: Vec<f64> = vec![0.0, percentile_place(0.5)];
         places.extend((1..=last as u32).map(f64::from));
-        let marks = places.into_iter().map(|place| (place, percentile_label(place))).collect();
+        // In pixels; a label of many nines needs 60.
+        let nine = f64::from(width - width.min(90)) / last;
+        let marks = places.into_iter().map(|place| {
+            let is_narrow = place > 3.0 && nine < 60.0 && place as u32 % 2 == 1;
+            let label = if is_narrow || (place == 0.0 && nine < 110.0) {
+                String::new()
+            } else {
+                percentile_label(place)
+            };
+            (place, label)
+        });
+        let marks = marks.collect();
         Axis::new(0.0..last, false, marks).labelled("percentile")
     }
 }

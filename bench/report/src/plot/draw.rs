@@ -26,7 +26,7 @@ const PNG_SCALE: u32 = 2;
 const PNG_SAMPLES: u32 = 2;
 
 /// Height of text.
-const TEXT: u32 = 13;
+const TEXT: u32 = 15;
 
 type Area<'a, DB> = DrawingArea<DB, Shift>;
 type Fault<DB> = DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>;
@@ -85,6 +85,7 @@ pub(super) fn svg(plot: &Plot, file: bool) -> Option<String> {
         out.push_str(&rest[..end]);
         rest = &rest[end..];
     }
+    out.push_str(&pen.shade(&inside));
     if let Some(image) = pen.image(&inside) {
         out.push_str(&image);
     }
@@ -228,7 +229,7 @@ impl Pen<'_> {
         let mut chart = ChartBuilder::on(area)
             .margin_top(self.px(8 + self.head()))
             .margin_right(self.px(24))
-            .x_label_area_size(self.px(if plot.x.label.is_empty() { 26 } else { 42 }))
+            .x_label_area_size(self.px(if plot.x.label.is_empty() { 28 } else { 46 }))
             .y_label_area_size(self.px(66))
             .build_cartesian_2d(plot.x.clone(), plot.y.clone())?;
         let at = |x: f64, y: f64| (x, y);
@@ -237,7 +238,8 @@ impl Pen<'_> {
         let corner = |x, y| chart.plotting_area().map_coordinate(&at(x, y));
         let ((x0, y1), (x1, y0)) = (corner(left, bottom), corner(right, top));
         let inside = Inside { x: x0..x1, y: y0..y1 };
-        if let Some(shade) = &plot.shade {
+        // In SVG it goes below the picture of a heat map.
+        if let Some(shade) = plot.shade.as_ref().filter(|_| self.output == Output::Bitmap) {
             let box_of = [corner(shade.start, top), corner(shade.end, bottom)];
             area.draw(&Rectangle::new(box_of, GRID.mix(0.45).filled()))?;
         }
@@ -323,7 +325,7 @@ impl Pen<'_> {
             None => area.draw(&PathElement::new(ends, INK.mix(0.5).stroke_width(self.scale)))?,
         }
         if !upright.label.is_empty() {
-            let text = self.font(11).color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
+            let text = self.font(13).color(&INK).pos(Pos::new(HPos::Left, VPos::Top));
             area.draw_text(&upright.label, &text, (x + self.part(4.0), inside.y.start + self.part(1.0)))?;
         }
         Ok(())
@@ -462,6 +464,24 @@ impl Pen<'_> {
             area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
         }
         Ok(())
+    }
+
+    /// The shaded part, for SVG.
+    fn shade(&self, inside: &Inside) -> String {
+        let Some(shade) = &self.plot.shade else { return String::new() };
+        let Range { start, end } = &self.plot.x.range;
+        let place = |x: f64| {
+            let part = ((x - start) / (end - start)).clamp(0.0, 1.0);
+            f64::from(inside.x.start) + part * f64::from(inside.x.end - inside.x.start)
+        };
+        let (left, right) = (place(shade.start), place(shade.end));
+        let RGBColor(r, g, b) = GRID;
+        format!(
+            "<rect x=\"{left:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" opacity=\"0.45\" fill=\"#{r:02X}{g:02X}{b:02X}\"/>\n",
+            inside.y.start,
+            right - left,
+            inside.y.end - inside.y.start
+        )
     }
 
     /// The heat map as a picture where it belongs.

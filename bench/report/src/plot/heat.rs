@@ -1,6 +1,6 @@
 //! Heat maps: how times are spread, over time. A column is an interval, a
 //! cell a tenth of a decade, and the more of the interval's operations took
-//! that time, the darker it is.
+//! that time, the stronger it is.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub(super) fn level_start(level: u32) -> f64 {
     10f64.powf(f64::from(level) / 10.0)
 }
 
-/// The darkness of a cell, in shades from 1; 0 for nothing.
+/// The strength of a cell, in shades from 1; 0 for nothing.
 fn shade(count: u64, all: u64) -> u8 {
     if count == 0 || all == 0 {
         return 0;

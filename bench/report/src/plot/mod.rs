@@ -208,7 +208,7 @@ pub(crate) fn by_percentile(title: String, lines: Vec<Line>, size: (u32, u32)) -
     let y = Axis::times(lines.iter().flat_map(Line::values))?;
     let last =
         lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(x, _)| *x).fold(1.0, f64::max);
-    Some(Plot::new(title, size, Axis::percentiles(last), y).with_lines(lines))
+    Some(Plot::new(title, size, Axis::percentiles(last, size.0), y).with_lines(lines))
 }
 
 /// The distribution of a histogram for [`by_percentile`]: the share of times

@@ -102,10 +102,12 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         for &(name, share, slower) in run.operations {
             let mut pair = Pair::default();
             let drawn = ((run.drawn as f64 * share) as u64).max(8);
-            let each = ((done * share / drawn as f64) as u64).max(1);
-            for _ in 0..drawn {
+            // As many as were done, whatever they are divided by.
+            let upto = |part: u64| (done * share * part as f64 / drawn as f64).round() as u64;
+            for part in 0..drawn {
+                let each = upto(part + 1) - upto(part);
                 let service = draws.time(store.median_ns * slower, 0.45)
-                    + if stall && draws.unit() < 0.1 { 25_000_000 } else { 0 };
+                    + if stall && draws.unit() < 0.1 { draws.exponential(9e6) } else { 0 };
                 pair.service.record_n(service, each);
                 if target.is_some() {
                     let wait = if load >= 1.0 {
