@@ -415,6 +415,43 @@ mod tests {
     }
 
     #[test]
+    fn that_the_client_bounded_it_comes_first_and_what_it_cost_is_there() {
+        let usage = Usage {
+            cpu_s: 5.0,
+            run_queue_s: Some(0.25),
+            memory_bytes: Some(3 << 20),
+            sent_bytes: Some(1_000_000),
+            received_bytes: None,
+        };
+        let mut document = sample::paced();
+        let client = serval_measure::load::ClientLoad {
+            usage: usage.clone(),
+            threads: 2,
+            busiest_thread: Some(0.98),
+            bound_by_client: vec!["The client's threads <were> busy.".to_owned()],
+            ..Default::default()
+        };
+        document.client = Some(client);
+        let process = serval_measure::load::ProcessLoad {
+            name: "redis-server".to_owned(),
+            usage,
+            ..Default::default()
+        };
+        document.processes = vec![process];
+        // Said among the document's warnings too, it is said once.
+        document.warnings.push("The client's threads <were> busy.".to_owned());
+        let page = html(&document);
+        check(&page);
+        let said = "threads &lt;were&gt; busy.";
+        assert_eq!(page.matches(said).count(), 1);
+        assert!(page.find(said).unwrap() < page.find("class=\"tiles\"").unwrap());
+        for part in ["What it cost", "redis-server", "250 ms", "3.00 MiB", "98 % of the time"] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!html(&sample::paced()).contains("What it cost"));
+    }
+
+    #[test]
     fn nothing_measured_and_long_series() {
         let page = html(&sample::empty());
         check(&page);

@@ -444,7 +444,7 @@ impl Pen<'_> {
             (Some((stroke, gap)), Output::Bitmap) => {
                 let (stroke, gap) = (self.px(stroke), self.px(gap));
                 let style = colour(style).stroke_width(width);
-                area.draw(&DashedPathElement::new(points.into_iter(), stroke, gap, style))
+                area.draw(&DashedPathElement::new(points, stroke, gap, style))
             }
         }
     }

@@ -66,8 +66,7 @@ pub const STORES: [Store; 3] = [
 pub struct Run<'a> {
     pub store: Store,
     pub workload: &'a str,
-    /// Operations, with their shares and how many times a read's time each takes.
-    pub operations: &'a [(&'a str, f64, f64)],
+    pub operations: &'a [Operation],
     pub target: Option<f64>,
     pub clients: u64,
     /// Measured.
@@ -80,8 +79,11 @@ pub struct Run<'a> {
     pub seed: u64,
 }
 
+/// An operation, its share, and how many times a read's time it takes.
+pub type Operation = (&'static str, f64, f64);
+
 /// The operations of workload A.
-pub const HALF_AND_HALF: &[(&str, f64, f64)] = &[("READ", 0.5, 1.0), ("UPDATE", 0.5, 1.4)];
+pub const HALF_AND_HALF: &[Operation] = &[("READ", 0.5, 1.0), ("UPDATE", 0.5, 1.4)];
 
 /// The result of a run.
 pub fn result(run: &Run<'_>) -> ResultDocument {
@@ -426,7 +428,7 @@ pub fn closed(folder: &Path, seconds: u32, drawn: u64) {
     let mut making = Making::new(folder, "Key-value operations, one server", "sweep");
     making.document.figure = "Yesquel paper, figures 15 and 16".to_owned();
     making.document.saw = "Yesquel's throughput was at most 18 % below that of Redis.".to_owned();
-    let workloads: [(&str, &[(&str, f64, f64)]); 3] = [
+    let workloads: [(&str, &[Operation]); 3] = [
         ("read", &[("READ", 1.0, 1.0)]),
         ("update", &[("UPDATE", 1.0, 1.6)]),
         ("scan", &[("SCAN", 1.0, 3.0)]),
