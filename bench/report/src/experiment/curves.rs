@@ -256,6 +256,8 @@ fn closed(view: &View<'_>) -> Option<Section> {
         let block = Block::new(String::new(), layout, drawn.into_iter().map(plot).collect());
         blocks.push(block.sharing(keys(&curves, |_| Shape::Dot)));
     }
-    let words = format!("As fast as the stores answered. {MARKS}");
+    let paced = curves.iter().flat_map(|curve| &curve.results.points).any(|point| point.target.is_some());
+    let load = if paced { "Each at the load that it was offered" } else { "As fast as the stores answered" };
+    let words = format!("{load}. {MARKS}");
     (!blocks.is_empty()).then_some(Section { title: "Throughput and latency", words, blocks })
 }

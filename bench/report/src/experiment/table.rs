@@ -16,8 +16,9 @@ use std::fmt::Write as _;
 /// A number, and below it its spread.
 fn cell(spread: Spread, write: fn(f64) -> String) -> String {
     let Spread { value, low, high } = spread;
-    let (value, low, high) = (write(value), write(low), write(high));
-    let span = match (low.split_once(' '), high.split_once(' ')) {
+    // A number and its unit stay in one line.
+    let [value, low, high] = [value, low, high].map(|number| write(number).replace(' ', "\u{a0}"));
+    let span = match (low.split_once('\u{a0}'), high.split_once('\u{a0}')) {
         _ if low == high => String::new(),
         // A unit that both have stands once.
         (Some((number, unit)), Some((_, other))) if unit == other => {

@@ -113,12 +113,13 @@ impl<'a> View<'a> {
 }
 
 impl CurveView<'_> {
-    /// Whether it has offered loads, and is no part of an axis.
+    /// Whether it is of several offered loads, and is no part of an axis.
     pub(super) fn is_sweep(&self) -> bool {
-        self.at.is_none() && self.results.points.iter().any(|point| point.target.is_some())
+        let points = &self.results.points;
+        self.at.is_none() && points.len() > 1 && points.iter().any(|point| point.target.is_some())
     }
 
-    /// Whether all its points are as fast as the store answers.
+    /// Whether it has one point, or all are as fast as the store answers.
     pub(super) fn is_closed(&self) -> bool {
         self.at.is_none() && !self.is_sweep()
     }

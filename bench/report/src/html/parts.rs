@@ -67,9 +67,11 @@ pub(crate) fn notes_section(page: &mut String, notes: &[Note]) {
 
 /// A tile: a number and what it is.
 pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
+    // A number of eight digits and its commas is as wide as a tile.
+    let class = if value.chars().count() > 9 { " class=\"long\"" } else { "" };
     let _ = writeln!(
         page,
-        "<div class=\"card tile\"><b>{}</b><span>{}</span></div>",
+        "<div class=\"card tile\"><b{class}>{}</b><span>{}</span></div>",
         escape(value),
         escape(what)
     );

@@ -31,7 +31,8 @@ impl Axis {
     pub(crate) fn seconds(end: f64, width: u32) -> Option<Axis> {
         let usable = end.is_finite() && end > 0.0;
         usable.then(|| {
-            let marks = steps(end, parts(width)).into_iter().map(|s| (s, seconds_label(s))).collect();
+            let marks =
+                time_steps(end, parts(width)).into_iter().map(|s| (s, seconds_label(s, end))).collect();
             Axis::new(0.0..end, false, marks)
         })
     }
@@ -169,16 +170,32 @@ fn percentile_label(place: f64) -> String {
     format!("{percentile:.decimals$}")
 }
 
-fn seconds_label(seconds: f64) -> String {
+/// Seconds from which on minutes are shown.
+const IN_MINUTES: f64 = 600.0;
+
+/// The label of a time on an axis that ends at `end`.
+fn seconds_label(seconds: f64, end: f64) -> String {
     match seconds {
         s if s < 10.0 && s.fract() != 0.0 => format!("{} s", digits(s)),
-        s if s < 600.0 => format!("{s:.0} s"),
+        s if end < IN_MINUTES => format!("{s:.0} s"),
         s => {
-            let s = s.round() as u64;
-            let (hours, minutes, s) = (s / 3600, s / 60 % 60, s % 60);
-            if hours > 0 { format!("{hours}:{minutes:02}:{s:02} h") } else { format!("{minutes}:{s:02} min") }
+            let minutes = (s / 60.0).round() as u64;
+            let (hours, rest) = (minutes / 60, minutes % 60);
+            if end >= 7200.0 { format!("{hours}:{rest:02} h") } else { format!("{minutes} min") }
         }
     }
+}
+
+/// As [`steps`], of whole minutes and hours where seconds are many.
+fn time_steps(end: f64, parts: f64) -> Vec<f64> {
+    if end < IN_MINUTES {
+        return steps(end, parts);
+    }
+    let minutes = [2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 180.0, 360.0, 720.0];
+    let step = minutes.into_iter().map(|m| m * 60.0).find(|step| end / step <= parts);
+    let days = 86_400.0;
+    let step = step.unwrap_or_else(|| (end / parts / days).ceil() * days);
+    (0..=(end / step) as u32).map(|i| f64::from(i) * step).collect()
 }
 
 /// About so many round steps from 0 to `end`, or fewer.
@@ -200,7 +217,9 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 /// of so many times.
 fn around(values: impl Iterator<Item = f64>, times: f64) -> Option<Range<f64>> {
     let (least, most) = ends(values.filter(|v| *v > 0.0 && v.is_finite()))?;
-    let (least, most) = (least * 0.8, most * 1.25);
+    // The more decades, the more of one it takes for the same margin.
+    let margin = (most / least).powf(0.05).max(1.25);
+    let (least, most) = (least / margin, most * margin);
     let more = (times * least / most).max(1.0).sqrt();
     Some(least / more..most * more)
 }
@@ -230,7 +249,12 @@ mod tests {
         assert_eq!(tick(time(1e6)), "1 ms");
         assert_eq!(tick("50.0".to_owned()), "50");
         assert_eq!(tick("200".to_owned()), "200");
-        assert_eq!(seconds_label(7325.0), "2:02:05 h");
+        assert_eq!(time_steps(3600.0, 8.0), [0.0, 600.0, 1200.0, 1800.0, 2400.0, 3000.0, 3600.0]);
+        assert_eq!(time_steps(500.0, 5.0)[1], 100.0);
+        assert!(time_steps(1e9, 8.0).len() <= 9);
+        assert_eq!(seconds_label(600.0, 3600.0), "10 min");
+        assert_eq!(seconds_label(500.0, 599.0), "500 s");
+        assert_eq!(seconds_label(9000.0, 86_400.0), "2:30 h");
         assert_eq!(percentile_label(0.0), "0");
         assert_eq!(percentile_label(percentile_place(0.5)), "50");
         assert_eq!(percentile_label(1.0), "90");

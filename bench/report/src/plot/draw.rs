@@ -419,8 +419,8 @@ impl Pen<'_> {
         let place = |(dx, dy): &(f64, f64)| (x + self.part(dx * RADIUS), y + self.part(dy * RADIUS));
         let mut points: Vec<(i32, i32)> = corners.iter().map(place).collect();
         area.draw(&Polygon::new(points.clone(), inner))?;
+        // Closed once: what is drawn twice is hollow in bitmaps.
         points.push(points[0]);
-        points.push(points[1]);
         area.draw(&PathElement::new(points, outline))
     }
 
