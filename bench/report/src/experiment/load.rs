@@ -358,7 +358,8 @@ impl Gathering {
                 adding.add(times);
             }
             for message in metric.messages.iter().take(20) {
-                let words = format!("{}: {}", message.status, printable(&message.message, 200));
+                let words =
+                    format!("{}: {}", printable(&message.status, 40), printable(&message.message, 200));
                 let sum = point.messages.entry(words).or_default();
                 *sum = sum.saturating_add(message.count);
             }

@@ -29,6 +29,9 @@ use serval_measure::{
 use std::{collections::BTreeMap, io::Write, path::Path};
 use view::View;
 
+/// Characters of a name at most.
+const NAME_MAX: usize = 80;
+
 /// An experiment, or a run as one of a single point, with what reports need
 /// of its results.
 #[derive(Debug, Clone)]
@@ -45,7 +48,7 @@ impl Part {
     /// What is stored, by the name that tells it from others; reads the
     /// results of an experiment's runs.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
-        let name = crate::notes::printable(name, 80);
+        let name = crate::notes::printable(name, NAME_MAX);
         match stored {
             Stored::Experiment(experiment) => {
                 let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
@@ -56,6 +59,7 @@ impl Part {
     }
 
     fn of_run(name: String, path: &Path, document: &ResultDocument) -> Part {
+        let name = crate::notes::printable(&name, NAME_MAX);
         let (run, overall) = (&document.run, &document.overall);
         let entry = RunEntry {
             curve: 0,
@@ -108,7 +112,7 @@ impl Part {
     }
 
     fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
-        let name = crate::notes::printable(&experiment.document.title, 80);
+        let name = crate::notes::printable(&experiment.document.title, NAME_MAX);
         Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
     }
 }
@@ -237,4 +241,66 @@ fn sections(view: &View<'_>) -> Vec<Section> {
     sections.extend(costs::section(view));
     sections.retain(|section| section.blocks.iter().any(|block| !block.figures.is_empty()));
     sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{html::parts::checks::check, sample, summary::WIDTH};
+    use proptest::prelude::*;
+
+    /// Two runs, and an experiment of the same results whose words are odd too.
+    fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
+        let mut parts: Vec<Part> = documents
+            .iter()
+            .map(|document| Part::of_run(words.to_owned(), Path::new("result.json"), document))
+            .collect();
+        let mut odd = parts[0].clone();
+        odd.is_run = false;
+        let document = &mut odd.experiment.document;
+        for text in [&mut document.title, &mut document.saw, &mut document.plan, &mut document.curves[0].name]
+        {
+            words.clone_into(text);
+        }
+        document.axis = Some(words.to_owned());
+        document.curves[0].at = Some(documents[0].overall.throughput);
+        document.warnings.push(words.to_owned());
+        document.time_s.insert(words.to_owned(), documents[1].overall.throughput);
+        document.complete = false;
+        parts.push(odd);
+        parts
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn no_results_break_a_report(
+            a in sample::any_document(),
+            b in sample::any_document(),
+            words in ".{0,30}(<script>|&|\"|\u{1b}\\[31m)?.{0,5}",
+        ) {
+            let parts = parts(&[a, b], &words);
+            check(&together_html(&parts));
+            check(&together_html(&parts[2..]));
+            let mut csv = Vec::new();
+            together_csv(&parts, &mut csv).unwrap();
+            for line in together_summary(&parts, &Styles::plain()).lines() {
+                prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
+                // A word longer than a line has a line of its own.
+                prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_those_of_an_experiments_folder() {
+        let part = Part::of_run("redis".to_owned(), Path::new("result.json"), &sample::paced());
+        let files = files(&part.experiment, &part.loaded).unwrap();
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..3], ["report.html", "summary.txt", "points.csv"]);
+        assert!(names[3..].chunks(2).all(|pair| {
+            pair[0].starts_with("plots/") && pair[0].strip_suffix(".svg") == pair[1].strip_suffix(".png")
+        }));
+        assert!(names.len() > 8 && files.iter().all(|(_, contents)| !contents.is_empty()), "{names:?}");
+    }
 }

@@ -25,6 +25,9 @@ const PNG_SCALE: u32 = 2;
 /// Each of these is the mean of so many that are drawn, in each direction.
 const PNG_SAMPLES: u32 = 2;
 
+/// Rows of a file's legend at most: what has more is not told apart anyway.
+const LEGEND_ROWS_MAX: usize = 12;
+
 /// Height of text.
 const TEXT: u32 = 15;
 
@@ -203,6 +206,7 @@ impl Pen<'_> {
             }
             x += width;
         }
+        rows.truncate(LEGEND_ROWS_MAX);
         rows
     }
 
