@@ -4,7 +4,7 @@
 
 mod synthetic;
 
-use serval_measure::experiment::RunKind;
+use serval_measure::experiment::{Highest, RunKind};
 use serval_report::{
     experiment::{self, Loaded, Part},
     stored::{self, Stored, StoredExperiment},
@@ -208,4 +208,27 @@ fn the_page_of_an_hour_is_under_three_megabytes() {
     let page = serval_report::html::html(&run);
     assert!(page.len() < 1_000_000, "{} bytes", page.len());
     println!("the page of an hour's run has {} bytes", page.len());
+}
+
+#[test]
+fn the_highest_rate_under_a_promise_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    synthetic::sweep(place.path(), SMALL);
+    let mut experiment = read(place.path());
+    experiment.document.kind = "max".to_owned();
+    experiment.document.curves[0].highest = Some(Highest {
+        promise: "read.p99 < 10ms".to_owned(),
+        rate: 39_400.0,
+        low: 38_900.0,
+        high: 39_900.0,
+        confidence: 0.95,
+        notes: vec!["The promise was never broken.".to_owned()],
+    });
+    let loaded = Loaded::read(&experiment).unwrap();
+    let told = "read.p99 &lt; 10ms: kept up to 39,400 operations/s (95 % interval 38,900 to 39,900). The promise was \
+                never broken.";
+    let page = experiment::html(&experiment, &loaded);
+    assert_eq!(page.matches(told).count(), 2, "on its tile and at its points");
+    let summary = experiment::summary(&experiment, &loaded, &Styles::plain());
+    assert!(summary.contains("read.p99 < 10ms: kept up to 39,400 operations/s"), "{summary}");
 }

@@ -81,7 +81,7 @@ fn tiles(page: &mut String, view: &View<'_>) {
     for curve in &view.curves {
         match (curve.highest, curve.saturation, curve.highest_sound()) {
             (Some(highest), _, _) => {
-                tile(page, &rate(highest.rate), &format!("{}/s: {}", curve.name, keeps(highest)))
+                tile(page, &rate(highest.rate), &format!("operations/s, {}: {}", curve.name, keeps(highest)))
             }
             (None, Some(saturation), _) => {
                 tile(
