@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     Trace,
     /// SQLite's own tests.
     Tcl,
+    /// Reports as a browser shows them.
+    Browser,
 }
 
 /// A program and how Debian provides it.
@@ -94,6 +96,7 @@ const PROGRAMS: &[Program] = &[
     // libFuzzer comes as a source; cargo-fuzz itself is no package of Debian's.
     Program { name: "c++", packages: &["g++"], purpose: Purpose::Fuzz },
     Program { name: "strace", packages: &["strace"], purpose: Purpose::Trace },
+    Program { name: "chromium", packages: &["chromium"], purpose: Purpose::Browser },
     Program { name: "cc", packages: &["gcc", "libc6-dev"], purpose: Purpose::Tcl },
     Program { name: "xz", packages: &["xz-utils"], purpose: Purpose::Tcl },
     // Two that are no programs: they are looked for by their full names.

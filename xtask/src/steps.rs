@@ -77,6 +77,8 @@ enum Step {
     Trace,
     /// Set-up: the shared library, and real programs that are run on it
     Programs,
+    /// Set-up: Chromium, in which reports are opened
+    Browser,
     /// cargo fmt --check
     Fmt,
     /// cargo clippy with all stores and with the default ones, warnings denied
@@ -114,6 +116,7 @@ impl Step {
             Step::Tcl => "; SQLite's own tests are not run",
             Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Programs => "; the shared library is not tested under real programs",
+            Step::Browser => "; reports are not opened in a browser",
             Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
@@ -159,6 +162,7 @@ struct Found {
     /// The shared library by its own name, and as it stands in for SQLite's.
     libraries: Option<(PathBuf, PathBuf)>,
     programs: Option<PathBuf>,
+    browser: Option<PathBuf>,
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -282,6 +286,19 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             }
             Err(reason) => Outcome::Failed(reason),
         },
+        Step::Browser => {
+            let there = setup::provide(children, Purpose::Browser, missing);
+            match there
+                .and_then(|_where| setup::find("chromium").ok_or_else(|| "there is no chromium".to_owned()))
+            {
+                Ok(browser) => {
+                    let note = browser.display().to_string();
+                    found.browser = Some(browser);
+                    Outcome::Passed(note)
+                }
+                Err(reason) => skipped(step, &reason),
+            }
+        }
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
             .then(|| finish(children, &mut fuzz::format_check())),
         Step::Clippy => {
@@ -385,6 +402,7 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
         "YESQUEL_TEST_LIBRARY",
         "YESQUEL_TEST_STAND_IN",
         "YESQUEL_TEST_PROGRAMS",
+        "SERVAL_TEST_BROWSER",
     ] {
         command.env_remove(variable);
     }
@@ -406,6 +424,9 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     }
     if let Some(folder) = &found.programs {
         command.env("YESQUEL_TEST_PROGRAMS", folder);
+    }
+    if let Some(browser) = &found.browser {
+        command.env("SERVAL_TEST_BROWSER", browser);
     }
     let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
     for kind in &found.servers {

@@ -5,10 +5,12 @@
 
 pub mod compare;
 pub mod csv;
+pub mod experiment;
 pub mod html;
 pub mod json;
 pub mod merge;
 pub mod notes;
+mod plot;
 #[cfg(test)]
 mod sample;
 pub mod stored;

@@ -257,6 +257,7 @@ fn costs(text: &mut String, document: &ResultDocument, styles: &Styles) {
     wrapped(text, "", WHAT_COSTS_ARE, styles.dim);
 }
 
+/// A line in a style.
 pub(crate) fn line(text: &mut String, line: &str, style: Style) {
     let _ = writeln!(text, "{style}{}{style:#}", line.trim_end());
 }

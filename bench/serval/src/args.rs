@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Workloads(NameArgs),
     /// List the properties, or explain those of a name
     Properties(NameArgs),
-    /// Make the report of a stored result again
+    /// Make the report of stored results and experiments again, of several together
     Report(ReportArgs),
     /// Compare two sides of repeated runs: what differs, by how much, and how surely
     Compare(CompareArgs),
@@ -196,6 +196,9 @@ pub(crate) struct PlaceArgs {
     /// Keep embedded stores' records in the result folder
     #[arg(long)]
     pub(crate) keep_stores: bool,
+    /// Print the experiment's document on standard output instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
 }
@@ -299,6 +302,9 @@ pub(crate) struct ResumeArgs {
     /// Keep embedded stores' records in the result folder
     #[arg(long)]
     pub(crate) keep_stores: bool,
+    /// Print the experiment's document on standard output instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
 }
@@ -420,15 +426,18 @@ pub(crate) struct NameArgs {
 /// `serval report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Result folder or result.json
-    #[arg(value_name = "RESULT", value_hint = ValueHint::AnyPath)]
-    pub(crate) result: PathBuf,
+    /// Folders of results or experiments, or their result.json or experiment.json; several are shown together
+    #[arg(value_name = "DIR", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) results: Vec<PathBuf>,
     /// Write the HTML report here instead of printing the summary; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
-    /// Write the series here as CSV; must not exist
+    /// Write the numbers here as CSV: a result's series, else all points; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
+    /// Write every plot into this folder as SVG and as PNG; made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) plots: Option<PathBuf>,
 }
 
 const COMPARE: &str = "\

@@ -27,7 +27,7 @@ pub(crate) fn html(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     Ok(serval_report::html::html(document).into_bytes())
 }
 
-/// Bold and colours on a terminal that is to have them.
+/// How a summary is marked: in colours on a terminal that wants them.
 pub(crate) fn styles(terminal: bool) -> Styles {
     let colour = terminal
         && anstream::ColorChoice::global() != anstream::ColorChoice::Never

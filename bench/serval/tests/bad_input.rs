@@ -156,7 +156,7 @@ fn results_are_never_overwritten_and_never_half_written() {
     refused(here, &format!("run noop -P {file} {hdr}"), 4, &["hdrhistogram.output.path", "No such file"]);
     let raw = "-p measurementtype=raw -p measurement.raw.output_file=there";
     refused(here, &format!("run noop -P {file} {raw}"), 4, &["measurement.raw.output_file", "directory"]);
-    refused(here, "report there", 2, &["there: no result folder"]);
+    refused(here, "report there", 2, &["there: there is no result.json and no experiment.json in it"]);
     refused(here, "run noop -p recordcount=1 -threads -1", 2, &["threadcount=-1"]);
     assert_eq!(entries(here), ["file", "there"]);
 }

@@ -17,6 +17,7 @@ pub(crate) mod driver;
 mod figures;
 mod latencies;
 mod measure;
+mod report;
 mod script;
 mod yesquel;
 
@@ -92,6 +93,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "script",
         measures: "workload C in Lua on the no-op store, against the core's own",
         run: script::script,
+    },
+    Benchmark {
+        name: "report",
+        measures: "pages of stored hours: an experiment of 48 runs, and a single run, in seconds",
+        run: report::report,
     },
     Benchmark {
         name: "yesquel-inserts",

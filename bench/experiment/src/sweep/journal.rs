@@ -204,6 +204,9 @@ impl Journal {
     pub fn replace(&self, name: &str, contents: &[u8]) -> Result<(), FolderError> {
         let path = self.path.join(name);
         let write = || -> io::Result<()> {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
             file.write_all(contents)?;
             file.as_file().sync_data()?;

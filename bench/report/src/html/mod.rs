@@ -1,83 +1,88 @@
 //! A result as one HTML file: nothing in it is fetched from elsewhere, and
 //! nothing in it runs.
 
-mod plot;
+pub(crate) mod parts;
+pub(crate) mod series;
 
 use crate::{
     notes::{is_lower_bound, notes, percentile, printable, title, total},
+    plot::{self, Line, Plot},
     summary::{two_times, what_times_are},
     units::{self, count, digits, percent, plural, rate, time},
 };
-use plot::{Frame, Line, POINTS_MAX};
-use serval_measure::document::{
-    IntervalMetric, IntervalSummary, IntervalTimes, Latency, MetricResult, ResultDocument, TimesResult,
+use parts::{command_line, escape, figure, notes_section, table, tile};
+use serval_measure::{
+    document::{Latency, MetricResult, ResultDocument, TimesResult},
+    load::Usage,
 };
-use std::fmt::{Display, Write as _};
-
-/// Operations that get plots of their own; the CSV has all.
-const PLOTTED_MAX: usize = 6;
-
-/// Style sheet of the page.
-const STYLE: &str = include_str!("style.css");
+use std::fmt::Write as _;
 
 /// The page.
 pub fn html(document: &ResultDocument) -> String {
     let run = &document.run;
-    let title = escape(title(document));
-    let mut page = String::new();
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
-    );
-    let _ = writeln!(
-        page,
-        "<p class=\"soft\">{} · Serval {}</p>",
-        escape(&run.started),
-        escape(&run.serval_version)
-    );
-    tiles(&mut page, document);
-    warnings(&mut page, document);
-    if !document.metrics.is_empty() {
-        numbers(&mut page, document);
-        plots(&mut page, document);
-    }
-    facts(&mut page, document);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    let below = format!("{} · Serval {}", run.started, run.serval_version);
+    parts::page(&title(document), &below, |page| {
+        // What makes numbers worthless comes before them.
+        let notes = notes(document);
+        let bound = document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty());
+        if bound {
+            notes_section(page, &notes);
+        }
+        tiles(page, document);
+        if !bound {
+            notes_section(page, &notes);
+        }
+        if !document.metrics.is_empty() {
+            numbers(page, document);
+            series::section(page, document);
+            by_percentile(page, document);
+        }
+        loads(page, document);
+        facts(page, document);
+    })
 }
 
-/// Text as part of a page: in an element or in a quoted attribute.
-fn escape(text: impl Display) -> String {
-    let mut out = String::new();
-    for c in text.to_string().chars() {
+/// Every plot of the page, with a name for its file.
+pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
+    let all = series::plots(document).into_iter().chain(distributions(document));
+    all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)).collect()
+}
+
+/// A plot as files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlotFile {
+    /// The files' name without its end: small letters, digits and hyphens.
+    pub name: String,
+    /// As SVG.
+    pub svg: String,
+    /// As PNG, two pixels for one of the SVG.
+    pub png: Vec<u8>,
+}
+
+impl PlotFile {
+    pub(crate) fn of(name: &str, plot: &Plot) -> Option<PlotFile> {
+        Some(PlotFile { name: file_name(name), svg: plot.svg_file()?, png: plot.png_file()? })
+    }
+}
+
+/// Words as the name of a file.
+fn file_name(words: &str) -> String {
+    let mut name = String::new();
+    for c in words.chars().take(120) {
         match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
-            c => out.push(c),
+            c if c.is_ascii_alphanumeric() => name.push(c.to_ascii_lowercase()),
+            _ if !name.is_empty() && !name.ends_with('-') => name.push('-'),
+            _ => (),
         }
     }
-    out
+    let name = name.trim_end_matches('-');
+    if name.is_empty() { "plot".to_owned() } else { name.to_owned() }
 }
 
 fn tiles(page: &mut String, document: &ResultDocument) {
     let overall = &document.overall;
     page.push_str("<div class=\"tiles\">\n");
-    let mut tile = |value: String, what: String| {
-        let _ = writeln!(
-            page,
-            "<div class=\"card tile\"><b>{}</b><span>{}</span></div>",
-            escape(value),
-            escape(what)
-        );
-    };
+    let mut tile = |value: String, what: String| tile(page, &value, &what);
     tile(rate(overall.throughput), "operations/s".to_owned());
     for p in [50.0, 99.0] {
         match leading(document) {
@@ -115,7 +120,7 @@ fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
 }
 
 /// Whether a metric is no operation of the workload.
-fn is_beside(name: &str) -> bool {
+pub(crate) fn is_beside(name: &str) -> bool {
     matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP")
 }
 
@@ -123,26 +128,6 @@ fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {
     let mut metrics: Vec<_> = document.metrics.iter().collect();
     metrics.sort_by_key(|metric| std::cmp::Reverse(total(metric)));
     metrics
-}
-
-fn warnings(page: &mut String, document: &ResultDocument) {
-    let notes = notes(document);
-    if notes.is_empty() {
-        return;
-    }
-    page.push_str("<section class=\"card notes\">\n<h2>Before quoting a number</h2>\n<ul>\n");
-    for note in notes {
-        let _ = write!(page, "<li>{}", escape(&note.text));
-        if !note.details.is_empty() {
-            page.push_str("<ul>");
-            for detail in &note.details {
-                let _ = write!(page, "<li>{}</li>", escape(detail));
-            }
-            page.push_str("</ul>");
-        }
-        page.push_str("</li>\n");
-    }
-    page.push_str("</ul>\n</section>\n");
 }
 
 fn numbers(page: &mut String, document: &ResultDocument) {
@@ -213,182 +198,101 @@ impl Row<'_> {
     }
 }
 
-fn figure(page: &mut String, title: &str, lines: &[Line], svg: Option<String>) {
-    let Some(svg) = svg else { return };
-    let _ =
-        write!(page, "<figure class=\"card\"><figcaption><h3>{}</h3><span class=\"legend\">", escape(title));
-    for line in lines.iter().filter(|line| !line.pieces.is_empty()) {
-        let class = if line.dashed { " class=\"dashed\"" } else { "" };
-        let _ = write!(
+/// Plots by percentile, each with the name of its file.
+fn distributions(document: &ResultDocument) -> Vec<(String, Plot)> {
+    let plotted = by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP");
+    let plot = |metric: &MetricResult| {
+        let ok = metric.ok.as_ref()?;
+        let line = |label, style, latency: &Latency| {
+            let points = latency.to_histogram().map(|h| plot::distribution(&h)).unwrap_or_default();
+            Line::new(label, style, points.into_iter().map(|(x, y)| (x, Some(y))))
+        };
+        let mut lines = Vec::new();
+        if two_times(document) {
+            lines.push(line("service time", 2, &ok.service).dashed_by_style());
+        }
+        lines.push(line("response time", 1, &ok.response));
+        let plot = plot::by_percentile(metric.name.clone(), lines, (520, 300))?;
+        Some((format!("percentiles {}", metric.name), plot))
+    };
+    plotted.take(series::PLOTTED_MAX).filter_map(plot).collect()
+}
+
+fn by_percentile(page: &mut String, document: &ResultDocument) {
+    let plots = distributions(document);
+    if plots.is_empty() {
+        return;
+    }
+    page.push_str("<h2>By percentile</h2>\n<div class=\"pair\">\n");
+    for (_, plot) in &plots {
+        figure(page, plot, true);
+    }
+    page.push_str("</div>\n");
+}
+
+/// What the client and watched processes used.
+fn loads(page: &mut String, document: &ResultDocument) {
+    let mut rows: Vec<(String, String, &Usage)> = Vec::new();
+    if let Some(client) = &document.client {
+        rows.push(("the client".to_owned(), plural(client.threads, "thread"), &client.usage));
+    }
+    for process in &document.processes {
+        let pids: Vec<String> = process.pids.iter().take(8).map(u32::to_string).collect();
+        rows.push((printable(&process.name, 60), format!("process {}", pids.join(", ")), &process.usage));
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let (operations, seconds) = (document.overall.operations as f64, document.overall.duration_s);
+    page.push_str(
+        "<h2>What it cost</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
+         <th class=\"text\">what</th><th>CPU time</th><th>of a processor</th><th>CPU/operation</th>\
+         <th>waited for one</th><th>sent/operation</th><th>received/operation</th><th>memory</th></tr></thead>\n<tbody>\n",
+    );
+    let dash = || "–".to_owned();
+    let each = |total: Option<f64>, write: fn(f64) -> String| {
+        total.filter(|_| operations > 0.0).map_or_else(dash, |total| write(total / operations))
+    };
+    for (name, what, usage) in rows {
+        let of_processor = if seconds > 0.0 { digits(usage.cpu_s / seconds) } else { dash() };
+        let cells = [
+            time(usage.cpu_s * 1e9),
+            of_processor,
+            each(Some(usage.cpu_s * 1e9), time),
+            usage.run_queue_s.map_or_else(dash, |s| time(s * 1e9)),
+            each(usage.sent_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
+            each(usage.received_bytes.map(|b| b as f64), |bytes| units::bytes(bytes.round() as u64)),
+            usage.memory_bytes.map_or_else(dash, units::bytes),
+        ];
+        let cells: String = cells.map(|cell| format!("<td>{}</td>", escape(cell))).concat();
+        let _ = writeln!(
             page,
-            "<span><i{class} style=\"border-color:var(--c{})\"></i>{}</span>",
-            (line.colour - 1) % 6 + 1,
-            escape(&line.label)
+            "<tr><th>{} <span class=\"soft\">{}</span></th>{cells}</tr>",
+            escape(name),
+            escape(what)
         );
     }
-    let _ = writeln!(page, "</span></figcaption>\n{svg}</figure>");
-}
-
-fn plots(page: &mut String, document: &ResultDocument) {
-    // Closing happens once, at the end: there is no course of it to show.
-    let plotted: Vec<&MetricResult> =
-        by_count(document).into_iter().filter(|metric| metric.name != "CLEANUP").take(PLOTTED_MAX).collect();
-    let series = Series::new(&document.series);
-    if let Some(series) = &series {
-        page.push_str("<h2>Over time</h2>\n");
-        series.throughput(page, document, &plotted);
-        for metric in &plotted {
-            series.latency(page, metric);
-        }
-        if series.chunk > 1 {
-            let _ = writeln!(
-                page,
-                "<p class=\"soft\">Every point of a plot stands for {} intervals: the mean of their rates, the highest \
-                 of their times.</p>",
-                series.chunk
-            );
-        }
-    }
-    let mut figures = String::new();
-    for metric in &plotted {
-        distribution(&mut figures, metric, two_times(document));
-    }
-    if !figures.is_empty() {
-        let _ = writeln!(page, "<h2>By percentile</h2>\n<div class=\"pair\">\n{figures}</div>");
-    }
-}
-
-fn distribution(page: &mut String, metric: &MetricResult, paced: bool) {
-    let Some(ok) = &metric.ok else { return };
-    let line = |label, colour, latency: &Latency| {
-        let points = latency.to_histogram().map(|h| plot::distribution(&h)).unwrap_or_default();
-        Line::new(label, colour, points.into_iter().map(|(x, y)| (x, Some(y))))
-    };
-    let mut lines = Vec::new();
-    if paced {
-        lines.push(line("service time", 2, &ok.service));
-    }
-    lines.push(line("response time", 1, &ok.response));
-    let frame = Frame { width: 520, height: 300, x_label: "percentile", warm_up_until: None };
-    let svg = plot::by_percentile(&lines, &frame);
-    lines.reverse();
-    figure(page, &metric.name, &lines, svg);
-}
-
-/// The series, in chunks if it is long.
-struct Series<'a> {
-    chunks: Vec<&'a [IntervalSummary]>,
-    chunk: usize,
-    seconds: f64,
-    frame: Frame,
-}
-
-impl<'a> Series<'a> {
-    fn new(series: &'a [IntervalSummary]) -> Option<Self> {
-        // A run ends with the closing of its clients, which is no second of it.
-        let series = match series {
-            // Nor is the time that what was in flight was given.
-            [rest @ .., end] if !rest.is_empty() && end.length_s < 0.2 * rest[0].length_s => rest,
-            all => all,
-        };
-        let last = series.last()?;
-        let chunk = series.len().div_ceil(POINTS_MAX);
-        let warm_up = series.iter().filter(|interval| interval.warm_up).map(|i| i.start_s + i.length_s);
-        Some(Series {
-            chunks: series.chunks(chunk).collect(),
-            chunk,
-            seconds: last.start_s + last.length_s,
-            frame: Frame { width: 1040, height: 260, x_label: "", warm_up_until: warm_up.reduce(f64::max) },
-        })
-    }
-
-    /// A line of values of chunks, each in its middle.
-    fn line(&self, label: &str, colour: usize, value: impl Fn(&[IntervalSummary]) -> Option<f64>) -> Line {
-        let points = self.chunks.iter().map(|chunk| {
-            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
-            ((first.start_s + last.start_s + last.length_s) / 2.0, value(chunk))
+    page.push_str("</tbody>\n</table>\n</div>\n");
+    let share = |share: f64| format!("{:.0} %", share * 100.0);
+    let mut words = Vec::new();
+    if let Some(client) = &document.client {
+        let busiest = client.busiest_thread.map(|s| {
+            format!(
+                "The busiest of the client's threads ran, or waited \
+            for a processor, {} of the time.",
+                share(s)
+            )
         });
-        Line::new(label, colour, points)
+        let outside = client
+            .outside_store
+            .map(|s| format!("Clients spent {} of their time outside of the store.", share(s)));
+        let machine =
+            client.machine_busy.map(|s| format!("{} of the machine's processors were in use.", share(s)));
+        words.extend([busiest, outside, machine].into_iter().flatten());
     }
-
-    fn throughput(&self, page: &mut String, document: &ResultDocument, plotted: &[&MetricResult]) {
-        let per_second = |chunk: &[IntervalSummary], number: &dyn Fn(&IntervalSummary) -> f64| {
-            let seconds: f64 = chunk.iter().map(|i| i.length_s).sum();
-            (seconds > 0.0).then(|| chunk.iter().map(number).sum::<f64>() / seconds)
-        };
-        let mut lines = vec![self.line("all operations", 1, |chunk| per_second(chunk, &all_operations))];
-        let of = |interval: &IntervalSummary, name: &str| {
-            interval.metrics.get(name).map_or(0.0, |m| ended(m) as f64)
-        };
-        // Failures have their own colour, the fourth.
-        let colours = [2, 3, 5, 6];
-        if plotted.len() > 1 {
-            for (metric, colour) in plotted.iter().zip(colours) {
-                lines.push(
-                    self.line(&metric.name, colour, |chunk| per_second(chunk, &|i| of(i, &metric.name))),
-                );
-            }
-        }
-        if document.overall.failed > 0 {
-            let failed = |i: &IntervalSummary| i.metrics.values().map(|m| m.failed as f64).sum();
-            lines.push(self.line("failed", 4, |chunk| per_second(chunk, &failed)));
-        }
-        let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("asked for", 1, |chunk| per_second(chunk, &due)).dashed());
-        } else if let Some(pacing) = &document.pacing {
-            let ends = [0.0, self.seconds].map(|x| (x, Some(pacing.target)));
-            lines.push(Line::new("asked for", 1, ends.into_iter()).dashed());
-        }
-        let svg = plot::over_time(&lines, self.seconds, &self.frame);
-        let warm_up = if self.frame.warm_up_until.is_some() { " (grey: warm-up)" } else { "" };
-        figure(page, &format!("Operations a second{warm_up}"), &lines, svg);
+    if !words.is_empty() {
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words.join(" ")));
     }
-
-    fn latency(&self, page: &mut String, metric: &MetricResult) {
-        let highest = |chunk: &[IntervalSummary], field: fn(&IntervalSummary, &str) -> Option<u64>| {
-            chunk.iter().filter_map(|i| field(i, &metric.name)).max().map(|ns| ns.max(1) as f64)
-        };
-        // The highest first, so that the median lies on top.
-        // Not measured during the warm-up.
-        let late = |i: &IntervalSummary, _: &str| {
-            i.pacing.map(|pacing| pacing.lateness).filter(|late| late.max_ns > 0).map(|late| late.p99_ns)
-        };
-        let mut lines = vec![
-            self.line("max", 4, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.max_ns))),
-            self.line("p99", 3, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p99_ns))),
-            self.line("p95", 2, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p95_ns))),
-            self.line("p50", 1, |chunk| highest(chunk, |i, name| response(i, name).map(|t| t.p50_ns))),
-        ];
-        if self.chunks.iter().any(|chunk| chunk[0].pacing.is_some()) {
-            lines.push(self.line("of it waiting to start, p99", 5, |chunk| highest(chunk, late)).dashed());
-        }
-        let svg = plot::times_over_time(&lines, self.seconds, &self.frame);
-        figure(page, &format!("Response time, {}", metric.name), &lines, svg);
-    }
-}
-
-fn response<'a>(interval: &'a IntervalSummary, name: &str) -> Option<&'a IntervalTimes> {
-    interval.metrics.get(name).filter(|metric| metric.ok > 0).map(|metric| &metric.response)
-}
-
-/// Operations that ended in an interval. A read-modify-write is one, though
-/// its read and its update are counted too; what is no operation of the
-/// workload (closing, verifying) is left out.
-fn all_operations(interval: &IntervalSummary) -> f64 {
-    let of = |name: &str| interval.metrics.get(name).map_or(0, ended);
-    let verbs: u64 = ["READ", "UPDATE", "INSERT", "SCAN", "DELETE", "INSERT-BATCH"]
-        .into_iter()
-        .map(of)
-        .fold(0, u64::saturating_add);
-    if verbs > 0 {
-        return verbs.saturating_sub(of("READ-MODIFY-WRITE")) as f64;
-    }
-    interval.metrics.iter().filter(|(name, _)| !is_beside(name)).map(|(_, m)| ended(m) as f64).sum()
-}
-
-fn ended(metric: &IntervalMetric) -> u64 {
-    metric.ok.saturating_add(metric.failed)
 }
 
 fn facts(page: &mut String, document: &ResultDocument) {
@@ -402,6 +306,20 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
         ("seed".to_owned(), run.seed.to_string()),
     ];
+    if let Some(steadiness) = &document.steadiness {
+        let change = |share: f64| format!("{:+.1} %", share * 100.0);
+        let steady = if steadiness.steady { "steady" } else { "never steady" };
+        rows.push((
+            "warm-up".to_owned(),
+            format!(
+                "{steady} within {}; over its last {} throughput changed by {}, service time by {}",
+                time(steadiness.max_s * 1e9),
+                time(steadiness.window_s * 1e9),
+                change(steadiness.throughput_drift),
+                change(steadiness.service_drift)
+            ),
+        ));
+    }
     if let Some(pacing) = &document.pacing {
         let slack = if pacing.slack_ns > 0 {
             format!(", slack {}", time(pacing.slack_ns as f64))
@@ -441,64 +359,22 @@ fn facts(page: &mut String, document: &ResultDocument) {
         }
         page.push_str("</tbody></table></div>\n");
     }
-    let words: Vec<String> = run.command_line.iter().map(|word| quoted(word)).collect();
     let _ = writeln!(
         page,
         "<h2>Command line</h2>\n<div class=\"card\"><pre>{}</pre></div>",
-        escape(words.join(" "))
+        escape(command_line(&run.command_line))
     );
-}
-
-fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
-    if rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(page, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>");
-    for (name, value) in rows {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
-    }
-    page.push_str("</tbody></table></div>\n");
-}
-
-/// A word of a command line as a shell wants it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        parts::{checks::check, quoted},
+        *,
+    };
     use crate::sample;
     use proptest::prelude::*;
-
-    /// Tags without end tags.
-    const VOID: [&str; 5] = ["meta", "rect", "line", "polyline", "circle"];
-
-    /// Every element is closed in turn, and nothing runs or is fetched.
-    fn check(page: &str) {
-        let mut open: Vec<String> = vec!["html".to_owned(), "head".to_owned()];
-        let body = page.split_once("</style>").unwrap().1;
-        for part in body.split('<').skip(1) {
-            let (tag, _) = part.split_once('>').expect("a tag ends");
-            if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop().as_deref(), Some(name));
-                continue;
-            }
-            let name = tag.split([' ', '\n', '/']).next().unwrap();
-            assert!(!matches!(name, "script" | "img" | "link" | "iframe" | "object" | "base"), "{tag}");
-            for attribute in ["href", "src=", "onload", "onerror", "url("] {
-                assert!(!tag.contains(attribute), "{tag}");
-            }
-            if !tag.ends_with('/') && !VOID.contains(&name) {
-                open.push(name.to_owned());
-            }
-        }
-        assert!(open.is_empty(), "{open:?}");
-    }
+    use serval_measure::document::IntervalSummary;
 
     #[test]
     fn what_came_from_outside_is_escaped() {
@@ -531,10 +407,48 @@ mod tests {
         for part in parts {
             assert!(page.contains(part) || page.contains(&part.replace("&#39;", "'")), "{part}");
         }
-        assert_eq!(page.matches("<svg").count(), 1 + 3 + 3);
+        // Throughput, failures; a line and a heat map an operation; percentiles.
+        assert_eq!(page.matches("<svg role").count(), 2 + 3 * 2 + 3);
         let page = html(&sample::unpaced());
         assert!(page.contains("Nothing was paced") && !page.contains("service time</span>"));
         check(&page);
+    }
+
+    #[test]
+    fn that_the_client_bounded_it_comes_first_and_what_it_cost_is_there() {
+        let usage = Usage {
+            cpu_s: 5.0,
+            run_queue_s: Some(0.25),
+            memory_bytes: Some(3 << 20),
+            sent_bytes: Some(1_000_000),
+            received_bytes: None,
+        };
+        let mut document = sample::paced();
+        let client = serval_measure::load::ClientLoad {
+            usage: usage.clone(),
+            threads: 2,
+            busiest_thread: Some(0.98),
+            bound_by_client: vec!["The client's threads <were> busy.".to_owned()],
+            ..Default::default()
+        };
+        document.client = Some(client);
+        let process = serval_measure::load::ProcessLoad {
+            name: "redis-server".to_owned(),
+            usage,
+            ..Default::default()
+        };
+        document.processes = vec![process];
+        // Said among the document's warnings too, it is said once.
+        document.warnings.push("The client's threads <were> busy.".to_owned());
+        let page = html(&document);
+        check(&page);
+        let said = "threads &lt;were&gt; busy.";
+        assert_eq!(page.matches(said).count(), 1);
+        assert!(page.find(said).unwrap() < page.find("class=\"tiles\"").unwrap());
+        for part in ["What it cost", "redis-server", "250 ms", "3.00 MiB", "98 % of the time"] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!html(&sample::paced()).contains("What it cost"));
     }
 
     #[test]

@@ -6,7 +6,12 @@ use crate::{
     render, stdout,
 };
 use serval_measure::document::ResultDocument;
-use serval_report::{json, merge};
+use serval_report::{
+    experiment::{self, Part},
+    html::PlotFile,
+    json, merge,
+    stored::{self, Stored, StoredError},
+};
 use std::{
     fs::File,
     io::{IsTerminal, Write},
@@ -39,17 +44,99 @@ fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// `serval report RESULT`.
+/// What a report is made of.
+enum Source {
+    /// One result.
+    Result(Box<ResultDocument>),
+    /// An experiment, or several of anything.
+    Parts(Vec<Part>),
+}
+
+impl Source {
+    fn read(paths: &[PathBuf]) -> Result<Source, Failure> {
+        let failed = |error: StoredError| Failure::usage(error.to_string());
+        if let [path] = paths
+            && let Stored::Result(_, document) = stored::read(path).map_err(failed)?
+        {
+            return Ok(Source::Result(document));
+        }
+        let names = names(paths);
+        let parts = names.iter().zip(paths).map(|(name, path)| {
+            // The documents of one at a time: what reports need of them is less.
+            let stored = stored::read(path).map_err(failed)?;
+            Part::read(name, &stored).map_err(failed)
+        });
+        Ok(Source::Parts(parts.collect::<Result<_, _>>()?))
+    }
+
+    fn html(&self) -> Result<Vec<u8>, Failure> {
+        match self {
+            Source::Result(document) => render::html(document),
+            Source::Parts(parts) => Ok(experiment::together_html(parts).into_bytes()),
+        }
+    }
+
+    fn csv(&self) -> Result<Vec<u8>, Failure> {
+        match self {
+            Source::Result(document) => render::csv(document),
+            Source::Parts(parts) => {
+                let mut text = Vec::new();
+                experiment::together_csv(parts, &mut text)
+                    .map_err(|error| Failure::output(error.to_string()))?;
+                Ok(text)
+            }
+        }
+    }
+
+    fn plots(&self) -> Vec<PlotFile> {
+        match self {
+            Source::Result(document) => serval_report::html::plots(document),
+            Source::Parts(parts) => experiment::together_plots(parts),
+        }
+    }
+
+    fn summary(&self, terminal: bool) -> Vec<u8> {
+        match self {
+            Source::Result(document) => render::summary(document, terminal),
+            Source::Parts(parts) => {
+                experiment::together_summary(parts, &render::styles(terminal)).into_bytes()
+            }
+        }
+    }
+}
+
+/// What tells the sources of a report apart: the last part of each path, or
+/// the whole of it where these are not all different.
+fn names(paths: &[PathBuf]) -> Vec<String> {
+    let last = |path: &PathBuf| {
+        let is_document = path.extension().is_some_and(|end| end == "json");
+        let folder = if is_document { path.parent().unwrap_or(path) } else { path.as_path() };
+        folder.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    };
+    let short: Vec<String> = paths.iter().map(last).collect();
+    let differ = short.iter().all(|name| short.iter().filter(|other| *other == name).count() == 1);
+    if differ { short } else { paths.iter().map(|path| path.display().to_string()).collect() }
+}
+
+/// `serval report DIR...`.
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
-    let document = read(&args.result)?;
+    let source = Source::read(&args.results)?;
     if let Some(path) = &args.html {
-        write(path, &render::html(&document)?)?;
+        write(path, &source.html()?)?;
     }
     if let Some(path) = &args.csv {
-        write(path, &render::csv(&document)?)?;
+        write(path, &source.csv()?)?;
     }
-    if args.html.is_none() && args.csv.is_none() {
-        stdout(&render::summary(&document, std::io::stdout().is_terminal()))?;
+    if let Some(folder) = &args.plots {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::output(format!("{}: cannot be made: {error}", folder.display())))?;
+        for PlotFile { name, svg, png } in source.plots() {
+            write(&folder.join(format!("{name}.svg")), svg.as_bytes())?;
+            write(&folder.join(format!("{name}.png")), &png)?;
+        }
+    }
+    if args.html.is_none() && args.csv.is_none() && args.plots.is_none() {
+        stdout(&source.summary(std::io::stdout().is_terminal()))?;
     }
     Ok(())
 }

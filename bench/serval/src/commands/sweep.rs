@@ -8,7 +8,7 @@ use crate::{
     format::span,
     interrupt,
     live::{Live, LiveArgs},
-    stdout,
+    render, stdout,
 };
 use serval_experiment::{
     bench::default_folder,
@@ -21,8 +21,12 @@ use serval_experiment::{
 };
 use serval_measure::experiment::ExperimentDocument;
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
-use serval_report::units::{bytes, count, plural, rate};
-use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
+use serval_report::{
+    experiment::Loaded,
+    stored::StoredExperiment,
+    units::{bytes, count, plural, rate},
+};
+use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
@@ -107,7 +111,7 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let journal = Journal::resume(&args.folder, None).map_err(from_journal)?;
     let file = read(&journal.document.plan, &args.folder.join("plan.toml"))?;
     let experiment = Experiment::new(file)?;
-    conduct(&experiment, journal, args.keep_stores, &args.live)
+    conduct(&experiment, journal, args.keep_stores, &args.live, args.json)
 }
 
 /// Fills in what flags say of every run.
@@ -276,7 +280,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &crate::args::PlaceArgs) -
         }
     };
     let experiment = experiment.with_seed(journal.document.seed);
-    conduct(&experiment, journal, place.keep_stores, &place.live)
+    conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 
 fn from_journal(error: JournalError) -> Failure {
@@ -291,6 +295,7 @@ fn conduct(
     journal: Journal,
     keep_stores: bool,
     live: &LiveArgs,
+    json: bool,
 ) -> Result<ExitCode, Failure> {
     for warning in &experiment.warnings {
         anstream::eprintln!("warning: {warning}");
@@ -326,14 +331,64 @@ fn conduct(
     match stopped {
         Stopped::Interrupted => Err(Failure {
             status: failure::INTERRUPTED,
-            message: format!("interrupted: '{}' goes on", again()),
+            message: format!(
+                "interrupted: '{}' goes on, 'serval report {}' shows what there is",
+                again(),
+                folder.display()
+            ),
         }),
         Stopped::CurvesLost => {
             let problems = journal.document.warnings.join("; ");
             Err(Failure { status: failure::STORE, message: format!("{problems}. '{}' tries again", again()) })
         }
-        Stopped::Complete => Ok(exit_code(&journal.document)),
+        Stopped::Complete => {
+            // The numbers are shown even where their files cannot be written.
+            let reported = report(&journal);
+            let shown = match json {
+                true => stdout(&json_text(&journal.document)),
+                false => stdout(&summary(&journal)?),
+            };
+            reported?;
+            shown?;
+            anstream::eprintln!("report: {}", folder.join("report.html").display());
+            Ok(exit_code(&journal.document))
+        }
     }
+}
+
+fn stored(journal: &Journal) -> StoredExperiment {
+    StoredExperiment { folder: journal.path().to_owned(), document: journal.document.clone() }
+}
+
+/// Writes the report into the experiment's folder.
+fn report(journal: &Journal) -> Result<(), Failure> {
+    let stored = stored(journal);
+    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
+    let files = serval_report::experiment::files(&stored, &loaded)
+        .map_err(|error| Failure::output(error.to_string()))?;
+    for (name, contents) in files {
+        journal.replace(&name, &contents)?;
+    }
+    Ok(())
+}
+
+/// What is shown at the end: the answer of a search first.
+fn summary(journal: &Journal) -> Result<Vec<u8>, Failure> {
+    let stored = stored(journal);
+    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
+    let styles = render::styles(std::io::stdout().is_terminal());
+    let mut text = serval_report::experiment::summary(&stored, &loaded, &styles);
+    let answers = highest_text(&journal.document);
+    if !answers.is_empty() {
+        text = format!("{text}\n{answers}");
+    }
+    Ok(text.into_bytes())
+}
+
+fn json_text(document: &ExperimentDocument) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(document).unwrap_or_default();
+    text.push(b'\n');
+    text
 }
 
 /// Failed operations are failures here as in a single run.

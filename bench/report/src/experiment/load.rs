@@ -1,0 +1,475 @@
+//! The results of an experiment, read once: what its reports need of them,
+//! and not the results themselves.
+//!
+//! Percentiles of a point are those of its repeats' histograms together: the
+//! mean of percentiles is no percentile of anything. The spread of a number is
+//! its least and most over the repeats.
+
+use crate::{
+    html::series::{added, all_operations, without_end},
+    notes::printable,
+    plot::{POINTS_MAX, distribution},
+    stored::{StoredError, StoredExperiment},
+};
+use serval_measure::{
+    document::{IntervalSummary, ResultDocument, TimesResult},
+    experiment::{Flag, RunEntry, RunKind},
+    histogram::Histogram,
+    load::Usage,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Share of the target below which a point did not reach it.
+const TARGET_REACHED: f64 = 0.99;
+
+/// What an experiment's reports need of the results of its runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// By the place of the curve in the document.
+    pub(super) curves: Vec<CurveResults>,
+    /// Runs whose results cannot be read, and why.
+    pub(super) unreadable: Vec<String>,
+}
+
+/// Of one curve.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct CurveResults {
+    /// In the order of the plan.
+    pub(super) points: Vec<Point>,
+    /// What the store said of itself.
+    pub(super) facts: BTreeMap<String, String>,
+    /// Classes of workloads.
+    pub(super) workloads: BTreeSet<String>,
+    /// How clients ran.
+    pub(super) executions: BTreeSet<String>,
+}
+
+/// Of one point, all repeats together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Point {
+    pub(super) place: usize,
+    pub(super) target: Option<f64>,
+    pub(super) clients: u64,
+    pub(super) repeats: u64,
+    pub(super) flags: BTreeSet<Flag>,
+    /// Operations/s: all operations over all time.
+    pub(super) throughput: Spread,
+    pub(super) operations: u64,
+    pub(super) failed: u64,
+    /// Measured, s, of all repeats.
+    pub(super) duration_s: f64,
+    /// Whether arrivals are random: fewer than asked for may be chance.
+    pub(super) poisson: bool,
+    /// Without an outcome at the end.
+    pub(super) unfinished: u64,
+    pub(super) metrics: Vec<Metric>,
+    /// What the client used.
+    pub(super) client: Option<Used>,
+    /// What the watched processes used.
+    pub(super) store: Option<Used>,
+    /// Names of the watched processes.
+    pub(super) processes: BTreeSet<String>,
+    /// Why the client bounded it.
+    pub(super) bound: BTreeSet<String>,
+    /// Warnings of its documents.
+    pub(super) warnings: BTreeSet<String>,
+    /// What the store said of failures, with how often.
+    pub(super) messages: BTreeMap<String, u64>,
+    /// The course of each repeat, warm-up left out.
+    pub(super) courses: Vec<Course>,
+}
+
+/// A number, and its least and most over the repeats.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Spread {
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// One operation at one point.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Metric {
+    pub(super) name: String,
+    pub(super) count: u64,
+    pub(super) failed: u64,
+    /// Of those that succeeded, if any did.
+    pub(super) response: Option<Times>,
+    pub(super) service: Option<Times>,
+}
+
+/// Times in ns.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Times {
+    pub(super) mean: Spread,
+    pub(super) p50: Spread,
+    pub(super) p95: Spread,
+    pub(super) p99: Spread,
+    pub(super) p999: Spread,
+    pub(super) max_ns: u64,
+    /// For plots by percentile.
+    pub(super) distribution: Vec<(f64, f64)>,
+}
+
+/// What was used over a point's repeats.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Used {
+    /// CPU seconds.
+    pub(super) cpu_s: f64,
+    /// Sent and received, bytes, where known.
+    pub(super) network_bytes: Option<u64>,
+    /// The most of all repeats.
+    pub(super) memory_bytes: Option<u64>,
+    /// Operations of the repeats that it is known of.
+    pub(super) operations: u64,
+}
+
+/// The measured time of one run, in slices.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Course {
+    pub(super) slices: Vec<Slice>,
+}
+
+/// Some intervals together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Slice {
+    pub(super) length_s: f64,
+    /// Operations that ended.
+    pub(super) operations: f64,
+    /// Operations that were due, with an offered load.
+    pub(super) due: Option<f64>,
+    pub(super) failed: u64,
+    /// By operation: how response times are spread, and the highest 99th
+    /// percentile of the intervals, ns.
+    pub(super) metrics: BTreeMap<String, (Vec<(u32, u64)>, u64)>,
+}
+
+impl Loaded {
+    /// Reads the results of all points of an experiment. Those that cannot be
+    /// read are named in its reports; if none can, the first fault is the
+    /// error.
+    pub fn read(experiment: &StoredExperiment) -> Result<Loaded, StoredError> {
+        let mut entries: Vec<&RunEntry> =
+            experiment.document.runs.iter().filter(|entry| entry.kind == RunKind::Point).collect();
+        entries.sort_by_key(|entry| (entry.curve, entry.point, entry.repeat));
+        let mut loaded = Loaded::empty(experiment.document.curves.len());
+        let mut first: Option<StoredError> = None;
+        let mut any = false;
+        // One point at a time: histograms of all at once would be large.
+        for group in entries.chunk_by(|a, b| (a.curve, a.point) == (b.curve, b.point)) {
+            let mut gathering = Gathering::default();
+            for entry in group {
+                match experiment.result(entry) {
+                    Ok(document) => gathering.add(entry, &document, &mut loaded.curves[entry.curve]),
+                    Err(error) => {
+                        loaded.unreadable.push(printable(&error.to_string(), 300));
+                        first.get_or_insert(error);
+                    }
+                }
+            }
+            if let Some(point) = gathering.finish() {
+                loaded.curves[group[0].curve].points.push(point);
+                any = true;
+            }
+        }
+        match first {
+            Some(error) if !any => Err(error),
+            _ => Ok(loaded),
+        }
+    }
+
+    /// A result as an experiment of one curve and one point.
+    pub(super) fn of_result(entry: &RunEntry, document: &ResultDocument) -> Loaded {
+        let mut loaded = Loaded::empty(1);
+        let mut gathering = Gathering::default();
+        gathering.add(entry, document, &mut loaded.curves[0]);
+        loaded.curves[0].points.extend(gathering.finish());
+        loaded
+    }
+
+    fn empty(curves: usize) -> Loaded {
+        Loaded { curves: vec![CurveResults::default(); curves], unreadable: Vec::new() }
+    }
+}
+
+impl Spread {
+    /// A value of all repeats together, and of each.
+    fn of(value: f64, each: impl Iterator<Item = f64>) -> Spread {
+        each.fold(Spread { value, low: value, high: value }, |spread, one| Spread {
+            low: spread.low.min(one),
+            high: spread.high.max(one),
+            ..spread
+        })
+    }
+}
+
+impl Point {
+    /// Whether something must be known before it is quoted.
+    pub(super) fn flagged(&self) -> bool {
+        !self.flags.is_empty() || self.target_missed()
+    }
+
+    /// What must be known of it, in words.
+    pub(super) fn flag_words(&self) -> Vec<&'static str> {
+        let missed = (self.target_missed() && !self.overloaded()).then_some("target missed");
+        self.flags.iter().map(|flag| flag.words()).chain(missed).collect()
+    }
+
+    pub(super) fn overloaded(&self) -> bool {
+        self.flags.contains(&Flag::Overloaded)
+    }
+
+    /// Less was done than asked for, by more than chance.
+    pub(super) fn target_missed(&self) -> bool {
+        self.target.is_some_and(|target| {
+            let due = target * self.duration_s;
+            let chance = if self.poisson { 4.0 * due.sqrt() } else { 0.0 };
+            due - self.throughput.value * self.duration_s > due * (1.0 - TARGET_REACHED) + chance
+        })
+    }
+
+    /// What it is on its curve: its offered load, or its clients.
+    pub(super) fn load(&self) -> String {
+        match self.target {
+            Some(target) => format!("{}/s", crate::units::rate(target)),
+            None => crate::units::plural(self.clients, "client"),
+        }
+    }
+
+    pub(super) fn metric(&self, name: &str) -> Option<&Metric> {
+        self.metrics.iter().find(|metric| metric.name == name)
+    }
+}
+
+impl Used {
+    fn add(&mut self, usage: &Usage) {
+        self.cpu_s += usage.cpu_s;
+        if usage.sent_bytes.is_some() || usage.received_bytes.is_some() {
+            let both = usage.sent_bytes.unwrap_or(0).saturating_add(usage.received_bytes.unwrap_or(0));
+            self.network_bytes = Some(self.network_bytes.unwrap_or(0).saturating_add(both));
+        }
+    }
+}
+
+/// A kind of times while repeats are added.
+#[derive(Default)]
+struct Adding {
+    all: Histogram,
+    /// Mean, p50, p95, p99, p99.9 of each repeat.
+    each: Vec<[f64; 5]>,
+}
+
+const PERCENTILES: [f64; 4] = [50.0, 95.0, 99.0, 99.9];
+
+impl Adding {
+    fn add(&mut self, histogram: &Histogram) {
+        if histogram.is_empty() {
+            return;
+        }
+        self.all.merge(histogram);
+        self.each.push(Self::numbers(histogram));
+    }
+
+    fn numbers(histogram: &Histogram) -> [f64; 5] {
+        let [p50, p95, p99, p999] = PERCENTILES.map(|p| histogram.percentile(p) as f64);
+        [histogram.mean(), p50, p95, p99, p999]
+    }
+
+    fn finish(&self) -> Option<Times> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let whole = Self::numbers(&self.all);
+        let spread = |at: usize| Spread::of(whole[at], self.each.iter().map(|numbers| numbers[at]));
+        Some(Times {
+            mean: spread(0),
+            p50: spread(1),
+            p95: spread(2),
+            p99: spread(3),
+            p999: spread(4),
+            max_ns: self.all.max(),
+            distribution: distribution(&self.all),
+        })
+    }
+}
+
+/// Counts of an operation, its response and its service times.
+#[derive(Default)]
+struct AddingMetric {
+    count: u64,
+    failed: u64,
+    response: Adding,
+    /// Where they differ from the response times.
+    service: Option<Adding>,
+}
+
+impl AddingMetric {
+    fn add(&mut self, times: &TimesResult) {
+        // What cannot be decoded has no times; the numbers beside it stay.
+        let Ok(response) = times.response.to_histogram() else { return };
+        if times.service.histogram == times.response.histogram {
+            self.response.add(&response);
+            if let Some(service) = &mut self.service {
+                service.add(&response);
+            }
+            return;
+        }
+        let before = || Adding { all: self.response.all.clone(), each: self.response.each.clone() };
+        let mut service = self.service.take().unwrap_or_else(before);
+        if let Ok(histogram) = times.service.to_histogram() {
+            service.add(&histogram);
+        }
+        self.service = Some(service);
+        self.response.add(&response);
+    }
+}
+
+/// A point while its repeats are added.
+#[derive(Default)]
+struct Gathering {
+    point: Point,
+    throughputs: Vec<f64>,
+    metrics: BTreeMap<String, AddingMetric>,
+}
+
+impl Gathering {
+    fn add(&mut self, entry: &RunEntry, document: &ResultDocument, curve: &mut CurveResults) {
+        let (overall, point) = (&document.overall, &mut self.point);
+        point.place = entry.point;
+        point.target = entry.target;
+        point.clients = entry.clients;
+        point.repeats += 1;
+        point.flags.extend(&entry.flags);
+        point.operations = point.operations.saturating_add(overall.operations);
+        point.failed = point.failed.saturating_add(overall.failed);
+        point.duration_s += overall.duration_s;
+        point.poisson |= document.pacing.as_ref().is_some_and(|pacing| pacing.arrivals == "poisson");
+        let unfinished = document.censored.in_flight.saturating_add(document.censored.not_started);
+        point.unfinished = point.unfinished.saturating_add(unfinished);
+        point.warnings.extend(document.warnings.iter().map(|warning| printable(warning, 1000)));
+        self.throughputs.push(overall.throughput);
+        for metric in &document.metrics {
+            let adding = self.metrics.entry(printable(&metric.name, 60)).or_default();
+            let count = metric.statuses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
+            let ok = metric.ok.as_ref().map_or(0, |ok| ok.service.count);
+            adding.count = adding.count.saturating_add(count);
+            adding.failed = adding.failed.saturating_add(count.saturating_sub(ok));
+            if let Some(times) = &metric.ok {
+                adding.add(times);
+            }
+            for message in metric.messages.iter().take(20) {
+                let words =
+                    format!("{}: {}", printable(&message.status, 40), printable(&message.message, 200));
+                let sum = point.messages.entry(words).or_default();
+                *sum = sum.saturating_add(message.count);
+            }
+        }
+        if let Some(client) = &document.client {
+            point.bound.extend(client.bound_by_client.iter().map(|sentence| printable(sentence, 1000)));
+            let used = point.client.get_or_insert_default();
+            used.add(&client.usage);
+            used.operations = used.operations.saturating_add(overall.operations);
+            used.memory_bytes = used.memory_bytes.max(client.usage.memory_bytes);
+        } else if overall.client_cpu_s > 0.0 {
+            let used = point.client.get_or_insert_default();
+            used.cpu_s += overall.client_cpu_s;
+            used.operations = used.operations.saturating_add(overall.operations);
+        }
+        if !document.processes.is_empty() {
+            let used = point.store.get_or_insert_default();
+            used.operations = used.operations.saturating_add(overall.operations);
+            let memory = document.processes.iter().filter_map(|process| process.usage.memory_bytes);
+            used.memory_bytes = used.memory_bytes.max(memory.reduce(u64::saturating_add));
+            for process in &document.processes {
+                used.add(&process.usage);
+                point.processes.insert(printable(&process.name, 60));
+            }
+        }
+        point.courses.push(Course::of(&document.series));
+        let clean = |(name, value): (&String, &String)| (printable(name, 100), printable(value, 300));
+        curve.facts.extend(document.run.store_facts.iter().map(clean));
+        curve.workloads.insert(printable(&document.run.workload, 200));
+        curve.executions.insert(printable(&document.run.execution, 100));
+    }
+
+    fn finish(self) -> Option<Point> {
+        let mut point = self.point;
+        if point.repeats == 0 {
+            return None;
+        }
+        let throughput = match self.throughputs[..] {
+            [only] => only,
+            _ if point.duration_s > 0.0 => point.operations as f64 / point.duration_s,
+            _ => 0.0,
+        };
+        point.throughput = Spread::of(throughput, self.throughputs.into_iter());
+        point.metrics = self
+            .metrics
+            .into_iter()
+            .map(|(name, adding)| {
+                let response = adding.response.finish();
+                let service = adding.service.as_ref().map_or_else(|| response.clone(), Adding::finish);
+                Metric { name, count: adding.count, failed: adding.failed, response, service }
+            })
+            .collect();
+        Some(point)
+    }
+}
+
+impl Course {
+    fn of(series: &[IntervalSummary]) -> Course {
+        let measured: Vec<&IntervalSummary> =
+            without_end(series).iter().filter(|interval| !interval.warm_up).collect();
+        let chunk = measured.len().div_ceil(POINTS_MAX).max(1);
+        Course { slices: measured.chunks(chunk).map(Slice::of).collect() }
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.slices.iter().map(|slice| slice.length_s).sum()
+    }
+}
+
+impl Slice {
+    fn of(intervals: &[&IntervalSummary]) -> Slice {
+        let names: BTreeSet<&String> =
+            intervals.iter().flat_map(|interval| interval.metrics.keys()).collect();
+        let metrics = names.into_iter().map(|name| {
+            let of = || intervals.iter().filter_map(|interval| interval.metrics.get(name));
+            let highest = of().filter(|m| m.ok > 0).map(|m| m.response.p99_ns).max().unwrap_or(0);
+            (printable(name, 60), (added(of().map(|m| m.levels.as_str())), highest))
+        });
+        let failed = intervals.iter().flat_map(|interval| interval.metrics.values()).map(|m| m.failed);
+        let due = intervals.iter().filter_map(|interval| interval.pacing);
+        Slice {
+            length_s: intervals.iter().map(|interval| interval.length_s).sum(),
+            operations: intervals.iter().map(|interval| all_operations(interval)).sum(),
+            due: due.map(|pacing| pacing.due).reduce(|a, b| a + b),
+            failed: failed.fold(0, u64::saturating_add),
+            metrics: metrics.collect(),
+        }
+    }
+
+    /// Several together.
+    pub(super) fn together(slices: &[&Slice]) -> Slice {
+        let mut whole = Slice::default();
+        for slice in slices {
+            whole.length_s += slice.length_s;
+            whole.operations += slice.operations;
+            whole.failed = whole.failed.saturating_add(slice.failed);
+            if let Some(due) = slice.due {
+                *whole.due.get_or_insert(0.0) += due;
+            }
+            for (name, (levels, highest)) in &slice.metrics {
+                let (all, most) = whole.metrics.entry(name.clone()).or_default();
+                let mut sums: BTreeMap<u32, u64> = all.drain(..).collect();
+                for (level, count) in levels {
+                    let sum = sums.entry(*level).or_default();
+                    *sum = sum.saturating_add(*count);
+                }
+                all.extend(sums);
+                *most = (*most).max(*highest);
+            }
+        }
+        whole
+    }
+}

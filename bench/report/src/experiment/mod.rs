@@ -1,0 +1,307 @@
+//! Reports of experiments, of several of them side by side, and of several
+//! runs laid over each other: a page, a summary, a table as CSV, plots as
+//! files. All are made from what [`Loaded`] keeps of the runs' results.
+
+mod costs;
+mod csv;
+mod curves;
+mod load;
+mod over_time;
+mod page;
+mod percentiles;
+mod summary;
+mod table;
+mod view;
+mod warnings;
+
+use crate::{
+    html::PlotFile,
+    plot::{Key, Plot},
+    stored::{Stored, StoredError, StoredExperiment},
+    summary::Styles,
+};
+pub use csv::COLUMNS;
+pub use load::Loaded;
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
+};
+use std::{collections::BTreeMap, io::Write, path::Path};
+use view::View;
+
+/// Characters of a name at most.
+const NAME_MAX: usize = 80;
+
+/// An experiment, or a run as one of a single point, with what reports need
+/// of its results.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// What it is called among others.
+    name: String,
+    experiment: StoredExperiment,
+    loaded: Loaded,
+    /// Whether it is a single run.
+    is_run: bool,
+}
+
+impl Part {
+    /// What is stored, by the name that tells it from others; reads the
+    /// results of an experiment's runs.
+    pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
+        let name = crate::notes::printable(name, NAME_MAX);
+        match stored {
+            Stored::Experiment(experiment) => {
+                let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
+                Ok(Part { name, experiment, loaded, is_run: false })
+            }
+            Stored::Result(path, document) => Ok(Part::of_run(name, path, document)),
+        }
+    }
+
+    fn of_run(name: String, path: &Path, document: &ResultDocument) -> Part {
+        let name = crate::notes::printable(&name, NAME_MAX);
+        let (run, overall) = (&document.run, &document.overall);
+        let entry = RunEntry {
+            curve: 0,
+            kind: RunKind::Point,
+            point: 0,
+            repeat: 0,
+            target: document.pacing.as_ref().map(|pacing| pacing.target),
+            clients: run.clients,
+            folder: String::new(),
+            started: run.started.clone(),
+            throughput: overall.throughput,
+            failed_per_s: overall.failed as f64 / overall.duration_s.max(f64::MIN_POSITIVE),
+            duration_s: overall.duration_s,
+            warm_up_s: overall.warm_up_s,
+            whole_s: overall.duration_s + overall.warm_up_s,
+            records_before: None,
+            flags: view::flags(document),
+        };
+        let loaded = Loaded::of_result(&entry, document);
+        let document = ExperimentDocument {
+            experiment_version: EXPERIMENT_VERSION,
+            serval_version: run.serval_version.clone(),
+            title: crate::notes::title(document),
+            about: String::new(),
+            figure: String::new(),
+            saw: String::new(),
+            kind: "run".to_owned(),
+            started: run.started.clone(),
+            command_line: run.command_line.clone(),
+            plan: String::new(),
+            seed: run.seed,
+            axis: None,
+            environment: document.environment.clone(),
+            curves: vec![Curve {
+                name: name.clone(),
+                store: name.clone(),
+                binding: run.store.clone(),
+                workload: run.workload.rsplit('.').next().unwrap_or(&run.workload).to_owned(),
+                at: None,
+                saturation: None,
+                highest: None,
+            }],
+            runs: vec![entry],
+            runs_planned: 1,
+            complete: true,
+            time_s: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
+    }
+
+    fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
+        let name = crate::notes::printable(&experiment.document.title, NAME_MAX);
+        Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
+    }
+}
+
+/// The page of an experiment.
+pub fn html(experiment: &StoredExperiment, loaded: &Loaded) -> String {
+    together_html(&[Part::of(experiment, loaded)])
+}
+
+/// The page of several.
+pub fn together_html(parts: &[Part]) -> String {
+    page::page(&View::new(parts))
+}
+
+/// The summary of an experiment, at most [`crate::summary::WIDTH`] columns wide.
+pub fn summary(experiment: &StoredExperiment, loaded: &Loaded, styles: &Styles) -> String {
+    together_summary(&[Part::of(experiment, loaded)], styles)
+}
+
+/// The summary of several.
+pub fn together_summary(parts: &[Part], styles: &Styles) -> String {
+    summary::summary(&View::new(parts), styles)
+}
+
+/// A line an operation at a point, repeats together; docs/result-format.md
+/// has the columns.
+pub fn csv(experiment: &StoredExperiment, loaded: &Loaded, out: impl Write) -> Result<(), ::csv::Error> {
+    together_csv(&[Part::of(experiment, loaded)], out)
+}
+
+/// The lines of several.
+pub fn together_csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
+    csv::write(&View::new(parts), out)
+}
+
+/// Every plot of the page as files.
+pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
+    together_plots(&[Part::of(experiment, loaded)])
+}
+
+/// The plots of several.
+pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
+    let sections = sections(&View::new(parts));
+    let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
+    let mut taken: BTreeMap<String, u32> = BTreeMap::new();
+    let files = figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot));
+    let apart = files.map(|mut file| {
+        let times = taken.entry(file.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            file.name = format!("{}-{times}", file.name);
+        }
+        file
+    });
+    apart.collect()
+}
+
+/// The files that an experiment's folder has for its readers: `report.html`,
+/// `summary.txt`, `points.csv`, and in `plots/` every plot as SVG and as PNG;
+/// names below the folder, and contents.
+pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
+    let part = [Part::of(experiment, loaded)];
+    let mut points = Vec::new();
+    together_csv(&part, &mut points)?;
+    let mut files = vec![
+        ("report.html".to_owned(), together_html(&part).into_bytes()),
+        ("summary.txt".to_owned(), together_summary(&part, &Styles::plain()).into_bytes()),
+        ("points.csv".to_owned(), points),
+    ];
+    for PlotFile { name, svg, png } in together_plots(&part) {
+        files.push((format!("plots/{name}.svg"), svg.into_bytes()));
+        files.push((format!("plots/{name}.png"), png));
+    }
+    Ok(files)
+}
+
+/// Plots under a heading.
+struct Section {
+    title: &'static str,
+    /// Of the heading, how it is read.
+    words: String,
+    blocks: Vec<Block>,
+}
+
+/// Plots that belong together.
+struct Block {
+    /// May be empty.
+    heading: String,
+    /// The legend of all of them, if they share one.
+    keys: Option<Vec<Key>>,
+    layout: Layout,
+    figures: Vec<Figure>,
+}
+
+/// How the plots of a block stand.
+#[derive(Clone, Copy, PartialEq)]
+enum Layout {
+    /// One below the other.
+    Wide,
+    /// Two or three side by side.
+    Small,
+}
+
+/// A plot and whether the page has it; a file it is in any case.
+struct Figure {
+    plot: Plot,
+    on_page: bool,
+}
+
+impl Block {
+    fn new(heading: String, layout: Layout, plots: Vec<Plot>) -> Block {
+        let figures = plots.into_iter().map(|plot| Figure { plot, on_page: true }).collect();
+        Block { heading, keys: None, layout, figures }
+    }
+
+    /// With one legend for all.
+    fn sharing(self, keys: Vec<Key>) -> Block {
+        Block { keys: Some(keys), ..self }
+    }
+}
+
+fn sections(view: &View<'_>) -> Vec<Section> {
+    let mut sections = curves::sections(view);
+    sections.extend(percentiles::section(view));
+    sections.extend(over_time::section(view));
+    sections.extend(costs::section(view));
+    sections.retain(|section| section.blocks.iter().any(|block| !block.figures.is_empty()));
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{html::parts::checks::check, sample, summary::WIDTH};
+    use proptest::prelude::*;
+
+    /// Two runs, and an experiment of the same results whose words are odd too.
+    fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
+        let mut parts: Vec<Part> = documents
+            .iter()
+            .map(|document| Part::of_run(words.to_owned(), Path::new("result.json"), document))
+            .collect();
+        let mut odd = parts[0].clone();
+        odd.is_run = false;
+        let document = &mut odd.experiment.document;
+        for text in [&mut document.title, &mut document.saw, &mut document.plan, &mut document.curves[0].name]
+        {
+            words.clone_into(text);
+        }
+        document.axis = Some(words.to_owned());
+        document.curves[0].at = Some(documents[0].overall.throughput);
+        document.warnings.push(words.to_owned());
+        document.time_s.insert(words.to_owned(), documents[1].overall.throughput);
+        document.complete = false;
+        parts.push(odd);
+        parts
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn no_results_break_a_report(
+            a in sample::any_document(),
+            b in sample::any_document(),
+            words in ".{0,30}(<script>|&|\"|\u{1b}\\[31m)?.{0,5}",
+        ) {
+            let parts = parts(&[a, b], &words);
+            check(&together_html(&parts));
+            check(&together_html(&parts[2..]));
+            let mut csv = Vec::new();
+            together_csv(&parts, &mut csv).unwrap();
+            for line in together_summary(&parts, &Styles::plain()).lines() {
+                prop_assert!(!line.contains('\u{1b}'), "{:?}", line);
+                // A word longer than a line has a line of its own.
+                prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_those_of_an_experiments_folder() {
+        let part = Part::of_run("redis".to_owned(), Path::new("result.json"), &sample::paced());
+        let files = files(&part.experiment, &part.loaded).unwrap();
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..3], ["report.html", "summary.txt", "points.csv"]);
+        assert!(names[3..].chunks(2).all(|pair| {
+            pair[0].starts_with("plots/") && pair[0].strip_suffix(".svg") == pair[1].strip_suffix(".png")
+        }));
+        assert!(names.len() > 8 && files.iter().all(|(_, contents)| !contents.is_empty()), "{names:?}");
+    }
+}

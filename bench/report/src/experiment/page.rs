@@ -1,0 +1,200 @@
+//! An experiment as one HTML file.
+
+use super::{Layout, Section, costs, sections, summary::keeps, table, view::View, warnings::warnings};
+use crate::{
+    html::parts::{self, command_line, escape, figure, keys, notes_section, tile},
+    notes::printable,
+    units::{bytes, count, plural, rate, time},
+};
+use serval_measure::experiment::{ExperimentDocument, RunKind};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// Tiles of curves at most.
+const TILES_MAX: usize = 6;
+
+pub(super) fn page(view: &View<'_>) -> String {
+    let documents: Vec<&ExperimentDocument> =
+        view.parts.iter().map(|part| &part.experiment.document).collect();
+    let title = match documents[..] {
+        [only] => printable(&only.title, 200),
+        _ if view.only_runs => plural(documents.len() as u64, "run"),
+        _ => {
+            documents.iter().map(|document| printable(&document.title, 100)).collect::<Vec<_>>().join(" and ")
+        }
+    };
+    let mut below: Vec<String> = documents
+        .iter()
+        .map(|document| format!("{} · Serval {}", document.started, document.serval_version))
+        .collect();
+    below.dedup();
+    let below = match below.len() {
+        0..=3 => below.join(" · "),
+        _ => format!("{} and later", below[0]),
+    };
+    parts::page(&title, &printable(&below, 300), |page| {
+        about(page, view);
+        notes_section(page, &warnings(view));
+        if view.curves.is_empty() {
+            page.push_str("<p>No point has been measured yet.</p>\n");
+        } else {
+            tiles(page, view);
+            for section in &sections(view) {
+                write_section(page, section);
+                if section.title == "Costs" {
+                    costs::table(page, view);
+                }
+            }
+            table::points(page, view);
+        }
+        table::others(page, view);
+        stores(page, view);
+        for document in documents {
+            facts(page, document, view.parts.len() > 1);
+        }
+    })
+}
+
+fn about(page: &mut String, view: &View<'_>) {
+    for part in view.parts {
+        let document = &part.experiment.document;
+        if view.parts.len() > 1 && !part.is_run {
+            let _ = writeln!(page, "<h3 class=\"above\">{}</h3>", escape(printable(&document.title, 200)));
+        }
+        for (lead, words) in [
+            ("", &document.about),
+            ("Stands for: ", &document.figure),
+            ("What was seen there: ", &document.saw),
+        ] {
+            if !words.is_empty() {
+                let _ = writeln!(page, "<p class=\"about\">{lead}{}</p>", escape(words));
+            }
+        }
+    }
+}
+
+fn tiles(page: &mut String, view: &View<'_>) {
+    // Plots tell more of many.
+    if view.curves.len() > TILES_MAX {
+        return;
+    }
+    page.push_str("<div class=\"tiles\">\n");
+    for curve in &view.curves {
+        match (curve.highest, curve.saturation, curve.highest_sound()) {
+            (Some(highest), _, _) => {
+                tile(page, &rate(highest.rate), &format!("operations/s, {}: {}", curve.name, keeps(highest)))
+            }
+            (None, Some(saturation), _) => {
+                tile(
+                    page,
+                    &rate(saturation.throughput),
+                    &format!("operations/s: where {} saturates", curve.name),
+                );
+            }
+            (None, None, Some(point)) => {
+                let at = curve.at.map_or(String::new(), |(at, axis)| format!(", {at} {axis}"));
+                tile(page, &rate(point.throughput.value), &format!("operations/s, {}{at}", curve.name));
+            }
+            (None, None, None) => (),
+        }
+    }
+    page.push_str("</div>\n");
+}
+
+fn write_section(page: &mut String, section: &Section) {
+    let _ = writeln!(page, "<h2>{}</h2>", escape(section.title));
+    for block in &section.blocks {
+        let figures: Vec<_> = block.figures.iter().filter(|figure| figure.on_page).collect();
+        if figures.is_empty() {
+            continue;
+        }
+        if !block.heading.is_empty() || block.keys.is_some() {
+            let _ = write!(page, "<div class=\"block\"><h3>{}</h3>", escape(&block.heading));
+            if let Some(shared) = &block.keys {
+                keys(page, shared);
+            }
+            page.push_str("</div>\n");
+        }
+        let small = block.layout == Layout::Small;
+        if small {
+            let columns = if figures[0].plot.size.0 < 400 { "triple" } else { "pair" };
+            let _ = writeln!(page, "<div class=\"{columns}\">");
+        }
+        for one in figures {
+            figure(page, &one.plot, block.keys.is_none());
+        }
+        if small {
+            page.push_str("</div>\n");
+        }
+    }
+    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(&section.words));
+}
+
+/// What the stores are and how they were set up.
+fn stores(page: &mut String, view: &View<'_>) {
+    let mut shown: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
+    for curve in &view.curves {
+        let rows = shown.entry(&curve.store).or_default();
+        if rows.is_empty() {
+            rows.push(("store".to_owned(), curve.binding.clone()));
+        }
+        for (name, value) in &curve.results.facts {
+            let row = (name.clone(), value.clone());
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        for (name, values) in
+            [("workload", &curve.results.workloads), ("clients run on", &curve.results.executions)]
+        {
+            for value in values {
+                let row = (name.to_owned(), value.clone());
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    for (store, rows) in shown {
+        parts::table(page, &format!("Store {}", escape(store)), &rows);
+    }
+}
+
+fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
+    let of = if named { format!(" of {}", escape(printable(&document.title, 100))) } else { String::new() };
+    let environment = &document.environment;
+    let points = document.runs.iter().filter(|run| run.kind == RunKind::Point).count() as u64;
+    let rows = [
+        ("processor", format!("{}, {}", environment.cpu, plural(environment.cores, "core"))),
+        ("memory", bytes(environment.memory_bytes)),
+        ("system", environment.kernel.clone()),
+        ("host", environment.host.clone()),
+        ("client", format!("Serval {}, {}", document.serval_version, environment.build)),
+        ("started", document.started.clone()),
+        ("seed", document.seed.to_string()),
+        ("runs", format!("{} of {} planned", count(points), count(document.runs_planned))),
+    ];
+    let rows: Vec<_> = rows.map(|(name, value)| (name.to_owned(), value)).into();
+    parts::table(page, &format!("Environment{of}"), &rows);
+    let whole: f64 = document.time_s.values().sum();
+    if whole > 0.0 {
+        let rows: Vec<_> = document
+            .time_s
+            .iter()
+            .map(|(name, s)| (name.clone(), format!("{} ({:.1} %)", time(s * 1e9), 100.0 * s / whole)))
+            .collect();
+        parts::table(page, &format!("Where the time went{of}"), &rows);
+    }
+    if !document.plan.is_empty() {
+        let _ = writeln!(
+            page,
+            "<h2>The plan{of}</h2>\n<p class=\"soft\">The experiment file in force: what runs it again.</p>\n\
+             <div class=\"card\"><pre>{}</pre></div>",
+            escape(&document.plan)
+        );
+    }
+    let _ = writeln!(
+        page,
+        "<h2>Command line{of}</h2>\n<div class=\"card\"><pre>{}</pre></div>",
+        escape(command_line(&document.command_line))
+    );
+}

@@ -1,0 +1,88 @@
+//! Response times by percentile at chosen points, all stores over each other.
+
+use super::{
+    Block, Layout, Section,
+    load::Point,
+    view::{CurveView, View, operations},
+};
+use crate::plot::{Line, Plot, by_percentile};
+
+const SMALL: (u32, u32) = (344, 260);
+
+/// A point of a curve.
+type Pick = for<'c> fn(&'c CurveView<'_>) -> Option<&'c Point>;
+
+/// Those that are chosen of each curve.
+const PICKS: [(&str, Pick); 3] = [
+    ("lowest load", |curve| curve.lowest()),
+    ("about half of the most", |curve| curve.half()),
+    ("highest load not overloaded", |curve| curve.highest_sound()),
+];
+
+pub(super) fn section(view: &View<'_>) -> Option<Section> {
+    let mut blocks = Vec::new();
+    let prefix =
+        |workload: &str| if view.several_workloads() { format!("{workload}: ") } else { String::new() };
+    for (workload, curves) in view.by_workload(CurveView::is_sweep) {
+        for operation in operations(&curves) {
+            let mut plots: Vec<Plot> = Vec::new();
+            let mut shown: Vec<Vec<Option<usize>>> = Vec::new();
+            for (name, pick) in PICKS {
+                // With few points two of them may be the same.
+                let points: Vec<_> =
+                    curves.iter().map(|curve| pick(curve).map(|point| point.place)).collect();
+                if shown.contains(&points) {
+                    continue;
+                }
+                shown.push(points);
+                let title = format!("{}{operation}, {name}", prefix(workload));
+                plots.extend(plot(title, operation, &curves, pick, SMALL));
+            }
+            blocks.push(Block::new(String::new(), Layout::Small, plots));
+        }
+    }
+    let mut plots = Vec::new();
+    for (workload, curves) in view.by_workload(CurveView::is_closed) {
+        plots.extend(operations(&curves).into_iter().filter_map(|operation| {
+            plot(format!("{}{operation}", prefix(workload)), operation, &curves, |c| c.highest_sound(), SMALL)
+        }));
+    }
+    blocks.push(Block::new(String::new(), Layout::Small, plots));
+    let mut at: Vec<(f64, &str)> = view.curves.iter().filter_map(|curve| curve.at).collect();
+    at.sort_by(|a, b| a.0.total_cmp(&b.0));
+    at.dedup();
+    // The first, the middle and the last.
+    let mut chosen: Vec<usize> = vec![0, at.len() / 2, at.len().saturating_sub(1)];
+    chosen.dedup();
+    let mut plots = Vec::new();
+    for (place, axis) in chosen.into_iter().filter_map(|nth| at.get(nth)) {
+        let curves: Vec<&CurveView<'_>> =
+            view.curves.iter().filter(|curve| curve.at == Some((*place, *axis))).collect();
+        for operation in operations(&curves).into_iter().take(2) {
+            let title = format!("{operation}, {place} {axis}");
+            plots.extend(plot(title, operation, &curves, |c| c.highest_sound(), SMALL));
+        }
+    }
+    blocks.push(Block::new(String::new(), Layout::Small, plots));
+    let words = "All times of a point's repeats together. A percentile is the time that this share did not exceed; there \
+                 is as much room for 99 to 99.9 as for 90 to 99."
+        .to_owned();
+    Some(Section { title: "Response times by percentile", words, blocks })
+}
+
+fn plot(
+    title: String,
+    operation: &str,
+    curves: &[&CurveView<'_>],
+    pick: Pick,
+    size: (u32, u32),
+) -> Option<Plot> {
+    let lines = curves.iter().filter_map(|curve| {
+        let point = pick(curve)?;
+        let times = point.metric(operation)?.response.as_ref()?;
+        let label = format!("{}, {}", curve.store, point.load());
+        let points = times.distribution.iter().map(|(x, y)| (*x, Some(*y)));
+        Some(Line::new(&label, curve.style, points).dashed_by_style())
+    });
+    by_percentile(title, lines.collect(), size)
+}

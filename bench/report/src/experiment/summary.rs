@@ -1,0 +1,123 @@
+//! An experiment as a table for people.
+
+use super::{
+    load::{Point, Times},
+    view::{CurveView, View, is_operation},
+    warnings::warnings,
+};
+use crate::{
+    notes::printable,
+    summary::{Styles, WIDTH, line, wrapped},
+    units::{plural, rate, time},
+};
+use serval_measure::experiment::{Highest, Saturation};
+
+pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
+    let mut text = String::new();
+    for part in view.parts {
+        let document = &part.experiment.document;
+        wrapped(&mut text, "", &printable(&document.title, 300), styles.headline);
+        for words in [&document.about, &document.figure, &document.saw] {
+            if !words.is_empty() {
+                wrapped(&mut text, "", &printable(words, 1000), styles.dim);
+            }
+        }
+    }
+    let warnings = warnings(view);
+    if !warnings.is_empty() {
+        text.push('\n');
+    }
+    for note in warnings {
+        wrapped(&mut text, "! ", &note.text, styles.warning);
+        for detail in &note.details {
+            wrapped(&mut text, "    ", detail, styles.dim);
+        }
+    }
+    for curve in &view.curves {
+        table(&mut text, curve, styles);
+    }
+    if view.curves.is_empty() {
+        wrapped(&mut text, "", "No point has been measured yet.", styles.dim);
+    } else {
+        text.push('\n');
+        wrapped(&mut text, "", WHAT, styles.dim);
+    }
+    text
+}
+
+const WHAT: &str = "Response times, of all repeats of a point together. offered: operations/s asked for; as fast as \
+    the store answers where there is none. done: operations/s that were done.";
+
+/// Where a store saturates, in words.
+pub(super) fn saturates(saturation: &Saturation) -> String {
+    let how = if saturation.found { "" } else { " (not shown to be the most: more clients were not tried)" };
+    format!(
+        "saturates at {} operations/s with {}{how}",
+        rate(saturation.throughput),
+        plural(saturation.clients, "client")
+    )
+}
+
+/// The highest rate under a promise, in words.
+pub(super) fn keeps(highest: &Highest) -> String {
+    let notes: String = highest.notes.iter().map(|note| format!(" {}", printable(note, 300))).collect();
+    format!(
+        "{}: kept up to {} operations/s ({:.0} % interval {} to {}).{notes}",
+        printable(&highest.promise, 100),
+        rate(highest.rate),
+        highest.confidence * 100.0,
+        rate(highest.low),
+        rate(highest.high)
+    )
+}
+
+fn table(text: &mut String, curve: &CurveView<'_>, styles: &Styles) {
+    text.push('\n');
+    let mut head = curve.name.clone();
+    if let Some((at, axis)) = curve.at {
+        head += &format!(", {at} {}", printable(axis, 60));
+    }
+    wrapped(text, "", &head, styles.headline);
+    if let Some(saturation) = curve.saturation {
+        wrapped(text, "", &saturates(saturation), styles.dim);
+    }
+    if let Some(highest) = curve.highest {
+        wrapped(text, "", &keeps(highest), styles.dim);
+    }
+    let head = format!(
+        "{:>9} {:>9} {:<19} {:>7} {:>7} {:>7}  {}",
+        "offered", "done", "operation", "mean", "p95", "p99", "flags"
+    );
+    line(text, &head, styles.heading);
+    for point in &curve.results.points {
+        rows(text, point, styles);
+    }
+}
+
+fn rows(text: &mut String, point: &Point, styles: &Styles) {
+    let operations: Vec<_> = point.metrics.iter().filter(|metric| is_operation(metric)).collect();
+    let mut first = true;
+    for metric in operations {
+        let cells = |number: fn(&Times) -> f64| {
+            metric.response.as_ref().map_or("–".to_owned(), |times| time(number(times)))
+        };
+        // What holds for the point stands once.
+        let (offered, done, flags) = if first {
+            let offered = point.target.map_or("–".to_owned(), rate);
+            (offered, rate(point.throughput.value), point.flag_words().join(", "))
+        } else {
+            Default::default()
+        };
+        first = false;
+        let row = format!(
+            "{offered:>9} {done:>9} {:<19} {:>7} {:>7} {:>7}  ",
+            printable(&metric.name, 18),
+            cells(|times| times.mean.value),
+            cells(|times| times.p95.value),
+            cells(|times| times.p99.value),
+        );
+        let room = WIDTH.saturating_sub(row.chars().count() + 1);
+        let style = if flags.is_empty() { anstyle::Style::new() } else { styles.warning };
+        line(text, &format!("{row}{}", printable(&flags, room)), style);
+    }
+}

@@ -1,0 +1,196 @@
+//! The curves of one or several experiments as their reports show them.
+
+use super::{
+    Part,
+    load::{CurveResults, Metric, Point, Times},
+};
+use crate::{
+    html::is_beside,
+    notes::printable,
+    plot::{Key, Shape},
+};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Flag, Highest, Saturation},
+};
+use std::collections::BTreeMap;
+
+/// Operations that have plots of their own.
+const PLOTTED_MAX: usize = 6;
+
+/// All that is shown.
+pub(super) struct View<'a> {
+    pub(super) parts: &'a [Part],
+    /// Those that have points.
+    pub(super) curves: Vec<CurveView<'a>>,
+    /// Whether all are single runs.
+    pub(super) only_runs: bool,
+}
+
+/// A curve with its results.
+pub(super) struct CurveView<'a> {
+    pub(super) name: String,
+    /// Curves of one store look alike.
+    pub(super) store: String,
+    pub(super) style: usize,
+    pub(super) binding: String,
+    pub(super) workload: String,
+    /// Its place, and what it is a place on.
+    pub(super) at: Option<(f64, &'a str)>,
+    pub(super) saturation: Option<&'a Saturation>,
+    pub(super) highest: Option<&'a Highest>,
+    pub(super) results: &'a CurveResults,
+}
+
+/// What to know of a single run, as its numbers say it.
+pub(super) fn flags(document: &ResultDocument) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    let mut add = |flag: Flag, holds: bool| flags.extend(holds.then_some(flag));
+    add(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
+    add(Flag::ClientBound, document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()));
+    add(Flag::Failures, document.overall.failed > 0);
+    add(Flag::Interrupted, document.overall.ended_by == "interrupted");
+    flags
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(parts: &'a [Part]) -> View<'a> {
+        let mut styles: BTreeMap<String, usize> = BTreeMap::new();
+        let mut curves = Vec::new();
+        for part in parts {
+            let document = &part.experiment.document;
+            let apart = |name: &str| {
+                let name = printable(name, 60);
+                if parts.len() > 1 && !part.is_run { format!("{name} ({})", part.name) } else { name }
+            };
+            for (curve, results) in document.curves.iter().zip(&part.loaded.curves) {
+                let store = apart(&curve.store);
+                let next = styles.len() + 1;
+                let style = *styles.entry(store.clone()).or_insert(next);
+                if results.points.is_empty() {
+                    continue;
+                }
+                curves.push(CurveView {
+                    name: apart(&curve.name),
+                    store,
+                    style,
+                    binding: printable(&curve.binding, 60),
+                    workload: printable(&curve.workload, 60),
+                    at: curve.at.filter(|at| at.is_finite()).zip(document.axis.as_deref()),
+                    saturation: curve.saturation.as_ref(),
+                    highest: curve.highest.as_ref(),
+                    results,
+                });
+            }
+        }
+        View { parts, curves, only_runs: parts.iter().all(|part| part.is_run) }
+    }
+
+    /// Curves for which something holds, by workload, in the order of the plan.
+    pub(super) fn by_workload(
+        &self,
+        holds: impl Fn(&CurveView<'a>) -> bool,
+    ) -> Vec<(&str, Vec<&CurveView<'a>>)> {
+        let mut groups: Vec<(&str, Vec<&CurveView<'a>>)> = Vec::new();
+        for curve in self.curves.iter().filter(|curve| holds(curve)) {
+            match groups.iter_mut().find(|(workload, _)| *workload == curve.workload) {
+                Some((_, group)) => group.push(curve),
+                None => groups.push((&curve.workload, vec![curve])),
+            }
+        }
+        groups
+    }
+
+    /// Whether headings need to say which workload it is.
+    pub(super) fn several_workloads(&self) -> bool {
+        self.curves.iter().any(|curve| curve.workload != self.curves[0].workload)
+    }
+
+    /// Every point with its curve.
+    pub(super) fn points(&self) -> impl Iterator<Item = (&CurveView<'a>, &'a Point)> {
+        self.curves.iter().flat_map(|curve| curve.results.points.iter().map(move |point| (curve, point)))
+    }
+}
+
+impl CurveView<'_> {
+    /// Whether it is of several offered loads, and is no part of an axis.
+    pub(super) fn is_sweep(&self) -> bool {
+        let points = &self.results.points;
+        self.at.is_none() && points.len() > 1 && points.iter().any(|point| point.target.is_some())
+    }
+
+    /// Whether it has one point, or all are as fast as the store answers.
+    pub(super) fn is_closed(&self) -> bool {
+        self.at.is_none() && !self.is_sweep()
+    }
+
+    /// A point's name.
+    pub(super) fn name_of(&self, point: &Point) -> String {
+        format!("{} at {}", self.name, point.load())
+    }
+
+    /// The point of the lowest load.
+    pub(super) fn lowest(&self) -> Option<&Point> {
+        self.results.points.iter().min_by(|a, b| a.throughput.value.total_cmp(&b.throughput.value))
+    }
+
+    /// The point of the highest load that is not overloaded; of the highest
+    /// at all if all are.
+    pub(super) fn highest_sound(&self) -> Option<&Point> {
+        let points = || self.results.points.iter();
+        let most = |a: &&Point, b: &&Point| a.throughput.value.total_cmp(&b.throughput.value);
+        points().filter(|point| !point.overloaded()).max_by(most).or_else(|| points().max_by(most))
+    }
+
+    /// The point nearest to half of the saturation, or of the highest load.
+    pub(super) fn half(&self) -> Option<&Point> {
+        let most = self.saturation.map(|saturation| saturation.throughput);
+        let half = most.or_else(|| Some(self.highest_sound()?.throughput.value))? / 2.0;
+        let off = |point: &Point| (point.throughput.value - half).abs();
+        self.results.points.iter().min_by(|a, b| off(a).total_cmp(&off(b)))
+    }
+}
+
+/// Operations of some curves, those that there are most of first; what is no
+/// operation of a workload is left out.
+pub(super) fn operations<'c>(curves: &[&'c CurveView<'_>]) -> Vec<&'c str> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let points = curves.iter().flat_map(|curve| &curve.results.points);
+    for metric in points.flat_map(|point| &point.metrics).filter(|metric| is_operation(metric)) {
+        let count = counts.entry(&metric.name).or_default();
+        *count = count.saturating_add(metric.count);
+    }
+    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
+    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
+}
+
+/// Whether it is an operation of the workload.
+pub(super) fn is_operation(metric: &Metric) -> bool {
+    !is_beside(&metric.name)
+}
+
+/// Whether response and service times of an operation differ anywhere.
+pub(super) fn two_times(curves: &[&CurveView<'_>], name: &str) -> bool {
+    let points = curves.iter().flat_map(|curve| &curve.results.points);
+    points.filter_map(|point| point.metric(name)).any(|metric| metric.response != metric.service)
+}
+
+/// A number of times.
+pub(super) type Statistic = (&'static str, fn(&Times) -> super::load::Spread);
+
+/// Those that curves are drawn of.
+pub(super) const STATISTICS: [Statistic; 3] =
+    [("mean", |times| times.mean), ("p95", |times| times.p95), ("p99", |times| times.p99)];
+
+/// The legend of stores.
+pub(super) fn keys(curves: &[&CurveView<'_>], shape: fn(usize) -> Shape) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    for curve in curves {
+        let key = Key { label: curve.store.clone(), style: curve.style, shape: shape(curve.style) };
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
+}

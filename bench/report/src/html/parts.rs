@@ -1,0 +1,177 @@
+//! Parts that all pages have.
+
+use crate::{
+    notes::Note,
+    plot::{Key, Plot, Shape, palette},
+};
+use std::fmt::{Display, Write as _};
+
+/// Style sheet of the pages.
+const STYLE: &str = include_str!("style.css");
+
+/// A page of a title and a line below it, with what `fill` writes in it.
+pub(crate) fn page(title: &str, below: &str, fill: impl FnOnce(&mut String)) -> String {
+    let title = escape(title);
+    let mut page = String::new();
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         img-src data:\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+    );
+    let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(below));
+    fill(&mut page);
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+/// Text as part of a page: in an element or in a quoted attribute.
+pub(crate) fn escape(text: impl Display) -> String {
+    let mut out = String::new();
+    for c in text.to_string().chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Not allowed in HTML.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// What a reader must know first.
+pub(crate) fn notes_section(page: &mut String, notes: &[Note]) {
+    if notes.is_empty() {
+        return;
+    }
+    page.push_str("<section class=\"card notes\">\n<h2>Before quoting a number</h2>\n<ul>\n");
+    for note in notes {
+        let _ = write!(page, "<li>{}", escape(&note.text));
+        if !note.details.is_empty() {
+            page.push_str("<ul>");
+            for detail in &note.details {
+                let _ = write!(page, "<li>{}</li>", escape(detail));
+            }
+            page.push_str("</ul>");
+        }
+        page.push_str("</li>\n");
+    }
+    page.push_str("</ul>\n</section>\n");
+}
+
+/// A tile: a number and what it is.
+pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
+    // A number of eight digits and its commas is as wide as a tile.
+    let class = if value.chars().count() > 9 { " class=\"long\"" } else { "" };
+    let _ = writeln!(
+        page,
+        "<div class=\"card tile\"><b{class}>{}</b><span>{}</span></div>",
+        escape(value),
+        escape(what)
+    );
+}
+
+/// A plot with its title and legend; `legend` is false where one above holds
+/// for it too.
+pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
+    let Some(svg) = plot.inline_svg() else { return };
+    let _ = write!(page, "<figure class=\"card\"><figcaption><h3>{}</h3>", escape(&plot.title));
+    if legend {
+        keys(page, &plot.legend);
+    }
+    let _ = writeln!(page, "</figcaption>\n{svg}</figure>");
+}
+
+/// What styles stand for.
+pub(crate) fn keys(page: &mut String, keys: &[Key]) {
+    page.push_str("<span class=\"legend\">");
+    for key in keys {
+        let _ = write!(page, "<span>{}{}</span>", sample(key), escape(&key.label));
+    }
+    page.push_str("</span>");
+}
+
+/// A small picture of how a thing is drawn.
+fn sample(key: &Key) -> String {
+    let colour = palette::number(key.style);
+    let shape = match key.shape {
+        Shape::Line(dash) => {
+            let dash =
+                dash.map_or(String::new(), |(stroke, gap)| format!(" stroke-dasharray=\"{stroke} {gap}\""));
+            format!("<line x1=\"0\" y1=\"6\" x2=\"22\" y2=\"6\" stroke-width=\"2.5\"{dash}/>")
+        }
+        Shape::Dot => match palette::corners(key.style) {
+            [] => "<circle cx=\"11\" cy=\"6\" r=\"4\"/>".to_owned(),
+            corners => {
+                let points: Vec<String> =
+                    corners.iter().map(|(x, y)| format!("{},{}", 11.0 + 4.0 * x, 6.0 + 4.0 * y)).collect();
+                format!("<polygon points=\"{}\"/>", points.join(" "))
+            }
+        },
+        Shape::Bar => "<rect x=\"6\" y=\"1\" width=\"10\" height=\"10\"/>".to_owned(),
+    };
+    format!(
+        "<svg class=\"key\" aria-hidden=\"true\" viewBox=\"0 0 22 12\" style=\"stroke:var(--c{colour});fill:var(--c{colour})\">{shape}</svg>"
+    )
+}
+
+/// Names and values.
+pub(crate) fn table(page: &mut String, title: &str, rows: &[(String, String)]) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"facts\"><tbody>");
+    for (name, value) in rows {
+        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// A word of a command line as a shell wants it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Words of a command line as a shell wants them.
+pub(crate) fn command_line(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+pub(crate) mod checks {
+    /// Tags without end tags.
+    const VOID: [&str; 7] = ["meta", "rect", "line", "polyline", "circle", "polygon", "image"];
+
+    /// Every element is closed in turn, and nothing runs or is fetched.
+    pub(crate) fn check(page: &str) {
+        let mut open: Vec<String> = vec!["html".to_owned(), "head".to_owned()];
+        let body = page.split_once("</style>").unwrap().1;
+        for part in body.split('<').skip(1) {
+            let (tag, _) = part.split_once('>').expect("a tag ends");
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop().as_deref(), Some(name));
+                continue;
+            }
+            let name = tag.split([' ', '\n', '/']).next().unwrap();
+            assert!(!matches!(name, "script" | "img" | "link" | "iframe" | "object" | "base"), "{tag}");
+            let tag = tag.replace(" href=\"data:image/png;base64,", "");
+            for attribute in ["href", "src=", "onload", "onerror", "url("] {
+                assert!(!tag.contains(attribute), "{tag}");
+            }
+            if !tag.ends_with('/') && !VOID.contains(&name) {
+                open.push(name.to_owned());
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Heat maps: how times are spread, over time. A column is an interval, a
+//! cell a tenth of a decade, and the more of the interval's operations took
+//! that time, the stronger it is.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use std::ops::Range;
+
+/// Shades from the faintest to all of an interval. Few shades make small
+/// files.
+const SHADES: u8 = 15;
+
+/// The faintest shade of what is there at all, of 1: a single operation of
+/// many is to be seen.
+const FAINTEST: f64 = 0.13;
+
+/// Pixels across at most: more than a page shows are not told apart.
+const ACROSS_MAX: usize = 900;
+
+/// Decades at most: from a nanosecond to an hour.
+const LEVELS_MAX: usize = 130;
+
+/// The cells of a heat map.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Heat {
+    /// The columns, from left to right.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// An interval.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Column {
+    /// From and to.
+    pub(crate) x: Range<f64>,
+    /// Levels that are not empty, of ten a decade of ns, with counts.
+    pub(crate) levels: Vec<(u32, u64)>,
+}
+
+/// The lower end of a level, ns.
+pub(super) fn level_start(level: u32) -> f64 {
+    10f64.powf(f64::from(level) / 10.0)
+}
+
+/// The strength of a cell, in shades from 1; 0 for nothing.
+fn shade(count: u64, all: u64) -> u8 {
+    if count == 0 || all == 0 {
+        return 0;
+    }
+    // Between the share and its root: the bulk is told from the rest, and the
+    // rest is to be seen.
+    let strength = (count as f64 / all as f64).powf(0.55).clamp(0.0, 1.0);
+    let strength = FAINTEST + (1.0 - FAINTEST) * strength;
+    ((strength * f64::from(SHADES)).round() as u8).clamp(1, SHADES)
+}
+
+/// How opaque a shade is, of 1.
+pub(super) fn opacity(shade: u8) -> f64 {
+    f64::from(shade) / f64::from(SHADES)
+}
+
+impl Heat {
+    /// The lowest level there is, and the highest.
+    fn bounds(&self) -> Option<(u32, u32)> {
+        let levels = || self.columns.iter().flat_map(|column| &column.levels).filter(|(_, n)| *n > 0);
+        let bounds = levels().map(|(level, _)| *level).min()?..=levels().map(|(level, _)| *level).max()?;
+        let most = *bounds.start() + LEVELS_MAX as u32 - 1;
+        Some((*bounds.start(), (*bounds.end()).min(most)))
+    }
+
+    /// All times that there are, in ns.
+    pub(crate) fn times(&self) -> Option<Range<f64>> {
+        let (low, high) = self.bounds()?;
+        Some(level_start(low)..level_start(high + 1))
+    }
+
+    /// Its cells that are not empty: column, level, shade.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (&Column, u32, u8)> {
+        let bounds = self.bounds();
+        self.columns.iter().flat_map(move |column| {
+            let all = column.levels.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n));
+            let inside = move |level: u32| bounds.is_some_and(|(low, high)| (low..=high).contains(&level));
+            let cells = column.levels.iter().filter(move |(level, n)| *n > 0 && inside(*level));
+            cells.map(move |(level, n)| (column, *level, shade(*n, all)))
+        })
+    }
+
+    /// The cells as a picture over `x` of the axis, black on nothing, as the
+    /// address of an `<image>`.
+    pub(super) fn address(&self, x: &Range<f64>) -> Option<String> {
+        let (low, high) = self.bounds()?;
+        let height = (high - low + 1) as usize;
+        let narrowest = self.columns.iter().map(|c| c.x.end - c.x.start).filter(|w| *w > 0.0);
+        let narrowest = narrowest.fold(f64::INFINITY, f64::min);
+        let whole = x.end - x.start;
+        let across = if narrowest.is_finite() { (2.0 * whole / narrowest).ceil() as usize } else { 1 };
+        let across = across.clamp(1, ACROSS_MAX);
+        let mut picture = vec![0u8; across * height];
+        for (column, level, shade) in self.cells() {
+            let place = |value: f64| ((value - x.start) / whole * across as f64).round() as usize;
+            let (from, to) = (place(column.x.start).min(across - 1), place(column.x.end).min(across));
+            let row = (high - level) as usize;
+            for cell in &mut picture[row * across + from..row * across + to.max(from + 1)] {
+                *cell = (*cell).max(shade);
+            }
+        }
+        let png = encode(&picture, across as u32, height as u32)?;
+        Some(format!("data:image/png;base64,{}", STANDARD.encode(png)))
+    }
+}
+
+/// Shades as a PNG of a palette: two pixels a byte.
+fn encode(picture: &[u8], width: u32, height: u32) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut encoder = png::Encoder::new(&mut out, width, height);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Four);
+    encoder.set_palette(vec![0; 3 * (usize::from(SHADES) + 1)]);
+    let opacities = (0..=SHADES).map(|shade| (255.0 * opacity(shade)).round() as u8);
+    encoder.set_trns(opacities.collect::<Vec<_>>());
+    encoder.set_compression(png::Compression::High);
+    // Rows have little to do with each other.
+    encoder.set_filter(png::Filter::NoFilter);
+    let rows = picture.chunks(width as usize);
+    let packed: Vec<u8> = rows
+        .flat_map(|row| row.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)))
+        .collect();
+    let mut writer = encoder.write_header().ok()?;
+    writer.write_image_data(&packed).ok()?;
+    writer.finish().ok()?;
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(address: &str) -> (u32, u32, Vec<u8>) {
+        let png = STANDARD.decode(address.strip_prefix("data:image/png;base64,").unwrap()).unwrap();
+        let mut decoder = png::Decoder::new(std::io::Cursor::new(png));
+        decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::ALPHA);
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        (info.width, info.height, pixels.chunks(4).map(|pixel| pixel[3]).collect())
+    }
+
+    #[test]
+    fn a_cell_is_where_its_time_is_and_as_dark_as_its_share() {
+        let columns = vec![
+            Column { x: 0.0..1.0, levels: vec![(50, 100)] },
+            Column { x: 2.0..4.0, levels: vec![(50, 9_999), (53, 1)] },
+        ];
+        let heat = Heat { columns };
+        assert_eq!(heat.times().unwrap(), level_start(50)..level_start(54));
+        let (width, height, alpha) = decoded(&heat.address(&(0.0..4.0)).unwrap());
+        // Two pixels for the narrowest column.
+        assert_eq!((width, height), (8, 4));
+        let row = |level: usize| &alpha[(53 - level) * 8..][..8];
+        assert_eq!(row(50)[..4], [255, 255, 0, 0]);
+        assert!(row(50)[4..].iter().all(|a| *a > 240), "{:?}", row(50));
+        assert!(
+            row(53)[4..].iter().all(|a| *a > 20 && *a < 50),
+            "one of ten thousand is seen: {:?}",
+            row(53)
+        );
+        assert!(row(51).iter().chain(row(52)).all(|a| *a == 0));
+    }
+
+    #[test]
+    fn nothing_and_nonsense_make_no_picture_and_no_panic() {
+        assert_eq!(Heat { columns: vec![] }.address(&(0.0..1.0)), None);
+        let far = vec![(3, u64::MAX), (4_000_000_000, u64::MAX)];
+        let heat = Heat { columns: vec![Column { x: 0.0..0.0, levels: far }] };
+        let (_, height, _) = decoded(&heat.address(&(0.0..1.0)).unwrap());
+        assert_eq!(height as usize, LEVELS_MAX);
+    }
+
+    #[test]
+    fn an_hour_of_seconds_is_a_small_picture() {
+        // Different in every cell, as nothing that is measured would be.
+        let columns = (0..600u32).map(|i| Column {
+            x: f64::from(i)..f64::from(i + 1),
+            levels: (40..60).map(|level| (level, u64::from((i * 7919 + level * 104_729) % 1000))).collect(),
+        });
+        let address = Heat { columns: columns.collect() }.address(&(0.0..600.0)).unwrap();
+        assert!(address.len() < 20_000, "{}", address.len());
+    }
+}

@@ -1,0 +1,334 @@
+//! Plots, drawn by plotters: into a page, where the style sheet gives them
+//! the colours of its light and dark themes, and into files of their own, as
+//! SVG and as PNG.
+
+mod axis;
+mod draw;
+mod heat;
+pub(crate) mod palette;
+
+pub(crate) use axis::Axis;
+use axis::percentile_place;
+pub(crate) use heat::{Column, Heat};
+use serval_measure::histogram::Histogram;
+use std::ops::Range;
+
+/// Points of a line at most: more are not told apart, and a day of seconds
+/// would make a page of many megabytes.
+pub(crate) const POINTS_MAX: usize = 600;
+
+/// A plot.
+#[derive(Debug, Clone)]
+pub(crate) struct Plot {
+    /// What it shows.
+    pub(crate) title: String,
+    /// Width and height in pixels.
+    pub(crate) size: (u32, u32),
+    /// What is measured to the right.
+    pub(crate) x: Axis,
+    /// What is measured upwards.
+    pub(crate) y: Axis,
+    /// A part that is shaded, from and to: the warm-up.
+    pub(crate) shade: Option<Range<f64>>,
+    /// Marks from bottom to top.
+    pub(crate) uprights: Vec<Upright>,
+    /// Bars.
+    pub(crate) bars: Vec<Bar>,
+    /// Lines, the later over the earlier.
+    pub(crate) lines: Vec<Line>,
+    /// Cells of a heat map.
+    pub(crate) heat: Option<Heat>,
+    /// What the styles stand for.
+    pub(crate) legend: Vec<Key>,
+}
+
+impl Plot {
+    /// A plot with nothing in it.
+    pub(crate) fn new(title: impl Into<String>, size: (u32, u32), x: Axis, y: Axis) -> Plot {
+        Plot {
+            title: title.into(),
+            size,
+            x,
+            y,
+            shade: None,
+            uprights: Vec::new(),
+            bars: Vec::new(),
+            lines: Vec::new(),
+            heat: None,
+            legend: Vec::new(),
+        }
+    }
+
+    /// With lines, and a legend of those that are there.
+    pub(crate) fn with_lines(mut self, lines: Vec<Line>) -> Plot {
+        for line in lines.iter().filter(|line| !line.is_empty() && !line.label.is_empty()) {
+            let key = Key {
+                label: line.label.clone(),
+                style: line.style,
+                shape: if line.dots.is_empty() { Shape::Line(line.dash) } else { Shape::Dot },
+            };
+            if !self.legend.contains(&key) {
+                self.legend.push(key);
+            }
+        }
+        self.lines = lines;
+        self
+    }
+
+    /// As part of a page: without its title, which the page writes, and in
+    /// colours that the page's style sheet replaces.
+    pub(crate) fn inline_svg(&self) -> Option<String> {
+        draw::svg(self, false)
+    }
+
+    /// As a file: with its title and legend, on white.
+    pub(crate) fn svg_file(&self) -> Option<String> {
+        draw::svg(self, true)
+    }
+
+    /// As a file of two pixels a pixel.
+    pub(crate) fn png_file(&self) -> Option<Vec<u8>> {
+        draw::png(self)
+    }
+}
+
+/// A line of the legend.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Key {
+    /// What is drawn so.
+    pub(crate) label: String,
+    /// Its style, from 1.
+    pub(crate) style: usize,
+    /// How it is drawn.
+    pub(crate) shape: Shape,
+}
+
+/// How something is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Shape {
+    /// As a line.
+    Line(Option<palette::Dash>),
+    /// As the style's mark.
+    Dot,
+    /// As a bar.
+    Bar,
+}
+
+/// A line, its marks, or both.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Line {
+    /// What it is called; without a name it is not in the legend.
+    pub(crate) label: String,
+    /// Its style, from 1.
+    pub(crate) style: usize,
+    /// Strokes and gaps.
+    pub(crate) dash: Option<palette::Dash>,
+    /// Its points; where there is nothing to show it is interrupted.
+    pub(crate) pieces: Vec<Vec<(f64, f64)>>,
+    /// Its marks.
+    pub(crate) dots: Vec<Dot>,
+}
+
+/// A point with a mark.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Dot {
+    /// Where.
+    pub(crate) at: (f64, f64),
+    /// The least and the most upwards; the same where there is no spread.
+    pub(crate) spread: (f64, f64),
+    /// The same to the right.
+    pub(crate) spread_x: (f64, f64),
+    /// Whether something must be known of it.
+    pub(crate) hollow: bool,
+    /// Where it should have been, to the right.
+    pub(crate) wanted_x: Option<f64>,
+}
+
+impl Line {
+    /// A line through points, interrupted where a value is `None`.
+    pub(crate) fn new(label: &str, style: usize, points: impl Iterator<Item = (f64, Option<f64>)>) -> Line {
+        let mut pieces = vec![Vec::new()];
+        for (x, y) in points {
+            match (y, pieces.last_mut()) {
+                (Some(y), Some(piece)) if y.is_finite() => piece.push((x, y)),
+                _ => pieces.push(Vec::new()),
+            }
+        }
+        pieces.retain(|piece| !piece.is_empty());
+        Line { label: label.to_owned(), style, pieces, ..Line::default() }
+    }
+
+    /// The same, dashed.
+    pub(crate) fn dashed(self) -> Line {
+        Line { dash: Some((6, 4)), ..self }
+    }
+
+    /// The same, dashed as its style is.
+    pub(crate) fn dashed_by_style(self) -> Line {
+        Line { dash: palette::dash(self.style), ..self }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.dots.is_empty()
+    }
+
+    /// All values upwards, those of spreads too.
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
+        let dots = self.dots.iter().flat_map(|dot| [dot.at.1, dot.spread.0, dot.spread.1]);
+        self.pieces.iter().flatten().map(|(_, y)| *y).chain(dots)
+    }
+}
+
+/// A mark from bottom to top.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Upright {
+    /// Where.
+    pub(crate) x: f64,
+    /// Its style; `None` is that of the axes.
+    pub(crate) style: Option<usize>,
+    /// What stands at its top; may be empty.
+    pub(crate) label: String,
+}
+
+/// A bar.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Bar {
+    /// From and to, to the right.
+    pub(crate) x: Range<f64>,
+    /// From and to, upwards.
+    pub(crate) y: (f64, f64),
+    /// The least and the most.
+    pub(crate) spread: (f64, f64),
+    /// Its style, from 1.
+    pub(crate) style: usize,
+}
+
+/// Times in ns against percentiles.
+pub(crate) fn by_percentile(title: String, lines: Vec<Line>, size: (u32, u32)) -> Option<Plot> {
+    let y = Axis::times(lines.iter().flat_map(Line::values))?;
+    let last =
+        lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(x, _)| *x).fold(1.0, f64::max);
+    Some(Plot::new(title, size, Axis::percentiles(last, size.0), y).with_lines(lines))
+}
+
+/// The distribution of a histogram for [`by_percentile`]: the share of times
+/// that are not above, cut where less than one time is above.
+pub(crate) fn distribution(histogram: &Histogram) -> Vec<(f64, f64)> {
+    let count = histogram.count() as f64;
+    // No more points than an axis of this many parts a decade shows.
+    const PART: f64 = 1.0 / 100.0;
+    let (mut seen, mut points) = (0u64, Vec::new());
+    for (ns, n) in histogram.iter() {
+        let ns = ns.clamp(histogram.min(), histogram.max()) as f64;
+        let before = percentile_place((count - seen as f64) / count);
+        seen += n;
+        // The last time has nothing above it: it stands where half of itself is.
+        let after = percentile_place((count - seen as f64).max(0.5) / count);
+        let drawn = points.last().map(|(x, _)| *x);
+        // A step, where many have the same time.
+        let is_step = after - before > PART;
+        if drawn.is_none() || is_step {
+            points.push((before, ns));
+        }
+        if is_step || seen == histogram.count() || after - drawn.unwrap_or(before) > PART {
+            points.push((after, ns));
+        }
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_interrupted_where_there_is_nothing() {
+        let line = Line::new(
+            "a",
+            1,
+            [(0.0, Some(1.0)), (1.0, None), (2.0, Some(2.0)), (3.0, Some(3.0))].into_iter(),
+        );
+        assert_eq!(line.pieces, [vec![(0.0, 1.0)], vec![(2.0, 2.0), (3.0, 3.0)]]);
+    }
+
+    #[test]
+    fn a_distribution_rises_and_is_short() {
+        let mut histogram = Histogram::new();
+        (0..100_000u64).for_each(|i| histogram.record(1000 + i * 37));
+        let points = distribution(&histogram);
+        assert!(points.len() < 1200, "{}", points.len());
+        assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
+        let last = points.last().unwrap();
+        assert!((last.0 - 200_000f64.log10()).abs() < 1e-9);
+        assert_eq!(last.1, histogram.max() as f64);
+    }
+
+    #[test]
+    fn nothing_is_no_plot() {
+        let none = vec![Line::new("a", 1, std::iter::empty())];
+        assert!(by_percentile("a".to_owned(), none, (100, 100)).is_none());
+    }
+
+    /// A plot with all that there is.
+    fn whole() -> Plot {
+        let dot = |x: f64, y: f64, hollow| Dot {
+            at: (x, y),
+            spread: (y * 0.8, y * 1.3),
+            spread_x: (x * 0.9, x * 1.1),
+            hollow,
+            wanted_x: hollow.then_some(x * 1.2),
+        };
+        let lines: Vec<Line> = (1..=6)
+            .map(|style| {
+                let points: Vec<(f64, f64)> =
+                    (1..9).map(|i| (f64::from(i) * 1e3, f64::from(i * style) * 1e5)).collect();
+                let dots = points.iter().map(|(x, y)| dot(*x, *y, *x > 6e3)).collect();
+                let line = Line::new(
+                    &format!("store <{style}>"),
+                    style as usize,
+                    points.into_iter().map(|(x, y)| (x, Some(y))),
+                );
+                if style > 4 { line.dashed_by_style() } else { Line { dots, ..line } }
+            })
+            .collect();
+        let x = Axis::rates(1e4, 360).unwrap().labelled("operations/s");
+        let y = Axis::times(lines.iter().flat_map(Line::values)).unwrap();
+        let mut plot = Plot::new("Response time & more, READ", (360, 260), x, y).with_lines(lines);
+        plot.shade = Some(0.0..500.0);
+        plot.uprights = vec![Upright { x: 7e3, style: Some(1), label: "70 %".to_owned() }];
+        plot.bars = vec![Bar { x: 8.5e3..9e3, y: (1e5, 5e5), spread: (4e5, 6e5), style: 2 }];
+        plot.heat = Some(Heat { columns: vec![Column { x: 1e3..2e3, levels: vec![(56, 10), (57, 1)] }] });
+        plot
+    }
+
+    #[test]
+    fn a_file_has_title_and_legend_and_a_page_writes_its_own() {
+        let (file, inline) = (whole().svg_file().unwrap(), whole().inline_svg().unwrap());
+        for svg in [&file, &inline] {
+            assert!(
+                svg.starts_with("<svg role=\"img\" aria-label=\"Response time &amp; more, READ\""),
+                "{svg}"
+            );
+            assert!(svg.contains("<title>Response time &amp; more, READ</title>"));
+            assert!(svg.contains("stroke-dasharray=\"12 4\""), "the style's dash");
+            assert!(svg.contains("<image ") && svg.contains("data:image/png;base64,"));
+        }
+        assert!(file.contains("store &lt;6&gt;") && !inline.contains("store &lt;6&gt;"));
+        assert!(file.contains("width=\"360\""), "{}", &file[..300]);
+    }
+
+    #[test]
+    fn a_png_is_twice_the_size_and_has_the_colours_of_its_lines() {
+        let png = whole().png_file().unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(&png)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.color_type), (720, png::ColorType::Rgb));
+        assert!(info.height > 520, "{}", info.height);
+        for style in 1..=6 {
+            let plotters::style::RGBColor(r, g, b) = palette::colour(style);
+            let there = pixels.chunks(3).filter(|pixel| **pixel == [r, g, b]).count();
+            assert!(there > 40, "style {style} is on {there} pixels");
+        }
+    }
+}
