@@ -97,18 +97,19 @@ fn compared(name: &str, curves: &[&CurveView<'_>]) -> Option<Block> {
     if bars.is_empty() {
         return None;
     }
-    let names: Vec<String> = known.iter().map(|(name, _, _)| (*name).to_owned()).collect();
-    let y = Axis::ratios(bars.iter().map(|bar| bar.y.1))?;
-    let absolute: Vec<String> = known
+    // As in the paper, labels have the first store's own numbers.
+    let names: Vec<String> = known
         .iter()
-        .filter_map(|(name, value, words)| Some(format!("{name} {}", words(value(base)?))))
+        .filter_map(|(name, value, words)| Some(format!("{name}, {}", words(value(base)?))))
         .collect();
+    let y = Axis::ratios(bars.iter().map(|bar| bar.y.1))?;
     let title = format!("{name}Costs over those of {}", first.store);
     let keys = keys(others, |_| Shape::Bar);
-    let plot = Plot::new(title, (1040, 240), Axis::things(&names), y);
+    let x =
+        Axis::things(&names).labelled(&format!("× 1 is {}, whose numbers stand above", first.name_of(base)));
+    let plot = Plot::new(title, (1040, 260), x, y);
     let plot = Plot { bars, legend: keys.clone(), ..plot };
-    let heading = format!("× 1 is {}: {}", first.name_of(base), absolute.join(", "));
-    Some(Block::new(heading, Layout::Wide, vec![plot]).sharing(keys))
+    Some(Block::new(String::new(), Layout::Wide, vec![plot]).sharing(keys))
 }
 
 /// Costs of all points.
