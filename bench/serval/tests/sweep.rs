@@ -57,9 +57,15 @@ fn a_sweep_that_is_killed_goes_on_and_makes_each_run_once() {
     command.args(["--points", "max,2000", "--out", "r"]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-    // The second point goes when the first has ended.
-    let mut lines = stderr.lines().map_while(Result::ok);
-    let seen: Vec<String> = lines.by_ref().take_while(|line| !line.contains(" of 2: ")).collect();
+    // The second point goes when the first has ended and is written down.
+    let (mut seen, mut begun) = (Vec::new(), 0);
+    for line in stderr.lines().map_while(Result::ok) {
+        begun += u32::from(line.contains("] begin") && line.contains(" of 2,"));
+        seen.push(line);
+        if begun == 2 {
+            break;
+        }
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     let before = document(&place.path().join("r"));

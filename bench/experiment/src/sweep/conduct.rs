@@ -696,7 +696,7 @@ impl Conductor<'_> {
             what: job.what.clone(),
             target: job.target,
             clients: plan.options.clients,
-            warm_up_max: settings.warm_up_max.max(settings.warm_up),
+            warm_up_max: if is_load { Duration::ZERO } else { settings.warm_up_max.max(settings.warm_up) },
             time: (!is_load).then_some(job.time),
             metrics: plan.workload.metrics(),
             units: plan.workload.units().filter(|_| is_load),
