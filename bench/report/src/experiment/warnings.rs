@@ -31,6 +31,13 @@ const FLAGS: [(Flag, &str); 5] = [
     (Flag::Interrupted, "Interrupted: the run was ended before its time"),
 ];
 
+/// How notes of lateness begin.
+const LATE: &str = "Operations started late: ";
+
+/// How notes of single runs begin that say what flags say of the points.
+const SAID_BY_FLAGS: [&str; 3] =
+    ["The run was not steady", "Whether the run was steady", "The schedule asked for"];
+
 /// Some names, and how many more.
 fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED_MAX);
@@ -46,6 +53,13 @@ fn cut(mut lines: Vec<String>) -> Vec<String> {
         lines.push(format!("and {more} more"));
     }
     lines
+}
+
+/// The numbers of a note of lateness: `p99 1.67 ms, at most 6.91 ms`.
+fn lateness(note: &str) -> String {
+    let numbers = note.strip_prefix(LATE).unwrap_or(note);
+    // Numbers have points too; the sentence's is followed by a space.
+    numbers.split(". ").next().unwrap_or(numbers).trim().to_owned()
 }
 
 pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
@@ -125,12 +139,29 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
     }
     // The documents' own, each once; what the points say already is not said again.
     let mut own: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut late = Vec::new();
+    let all = view.points().count();
     for (curve, point) in view.points() {
         for warning in point.warnings.iter().filter(|warning| !point.bound.contains(*warning)) {
-            own.entry(warning).or_default().push(curve.name_of(point));
+            // The numbers of each are its own, what they mean is not.
+            match warning.starts_with(LATE) {
+                true if all > 1 => late.push((curve.name_of(point), lateness(warning))),
+                _ if all > 1 && SAID_BY_FLAGS.iter().any(|start| warning.starts_with(start)) => {}
+                _ => own.entry(warning).or_default().push(curve.name_of(point)),
+            }
         }
     }
-    let all = view.points().count();
+    if !late.is_empty() {
+        let names: Vec<String> = late.iter().map(|(name, _)| name.clone()).collect();
+        say(
+            format!(
+                "Operations started late, for all clients still waited for answers or the machine gave the client no \
+                 processor in time; the wait is part of the response times and not of the service times: {}.",
+                some(&names)
+            ),
+            late.into_iter().map(|(name, numbers)| format!("{name}: {numbers}")).collect(),
+        );
+    }
     for (warning, names) in own {
         let which = if names.len() == all && all > 1 { "all points".to_owned() } else { some(&names) };
         say(if all > 1 { format!("{warning} ({which})") } else { warning.to_owned() }, Vec::new());
