@@ -19,6 +19,7 @@ mod latencies;
 mod measure;
 mod report;
 mod script;
+mod sweep;
 mod yesquel;
 
 #[derive(Args)]
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
     /// Pairs of measurements, where two sides are compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Shorter and on fewer keys, to see that it works: its figures say little (those of Yesquel and its SQL)
+    /// Shorter and on fewer keys, to see that it works: its figures say little (sweep, and those of Yesquel and its SQL)
     #[arg(long)]
     quick: bool,
 }
@@ -98,6 +99,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "report",
         measures: "pages of stored hours: an experiment of 48 runs, and a single run, in seconds",
         run: report::report,
+    },
+    Benchmark {
+        name: "sweep",
+        measures: "a sweep of two stores: the time beside loading, warming up and measuring",
+        run: sweep::sweep,
     },
     Benchmark {
         name: "yesquel-inserts",
