@@ -9,7 +9,7 @@ use serval_experiment::{session, sweep::Stopped};
 use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_report::stored::StoredExperiment;
 use serval_runner::virtual_time::VirtualTime;
-use serval_synthetic::{Queue, Service, Shape, Synthetic};
+use serval_synthetic::{Drift, Queue, Service, Shape, Synthetic};
 
 /// Rate of the queue's server, operations/s.
 const RATE: f64 = 1000.0;
@@ -160,4 +160,29 @@ fn the_same_seed_gives_the_same_experiment() {
         stored.document.runs.iter().map(|entry| (entry.point, entry.throughput.to_bits())).collect::<Vec<_>>()
     };
     assert_eq!(numbers(), numbers());
+}
+
+#[test]
+fn what_drifts_is_flagged_and_what_is_steady_is_not() {
+    let steady = SWEEP.replace("warmup_max = \"0s\"", "warmup_max = \"30s\"").replace("60s", "10s");
+    let text = format!("{steady}[sweep]\npoints = [\"max\", 500]\n");
+    let flagged = |stores: Only| {
+        let (stored, _) =
+            conduct(&experiment(&text.replace("[run]", "[run]\nclients = 4"), "workloadc"), &stores);
+        points(&stored.document).map(|entry| entry.flags.contains(&Flag::Unsteady)).collect::<Vec<_>>()
+    };
+    let time = VirtualTime::new();
+    let calm = flagged(Only(Box::new(move || {
+        let service = Service::new(1e6, Shape::Exponential, 5);
+        session::in_virtual_time(Synthetic::new(&time, Queue::new(4, service)), &time)
+    })));
+    assert!(!calm.contains(&true), "{calm:?}");
+    let time = VirtualTime::new();
+    let drifting = flagged(Only(Box::new(move || {
+        // Twice as slow after half a minute: a warm-up of 30 s sees it go on.
+        let service = Service::new(1e5, Shape::Constant, 5);
+        session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 30e9 }), &time)
+    })));
+    // What grows by as much a second grows by an ever smaller share.
+    assert!(drifting[0], "{drifting:?}");
 }

@@ -110,7 +110,7 @@ pub struct Highest {
     pub rate: f64,
     /// A confidence interval of it, operations/s.
     pub low: f64,
-    /// The upper end.
+    /// The upper end; the largest double where it is not known.
     pub high: f64,
     /// Its level: 0.95.
     pub confidence: f64,

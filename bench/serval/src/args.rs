@@ -69,13 +69,26 @@ pub(crate) enum Command {
     /// Test a driver, or serve a store as one (docs/driver-protocol.md)
     #[command(subcommand)]
     Driver(DriverCommand),
-    /// Print the JSON schema of result.json
-    Schema,
+    /// Print the JSON schema of result.json, or of experiment.json
+    Schema {
+        /// Which document
+        #[arg(value_enum, default_value_t = Document::Result)]
+        document: Document,
+    },
     /// Print the completion script of a shell
     Completions {
         /// The shell
         shell: Shell,
     },
+}
+
+/// A document that has a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Document {
+    /// A run's result.
+    Result,
+    /// An experiment.
+    Experiment,
 }
 
 /// Properties.

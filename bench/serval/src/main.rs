@@ -47,7 +47,13 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Merge(args) => done(commands::results::merge(&args)),
         Command::Driver(args::DriverCommand::Check(args)) => commands::driver::check(&args),
         Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),
-        Command::Schema => done(stdout(format!("{}\n", serval_measure::document::json_schema()).as_bytes())),
+        Command::Schema { document } => {
+            let schema = match document {
+                args::Document::Result => serval_measure::document::json_schema(),
+                args::Document::Experiment => serval_measure::experiment::json_schema(),
+            };
+            done(stdout(format!("{schema}\n").as_bytes()))
+        }
         Command::Completions { shell } => {
             // Written to memory first: it takes a reader that has enough for a bug.
             let mut script = Vec::new();

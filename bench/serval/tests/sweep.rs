@@ -92,7 +92,7 @@ fn the_highest_rate_is_told_with_its_interval() {
     )
     .replace('\'', "");
     let ran = serval(place.path(), &words).expect(0);
-    assert!(ran.stdout.contains("operations/s keep read.p99<1s"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("read.p99<1s: kept up to"), "{}", ran.stdout);
     let document = document(&place.path().join("r"));
     assert!(document.curves[0].highest.as_ref().unwrap().rate > 0.0);
 }

@@ -61,13 +61,14 @@ pub(super) fn saturates(saturation: &Saturation) -> String {
 /// The highest rate under a promise, in words.
 pub(super) fn keeps(highest: &Highest) -> String {
     let notes: String = highest.notes.iter().map(|note| format!(" {}", printable(note, 300))).collect();
+    // JSON has no infinity: the largest number stands for an end that is not known.
+    let end = if highest.high < f64::MAX { rate(highest.high) } else { "no known end".to_owned() };
     format!(
-        "{}: kept up to {} operations/s ({:.0} % interval {} to {}).{notes}",
+        "{}: kept up to {} operations/s ({:.0} % interval {} to {end}).{notes}",
         printable(&highest.promise, 100),
         rate(highest.rate),
         highest.confidence * 100.0,
         rate(highest.low),
-        rate(highest.high)
     )
 }
 

@@ -24,7 +24,7 @@ use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::{
     experiment::Loaded,
     stored::StoredExperiment,
-    units::{bytes, count, plural, rate},
+    units::{bytes, count, plural},
 };
 use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
 
@@ -372,17 +372,12 @@ fn report(journal: &Journal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is shown at the end: the answer of a search first.
+/// What is shown at the end.
 fn summary(journal: &Journal) -> Result<Vec<u8>, Failure> {
     let stored = stored(journal);
     let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
     let styles = render::styles(std::io::stdout().is_terminal());
-    let mut text = serval_report::experiment::summary(&stored, &loaded, &styles);
-    let answers = highest_text(&journal.document);
-    if !answers.is_empty() {
-        text = format!("{text}\n{answers}");
-    }
-    Ok(text.into_bytes())
+    Ok(serval_report::experiment::summary(&stored, &loaded, &styles).into_bytes())
 }
 
 fn json_text(document: &ExperimentDocument) -> Vec<u8> {
@@ -495,29 +490,6 @@ fn plan_text(experiment: &Experiment) -> String {
     );
     for warning in &experiment.warnings {
         let _ = writeln!(text, "\n! {warning}");
-    }
-    text
-}
-
-/// What a search for the highest rate found, a line a curve.
-pub(crate) fn highest_text(document: &ExperimentDocument) -> String {
-    let mut text = String::new();
-    for curve in &document.curves {
-        let Some(highest) = &curve.highest else { continue };
-        let end = |value: f64| if value >= f64::MAX { "?".to_owned() } else { rate(value) };
-        let _ = writeln!(
-            text,
-            "{}: {} operations/s keep {} ({:.0} % confidence: {} to {})",
-            curve.name,
-            rate(highest.rate),
-            highest.promise,
-            highest.confidence * 100.0,
-            end(highest.low),
-            end(highest.high)
-        );
-        for note in &highest.notes {
-            let _ = writeln!(text, "  {note}");
-        }
     }
     text
 }
