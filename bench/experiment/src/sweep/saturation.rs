@@ -7,6 +7,7 @@ use serval_measure::{
     experiment::{RunEntry, RunKind, Saturation},
 };
 use serval_model::Execution;
+use serval_report::units::{plural, rate};
 use std::time::Duration;
 
 /// What doubling the clients must gain to be worth going on.
@@ -94,9 +95,9 @@ impl Conductor<'_> {
                     Next::Found(saturation) => {
                         let name = &self.journal.document.curves[curve].name;
                         let words = format!(
-                            "{name}: saturation {} operations/s by {} clients",
-                            serval_report::units::rate(saturation.throughput),
-                            saturation.clients
+                            "{name}: saturation {} operations/s by {}",
+                            rate(saturation.throughput),
+                            plural(saturation.clients, "client")
                         );
                         self.watcher.note(&words);
                         self.journal.document.curves[curve].saturation = Some(saturation);
@@ -113,7 +114,7 @@ impl Conductor<'_> {
                     target: None,
                     clients,
                     time: (self.settings().time / TIME_PART).max(TIME_MIN.min(self.settings().time)),
-                    what: format!("saturation by {clients} clients"),
+                    what: format!("saturation by {}", plural(clients, "client")),
                 };
                 match self.attempt(&job)? {
                     Some(Ran::Done(document)) => search.add(clients, succeeded(&document)),
