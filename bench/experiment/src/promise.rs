@@ -124,6 +124,11 @@ impl Promise {
         Ok(Promise { conditions, words })
     }
 
+    /// The operations that it is about, as results name them: READ.
+    pub fn operations(&self) -> impl Iterator<Item = &str> {
+        self.conditions.iter().filter_map(|condition| condition.operation.as_deref())
+    }
+
     /// How a result stands to it. An operation that did not occur is an error:
     /// a promise about it would be kept by every load.
     pub fn standing(&self, document: &ResultDocument) -> Result<Standing, String> {

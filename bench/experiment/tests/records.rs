@@ -172,6 +172,9 @@ fn records_that_a_killed_run_left_are_found() {
     let state = r#"{"datasets": {"memory": {"loaded": true, "next": 1000, "running": true}}}"#;
     std::fs::write(path.join("state.json"), state).unwrap();
     std::fs::create_dir(path.join("runs/.0009-x.abc.partial")).unwrap();
+    // It was killed after the folder had its name, and before the document had it.
+    let unknown = path.join(format!("runs/{:04}-memory-max--repeat-1-2", document(&path).runs.len() + 1));
+    std::fs::create_dir(&unknown).unwrap();
     let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
     assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
     // The look for the end reads what is not there; no run does.

@@ -105,6 +105,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
     for (words, parts) in [
         (format!("sweep {file} --points 0 --state fresh --time 5x"), vec!["--points", "--state", "--time"]),
         (format!("max {file} --slo read.p99"), vec!["--slo", "has no '<'"]),
+        (format!("max {file} --slo scan.p99<1ms"), vec!["about scan", "it does read, update"]),
         (format!("sweep {file} --store memory --store memory"), vec!["'memory' twice"]),
         (
             format!("sweep {file} --store memory -p threadcount=4"),

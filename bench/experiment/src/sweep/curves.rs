@@ -233,13 +233,24 @@ impl Experiment {
                 };
                 let name = curve_name(&file, store, workload);
                 let checked = check(info, &properties);
-                let Checked { records, bytes, changes, warnings: more } = match checked {
+                let Checked { records, bytes, changes, operations, warnings: more } = match checked {
                     Ok(checked) => checked,
                     Err(more) => {
                         note(more);
                         continue;
                     }
                 };
+                if let Question::Max(promise) = &file.question {
+                    for operation in promise.operations().filter(|name| !operations.iter().any(|o| o == name))
+                    {
+                        let problem = format!(
+                            "the promise is about {}, which '{name}' does not do; it does {}",
+                            operation.to_lowercase(),
+                            operations.join(", ").to_lowercase()
+                        );
+                        note(Faults(vec![fault_at(&workload.origin, problem)]));
+                    }
+                }
                 for warning in more {
                     if !warnings.contains(&warning) {
                         warnings.push(warning);
@@ -333,6 +344,8 @@ struct Checked {
     records: u64,
     bytes: f64,
     changes: bool,
+    /// What its results may have, as they name it.
+    operations: Vec<String>,
     warnings: Vec<Fault>,
 }
 
@@ -358,7 +371,14 @@ fn check(info: &'static StoreInfo, properties: &Properties) -> Result<Checked, F
     let changes = run.workload.demands().iter().any(|demand| {
         matches!(demand.kind, serval_model::OperationKind::Insert | serval_model::OperationKind::Delete)
     });
-    Ok(Checked { records, bytes, changes, warnings: run.warnings })
+    // A read-modify-write is a read and an update, and a metric of its own.
+    let modifies = reader.number(&core::READ_MODIFY_WRITE_PROPORTION) > 0.0;
+    let kinds = run.workload.demands().into_iter().map(|demand| demand.kind.name().to_owned());
+    let own = run.workload.metrics().into_iter().chain(modifies.then(|| "READ-MODIFY-WRITE".to_owned()));
+    let mut operations: Vec<String> = kinds.chain(own).collect();
+    operations.sort();
+    operations.dedup();
+    Ok(Checked { records, bytes, changes, operations, warnings: run.warnings })
 }
 
 /// Why the state policy cannot be kept with a store.

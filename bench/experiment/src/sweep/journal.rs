@@ -134,13 +134,14 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Runs that were cut off left folders in the making, which nobody needs.
+    /// Runs that were cut off left folders in the making, or whole ones that the
+    /// document does not know; they are made again, under the same names.
     fn remove_unfinished(&self) {
         let Ok(entries) = fs::read_dir(self.path.join(RUNS)) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with('.') && name.ends_with(".partial") {
+            let name = format!("{RUNS}/{}", name.to_string_lossy());
+            if !self.document.runs.iter().any(|run| run.folder == name) {
                 // One that stays is in nobody's way.
                 let _ = fs::remove_dir_all(entry.path());
             }
