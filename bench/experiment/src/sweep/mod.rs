@@ -8,6 +8,7 @@ mod estimate;
 mod flags;
 mod highest;
 mod journal;
+mod loading;
 mod saturation;
 
 pub use conduct::{ConductError, Stopped, policy_name};

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     notes::printable,
     summary::{Styles, WIDTH, line, wrapped},
-    units::{count, digits, percentile, rate, time},
+    units::{count, digits, percentile, plural, rate, time},
 };
 use anstyle::Style;
 
@@ -192,7 +192,7 @@ pub(crate) fn notes(comparison: &Comparison) -> Vec<String> {
 /// `7 and 5 runs`.
 pub(crate) fn runs(point: &PointComparison) -> String {
     match (point.runs_a.len(), point.runs_b.len()) {
-        (a, b) if a == b => format!("{} runs a side", count(a as u64)),
+        (a, b) if a == b => format!("{} a side", plural(a as u64, "run")),
         (a, b) => format!("{} runs in A, {} in B", count(a as u64), count(b as u64)),
     }
 }

@@ -1,0 +1,249 @@
+//! The records of an experiment's runs: loaded, removed, put back, and filled up
+//! where a run left gaps.
+
+use super::conduct::{ConductError, Conductor, Job, failed_per_s, result_bytes, set, spend};
+use super::{curves::CurvePlan, flags::flags};
+use crate::{
+    file::StatePolicy,
+    perform::{ExperimentError, Files, Performed, perform},
+    plan::{Plan, Request},
+    properties as p,
+};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Flag, RunEntry, RunKind},
+};
+use serval_model::{OperationKind, StoreError};
+use serval_runner::{Control, EndedBy};
+use serval_workload::{
+    Workload,
+    core::{Eraser, Phase, properties as core},
+};
+use std::{ops::Range, sync::Arc, time::Instant};
+
+/// Clients that load where nobody says how many.
+const LOADING_CLIENTS: u64 = 16;
+
+impl Conductor<'_> {
+    pub(super) fn set_running(&mut self, dataset: usize, running: bool) -> Result<(), ConductError> {
+        let records = &mut self.records[dataset];
+        records.state.running = running;
+        let (name, state) = (records.dataset.name.clone(), records.state);
+        self.journal.set_records(&name, state)?;
+        Ok(())
+    }
+
+    /// Loads the records, or renews them, as the state policy says. False if
+    /// somebody asked for the end meanwhile.
+    pub(super) fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<bool, ConductError> {
+        let policy = self.settings().state;
+        let dataset = curve.dataset;
+        if !self.settings().load {
+            let records = &mut self.records[dataset];
+            records.state.loaded = true;
+            records.state.next = records.state.next.max(records.dataset.records);
+        }
+        if self.records[dataset].state.loaded {
+            if self.records[dataset].state.running {
+                self.look_for_end(dataset)?;
+            }
+            // Trials of a search need not be like each other to the record.
+            if job.kind != RunKind::Point || policy == StatePolicy::Continue {
+                return Ok(true);
+            }
+            let begun = Instant::now();
+            let restored = policy == StatePolicy::Snapshot || self.records[dataset].dataset.restore.is_some();
+            if restored && self.records[dataset].restore()? {
+                spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
+                return self.records_written(dataset).map(|()| true);
+            }
+            if !self.records[dataset].start_anew()? && !self.erase(job, dataset)? {
+                return Ok(false);
+            }
+            spend(&mut self.spent, "restoring", begun.elapsed().as_secs_f64());
+        }
+        self.load(job, dataset)
+    }
+
+    fn records_written(&mut self, dataset: usize) -> Result<(), ConductError> {
+        let running = self.records[dataset].state.running;
+        self.set_running(dataset, running)
+    }
+
+    /// The plan of the load of a data set.
+    fn load_plan(&self, dataset: usize) -> Result<Plan, ConductError> {
+        let records = &self.records[dataset];
+        let mut properties = records.dataset.properties.clone();
+        let clients = self.settings().clients.unwrap_or(LOADING_CLIENTS);
+        set(&mut properties, p::THREAD_COUNT.name, clients.to_string());
+        set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
+        let store = records.dataset.info;
+        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
+        Ok(plan.map_err(ExperimentError::Faults)?)
+    }
+
+    /// A run that was cut off may have left records that nobody counted.
+    fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
+        let plan = self.load_plan(dataset)?;
+        if let Some(core) = &plan.core {
+            let before = self.records[dataset].state.next;
+            let end = self.records[dataset].look_for_end(core, self.stores)?;
+            if end > before {
+                self.watcher.note(&format!("found {} records of a run that was cut off", end - before));
+            }
+            self.fill(dataset, before..end)?;
+        }
+        self.set_running(dataset, false)
+    }
+
+    /// Inserts those of some records that are not there. At the end of a run
+    /// each client may have taken a key and not come to insert it; the next run
+    /// would not find it, and call that a failure of the store. The next insert
+    /// is of the range's end.
+    pub(super) fn fill(&mut self, dataset: usize, range: Range<u64>) -> Result<(), ConductError> {
+        let state = &mut self.records[dataset].state;
+        state.next = range.end.max(state.next);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut properties = self.records[dataset].dataset.properties.clone();
+        let count = range.end - range.start;
+        set(&mut properties, core::RECORD_COUNT.name, range.end.to_string());
+        set(&mut properties, core::INSERT_START.name, range.start.to_string());
+        set(&mut properties, core::INSERT_COUNT.name, count.to_string());
+        set(&mut properties, core::BATCH_SIZE.name, "1".to_owned());
+        set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
+        set(&mut properties, p::THREAD_COUNT.name, LOADING_CLIENTS.min(count).to_string());
+        let store = self.records[dataset].dataset.info;
+        let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
+        let plan = plan.map_err(ExperimentError::Faults)?;
+        let session = self.records[dataset].session(self.stores)?;
+        // Whoever asked for the end of the run does not ask for gaps.
+        let control = Control::default();
+        let record =
+            session.run(&plan.workload, &plan.options, &control, &mut ()).map_err(ExperimentError::Run)?;
+        if let Some(lost) = record.lost {
+            return Err(ExperimentError::Store(StoreError::new(store.name, lost.to_string())).into());
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+        let begun = Instant::now();
+        let plan = self.load_plan(dataset)?;
+        let load = Job { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
+        self.watcher.step(&self.step(&load, &plan));
+        self.records[dataset].state.running = true;
+        let first = !self.journal.document.runs.iter().any(|entry| {
+            entry.kind == RunKind::Load && self.experiment.curves[entry.curve].dataset == dataset
+        });
+        let what = format!("{} load", self.records[dataset].dataset.name);
+        // Later loads are the same again, and nobody's figure.
+        let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
+        let performed = {
+            let session = self.records[dataset].session(self.stores)?;
+            let files = folder.as_ref().map(|(_, folder)| Files { folder, prefix: "", raw: false });
+            let command_line = self.journal.document.command_line.clone();
+            perform(&plan, session, self.control, self.watcher, files, command_line)?
+        };
+        let Performed { document, record, .. } = performed;
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(false);
+        }
+        let overall = &document.overall;
+        let store = self.records[dataset].dataset.info.name;
+        if let Some(lost) = record.lost {
+            return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
+        }
+        if overall.failed > 0 {
+            return Err(load_failed(store, &document).into());
+        }
+        let records = &mut self.records[dataset];
+        records.state.loaded = true;
+        records.state.next = plan.core.as_ref().map_or(overall.operations, |core| core.load_range().1);
+        if self.settings().state == StatePolicy::Snapshot {
+            self.records[dataset].save()?;
+        }
+        self.set_running(dataset, false)?;
+        spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
+        if let Some((name, folder)) = folder.take() {
+            folder.write("result.json", &result_bytes(&document))?;
+            folder.write("load.properties", crate::bench::effective_properties(&plan).as_bytes())?;
+            folder.finish()?;
+            let entry = RunEntry {
+                curve: job.curve,
+                kind: RunKind::Load,
+                point: 0,
+                repeat: 0,
+                target: None,
+                clients: document.run.clients,
+                folder: name,
+                started: document.run.started.clone(),
+                throughput: overall.throughput,
+                failed_per_s: failed_per_s(&document),
+                duration_s: overall.duration_s,
+                warm_up_s: 0.0,
+                whole_s: begun.elapsed().as_secs_f64(),
+                records_before: Some(0),
+                flags: flags(&document).into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
+            };
+            self.ended(entry, &document)?;
+        }
+        Ok(true)
+    }
+
+    /// Deletes all records of a data set, one by one. False if somebody asked
+    /// for the end.
+    fn erase(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
+        let plan = self.load_plan(dataset)?;
+        let store = self.records[dataset].dataset.info.name;
+        let Some(core) = plan.core.clone() else {
+            let problem =
+                "Serval cannot remove the records of this workload: give the store a 'restore' command";
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        };
+        let able = self.records[dataset].session(self.stores)?.capabilities();
+        if !able.contains(OperationKind::Delete) {
+            let problem =
+                "it has no delete, so its records cannot be removed: give the store a 'restore' command";
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        }
+        let step =
+            Job { kind: RunKind::Load, what: "remove the records".into(), target: None, ..job.clone() };
+        let first = core.load_range().0;
+        let end = self.records[dataset].state.next;
+        let mut step = self.step(&step, &plan);
+        step.units = Some(end.saturating_sub(first));
+        self.watcher.step(&step);
+        let eraser: Arc<dyn Workload> = Arc::new(Eraser::new(core, first..end));
+        let session = self.records[dataset].session(self.stores)?;
+        let record =
+            session.run(&eraser, &plan.options, self.control, self.watcher).map_err(ExperimentError::Run)?;
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(false);
+        }
+        if record.totals.units_failed > 0 {
+            let problem = format!("{} of its records could not be removed", record.totals.units_failed);
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+        }
+        let state = &mut self.records[dataset].state;
+        (state.loaded, state.next) = (false, 0);
+        self.records_written(dataset)?;
+        Ok(true)
+    }
+}
+
+fn load_failed(store: &str, document: &ResultDocument) -> ExperimentError {
+    let words: Vec<String> = document
+        .metrics
+        .iter()
+        .flat_map(|metric| &metric.messages)
+        .map(|message| format!("{} ({} times)", message.message, message.count))
+        .collect();
+    let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
+    let problem = format!(
+        "{} of {} records could not be loaded: {why}. If they are there from before, remove them or take another table",
+        document.overall.failed, document.overall.operations
+    );
+    ExperimentError::Store(StoreError::new(store, problem))
+}
