@@ -16,7 +16,10 @@ use ratatui::{
         terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
 };
-use rustix::{process::getpgrp, termios::tcgetpgrp};
+use rustix::{
+    process::getpgrp,
+    termios::{tcgetattr, tcgetpgrp},
+};
 use serval_runner::Control;
 use signal_hook::consts::SIGINT;
 use std::{
@@ -162,6 +165,9 @@ impl Drop for Dashboard {
     }
 }
 
+/// Time between looks for keys.
+const KEY_WAIT: Duration = Duration::from_millis(40);
+
 /// What keys do.
 struct Keys {
     control: Control,
@@ -177,12 +183,19 @@ impl Keys {
         let until = Instant::now() + FRAME;
         let mut redraw = false;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
+            // Of a terminal that has hung up crossterm reads nothing, for ever: so it is
+            // asked without waiting, and only where there is one.
+            self.gone |= tcgetattr(std::io::stdin()).is_err();
             if self.gone {
                 let _ = ended.recv_timeout(left);
                 break;
             }
-            match event::poll(left) {
-                Ok(false) => break,
+            match event::poll(Duration::ZERO) {
+                Ok(false) => {
+                    if ended.recv_timeout(left.min(KEY_WAIT)) == Err(RecvTimeoutError::Disconnected) {
+                        break;
+                    }
+                }
                 Ok(true) => match event::read() {
                     Ok(event) => redraw |= self.obey(&event),
                     Err(_) => self.gone = true,

@@ -434,3 +434,22 @@ fn ctrl_c_is_what_the_signal_is_and_the_second_ends_at_once() {
     }
     assert_eq!(terminal.ends().code(), Some(130));
 }
+
+#[test]
+fn a_terminal_that_hangs_up_ends_what_runs_in_it() {
+    let mut terminal = Terminal::open(&[("SERVAL_TEST_TIME", "1h")]);
+    terminal.sees(TAKEN);
+    terminal.sees("READ");
+    // The reader lets go of its side when nobody takes what it reads, with the next
+    // frame; then nobody has that side.
+    terminal.shown = channel().1;
+    terminal.keys = File::open("/dev/null").unwrap();
+    let pid = rustix::process::Pid::from_child(&terminal.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    let (tell, ended) = channel();
+    std::thread::spawn(move || {
+        tell.send(rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()))
+    });
+    // Where it goes on for ever the test must not.
+    assert!(ended.recv_timeout(PATIENCE).is_ok(), "it goes on without its terminal");
+}
