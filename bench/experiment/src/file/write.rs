@@ -50,7 +50,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
 }
 
 impl ExperimentFile {
-    /// The file as text. Values of secrets are left out ([`SECRET`] stands for
+    /// The file as text. Values of secrets are left out (`***` stands for
     /// them); files of workloads that are still named are named by their paths from
     /// here.
     pub fn to_toml(&self) -> String {
