@@ -38,6 +38,11 @@ const LATE: &str = "Operations started late: ";
 const SAID_BY_FLAGS: [&str; 3] =
     ["The run was not steady", "Whether the run was steady", "The schedule asked for"];
 
+/// Whether a note of a single run is said by the points' own.
+fn is_said_by_points(note: &str) -> bool {
+    SAID_BY_FLAGS.iter().any(|start| note.starts_with(start)) || note.contains(" unfinished")
+}
+
 /// Some names, and how many more.
 fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED_MAX);
@@ -146,7 +151,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             // The numbers of each are its own, what they mean is not.
             match warning.starts_with(LATE) {
                 true if all > 1 => late.push((curve.name_of(point), lateness(warning))),
-                _ if all > 1 && SAID_BY_FLAGS.iter().any(|start| warning.starts_with(start)) => {}
+                _ if all > 1 && is_said_by_points(warning) => {}
                 _ => own.entry(warning).or_default().push(curve.name_of(point)),
             }
         }
