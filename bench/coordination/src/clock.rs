@@ -1,0 +1,182 @@
+//! Offsets between the monotonic clocks of two machines.
+//!
+//! The coordinator sends its time t0, the client answers with its own t1, the
+//! answer is there at t2. Whatever the two ways took each,
+//!
+//! ```text
+//! offset = t1 - (t0 + t2) / 2        error <= (t2 - t0) / 2
+//! ```
+//!
+//! Of several exchanges the one with the shortest round trip says most (the
+//! minimum round-trip filter of Mills, "Internet Time Synchronization: The
+//! Network Time Protocol", RFC 1129, 1989). Clocks drift: what an
+//! exchange said holds later with an error that grows by [`DRIFT`].
+
+/// By how much two quartz clocks may drift apart: ns per second.
+pub const DRIFT: f64 = 100_000.0;
+
+/// Exchanges that are remembered; one a second makes this four minutes.
+const KEPT: usize = 256;
+
+/// One question about the time, and its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchange {
+    /// When the coordinator asked, ns by its clock.
+    pub asked: u64,
+    /// What the client's clock said, ns.
+    pub answered: u64,
+    /// When the coordinator had the answer, ns by its clock.
+    pub received: u64,
+}
+
+impl Exchange {
+    /// The round trip, ns.
+    pub fn round_trip(&self) -> u64 {
+        self.received.saturating_sub(self.asked)
+    }
+
+    /// The instant by the coordinator's clock that the answer is taken to be
+    /// of, ns.
+    pub fn middle(&self) -> u64 {
+        self.asked + self.round_trip() / 2
+    }
+}
+
+/// How far a client's clock is ahead of the coordinator's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Offset {
+    /// ns; below zero if it is behind.
+    pub ahead: f64,
+    /// By how much the true offset may differ, ns.
+    pub error: f64,
+}
+
+impl Offset {
+    /// An instant of the coordinator's clock by the client's, ns.
+    pub fn to_client(self, coordinator: u64) -> u64 {
+        add(coordinator, self.ahead)
+    }
+
+    /// An instant of the client's clock by the coordinator's, ns.
+    pub fn to_coordinator(self, client: u64) -> u64 {
+        add(client, -self.ahead)
+    }
+}
+
+fn add(instant: u64, span: f64) -> u64 {
+    // Offsets are differences of uptimes: whole nanoseconds are exact to
+    // 2^53, a hundred days.
+    if span < 0.0 { instant.saturating_sub(-span as u64) } else { instant.saturating_add(span as u64) }
+}
+
+/// What is known of one client's clock.
+#[derive(Debug, Clone, Default)]
+pub struct OffsetFilter {
+    exchanges: Vec<Exchange>,
+    next: usize,
+}
+
+impl OffsetFilter {
+    /// Takes an exchange in. One whose answer came before the question is
+    /// left out.
+    pub fn add(&mut self, exchange: Exchange) {
+        if exchange.received < exchange.asked {
+            return;
+        }
+        if self.exchanges.len() < KEPT {
+            self.exchanges.push(exchange);
+        } else {
+            self.exchanges[self.next % KEPT] = exchange;
+        }
+        self.next += 1;
+    }
+
+    /// How many were taken in.
+    pub fn count(&self) -> usize {
+        self.next
+    }
+
+    /// The shortest round trip, ns.
+    pub fn round_trip_min(&self) -> Option<u64> {
+        self.exchanges.iter().map(Exchange::round_trip).min()
+    }
+
+    /// The longest round trip of those remembered, ns.
+    pub fn round_trip_max(&self) -> Option<u64> {
+        self.exchanges.iter().map(Exchange::round_trip).max()
+    }
+
+    /// The offset at an instant of the coordinator's clock: that of the
+    /// exchange whose error, drift since or until then included, is smallest.
+    /// `None` before the first.
+    pub fn at(&self, instant: u64) -> Option<Offset> {
+        self.exchanges
+            .iter()
+            .map(|exchange| {
+                let middle = exchange.middle();
+                let apart_s = middle.abs_diff(instant) as f64 / 1e9;
+                let ahead = if exchange.answered >= middle {
+                    (exchange.answered - middle) as f64
+                } else {
+                    -((middle - exchange.answered) as f64)
+                };
+                // Half a nanosecond for the middle that is cut to a whole one.
+                Offset { ahead, error: exchange.round_trip() as f64 / 2.0 + 0.5 + apart_s * DRIFT }
+            })
+            .min_by(|a, b| a.error.total_cmp(&b.error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_example_of_the_document() {
+        let mut filter = OffsetFilter::default();
+        filter.add(Exchange { asked: 100_000_000, answered: 7_340_120_000, received: 100_400_000 });
+        let offset = filter.at(100_200_000).unwrap();
+        assert_eq!((offset.ahead, offset.error), (7_239_920_000.0, 200_000.5));
+        assert_eq!(offset.to_client(400_000_000), 7_639_920_000);
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_exchange_and_nonsense_is_left_out() {
+        let mut filter = OffsetFilter::default();
+        assert_eq!(filter.at(0), None);
+        filter.add(Exchange { asked: 2, answered: 9, received: 1 });
+        assert_eq!(filter.at(0), None);
+    }
+
+    proptest! {
+        /// Whatever the ways took and however the clocks drifted within the
+        /// bound, the true offset lies within the error.
+        #[test]
+        fn the_true_offset_is_within_the_error(
+            ahead in -1e15f64..1e15,
+            drift in -DRIFT..DRIFT,
+            ways in proptest::collection::vec((0u64..20_000_000_000, 0u64..5_000_000, 0u64..5_000_000), 1..40),
+            when in 0u64..30_000_000_000,
+        ) {
+            const BASE: u64 = 2_000_000_000_000_000;
+            let truth = |at: u64| ahead + drift * (at - BASE) as f64 / 1e9;
+            let mut filter = OffsetFilter::default();
+            for (asked, there, back) in ways {
+                let asked = BASE + asked;
+                let reached = asked + there;
+                filter.add(Exchange { asked, answered: add(reached, truth(reached)), received: reached + back });
+            }
+            let offset = filter.at(BASE + when).unwrap();
+            let off = (offset.ahead - truth(BASE + when)).abs();
+            // The way itself takes time in which the clocks drift too.
+            prop_assert!(off <= offset.error + 2_000.0, "{off} > {}", offset.error);
+        }
+
+        #[test]
+        fn there_and_back_is_the_same_instant(ahead in -1e12f64..1e12, instant in 2_000_000_000_000u64..4_000_000_000_000) {
+            let offset = Offset { ahead: ahead.trunc(), error: 0.0 };
+            prop_assert_eq!(offset.to_coordinator(offset.to_client(instant)), instant);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Many clients as one (`docs/coordination.md`): who is in a group, how all
+//! begin a phase at the same instant, what becomes of one that dies or stands
+//! still, and how work is divided.
+//!
+//! The coordinator's side ([`group`]) and the client's ([`member`]) are state
+//! machines without clock, socket or thread: they are told what happened and
+//! when, and say what to do. Instants are nanoseconds of a monotonic clock.
+
+pub mod clock;
+pub mod group;
+pub mod member;
+pub mod share;

@@ -1,0 +1,97 @@
+//! How work is divided among the clients of a group.
+
+use std::ops::Range;
+
+/// The part of one client: number `index`, from 0, of `count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Share {
+    index: u64,
+    count: u64,
+}
+
+impl Share {
+    /// All of it.
+    pub const WHOLE: Share = Share { index: 0, count: 1 };
+
+    /// The part number `index` of `count`; `None` where there is no such.
+    pub fn new(index: u64, count: u64) -> Option<Share> {
+        (index < count).then_some(Share { index, count })
+    }
+
+    /// Its number, from 0.
+    pub fn index(self) -> u64 {
+        self.index
+    }
+
+    /// How many there are.
+    pub fn count(self) -> u64 {
+        self.count
+    }
+
+    /// Its part of `n` things that are numbered: consecutive, and of sizes that
+    /// differ by one at most.
+    pub fn range(self, n: u64) -> Range<u64> {
+        self.bound(n, self.index)..self.bound(n, self.index + 1)
+    }
+
+    /// How many of `n` things are its own.
+    pub fn of(self, n: u64) -> u64 {
+        let range = self.range(n);
+        range.end - range.start
+    }
+
+    /// Its part of a rate.
+    pub fn of_rate(self, rate: f64) -> f64 {
+        rate / self.count as f64
+    }
+
+    /// The seed of its random choices, of the group's.
+    pub fn seed(self, seed: u64) -> u64 {
+        if self.count == 1 {
+            return seed;
+        }
+        // The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), kept
+        // to the 53 bits that every JSON reader gets back exactly.
+        let mut z = seed ^ (self.index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) >> 11
+    }
+
+    fn bound(self, n: u64, index: u64) -> u64 {
+        (u128::from(n) * u128::from(index) / u128::from(self.count)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn there_is_no_part_beyond_the_last() {
+        assert_eq!(Share::new(3, 3), None);
+        assert_eq!(Share::new(0, 0), None);
+        assert_eq!(Share::new(0, 1), Some(Share::WHOLE));
+    }
+
+    #[test]
+    fn seeds_differ_and_a_group_of_one_has_its_own() {
+        let seeds: HashSet<u64> = (0..10_000).filter_map(|i| Some(Share::new(i, 10_000)?.seed(42))).collect();
+        assert_eq!(seeds.len(), 10_000);
+        assert_eq!(Share::WHOLE.seed(42), 42);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_cover_everything_once(n in any::<u64>(), count in 1u64..500) {
+            let parts: Vec<Range<u64>> = (0..count).filter_map(|i| Some(Share::new(i, count)?.range(n))).collect();
+            prop_assert_eq!(parts[0].start, 0);
+            prop_assert_eq!(parts[parts.len() - 1].end, n);
+            prop_assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let sizes: Vec<u64> = parts.iter().map(|part| part.end - part.start).collect();
+            prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! A coordinator and its clients on a simulated network: messages take their
+//! time, clocks differ, processes stand still and die.
+
+use serval_coordination::{
+    clock::Exchange,
+    group::{self, Group, Loss, OnLost, PhaseEnd, Settings},
+    member::{self, Member},
+};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+const MS: u64 = 1_000_000;
+const HOUR: u64 = 3_600_000 * MS;
+/// Where simulated time begins: long after all machines were started.
+const BEGIN: u64 = 1_000_000 * MS;
+
+#[derive(Debug, Clone)]
+enum Message {
+    /// To a client.
+    Ask,
+    Prepare,
+    Propose(u32, u64),
+    Confirm(u32),
+    Stop,
+    /// To the coordinator.
+    Answer(u64, u64),
+    Heard,
+    Entered,
+    Agreed(u32),
+    Began(u64),
+    Left,
+    Late,
+    Closed,
+}
+
+#[derive(Debug)]
+enum Happening {
+    ToClient(usize, Message),
+    ToCoordinator(usize, Message),
+    /// A client's own: its preparation or its load is over.
+    Ready(usize),
+    Go(usize, u64),
+    Done(usize),
+    Beat(usize),
+    BeatAll,
+    Freeze(usize),
+    Thaw(usize),
+    Kill(usize),
+    WakeCoordinator,
+    WakeClient(usize),
+}
+
+struct Simulated {
+    member: Member,
+    /// Ahead of the coordinator, ns.
+    ahead: i64,
+    frozen: bool,
+    dead: bool,
+    /// What came while it stood still.
+    late: Vec<Happening>,
+    began: Option<u64>,
+    loading: bool,
+    /// When it gave the group up, by the true clock.
+    abandoned: Option<u64>,
+}
+
+struct World {
+    now: u64,
+    random: fastrand::Rng,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    happenings: BTreeMap<u64, Happening>,
+    sequence: u64,
+    clients: Vec<Simulated>,
+    group: Group,
+    length: u64,
+    way_max: u64,
+    messages: u64,
+    ends: Vec<PhaseEnd>,
+    disbanded: bool,
+    phases: usize,
+}
+
+impl World {
+    fn new(seed: u64, settings: Settings, length: u64, way_max: u64) -> World {
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let count = settings.clients;
+        let mut group = Group::new(settings.clone(), BEGIN);
+        let mut actions = Vec::new();
+        let clients = (0..count)
+            .map(|number| {
+                assert_eq!(group.join(BEGIN, &mut actions), Some(number));
+                let ahead = random.i64(-500_000_000_000..500_000_000_000);
+                Simulated {
+                    member: Member::new(settings.timeout, BEGIN.saturating_add_signed(ahead)),
+                    ahead,
+                    frozen: false,
+                    dead: false,
+                    late: Vec::new(),
+                    began: None,
+                    loading: false,
+                    abandoned: None,
+                }
+            })
+            .collect();
+        assert_eq!(actions, [group::Action::Complete]);
+        let mut world = World {
+            now: BEGIN,
+            random,
+            queue: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            sequence: 0,
+            clients,
+            group,
+            length,
+            way_max,
+            messages: 0,
+            ends: Vec::new(),
+            disbanded: false,
+            phases: 1,
+        };
+        for client in 0..count {
+            for exchange in 0..8 {
+                world.after(exchange * 2 * world.way_max.max(1), Happening::ToClient(client, Message::Ask));
+            }
+            world.after(500 * MS, Happening::Beat(client));
+        }
+        world.after(500 * MS, Happening::BeatAll);
+        world
+    }
+
+    fn after(&mut self, span: u64, happening: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse((self.now + span, self.sequence)));
+        self.happenings.insert(self.sequence, happening);
+    }
+
+    fn way(&mut self) -> u64 {
+        self.random.u64(self.way_max / 10..=self.way_max)
+    }
+
+    fn send_to_client(&mut self, client: usize, message: Message) {
+        self.messages += 1;
+        let way = self.way();
+        self.after(way, Happening::ToClient(client, message));
+    }
+
+    fn send_to_coordinator(&mut self, client: usize, message: Message) {
+        self.messages += 1;
+        let way = self.way();
+        self.after(way, Happening::ToCoordinator(client, message));
+    }
+
+    fn local(&self, client: usize) -> u64 {
+        self.now.saturating_add_signed(self.clients[client].ahead)
+    }
+
+    fn prepare(&mut self) {
+        let mut actions = Vec::new();
+        let length = self.length;
+        self.group.prepare(self.now, |_| true, Some(length + 1000 * MS), &mut actions);
+        for client in 0..self.clients.len() {
+            if !self.group.is_lost(client) {
+                self.send_to_client(client, Message::Prepare);
+            }
+        }
+        self.obey(actions);
+    }
+
+    fn obey(&mut self, actions: Vec<group::Action>) {
+        use group::Action;
+        let all = |world: &World| -> Vec<usize> {
+            (0..world.clients.len()).filter(|client| !world.group.is_lost(*client)).collect()
+        };
+        for action in actions {
+            match action {
+                Action::Complete | Action::Dismiss(_) => {}
+                Action::Propose { attempt, at } => {
+                    for client in all(self) {
+                        let at = self.group.offset(client, at).expect("its clock is known").to_client(at);
+                        self.send_to_client(client, Message::Propose(attempt, at));
+                    }
+                }
+                Action::Confirm { attempt, .. } => {
+                    all(self)
+                        .into_iter()
+                        .for_each(|client| self.send_to_client(client, Message::Confirm(attempt)));
+                }
+                Action::Stop => {
+                    all(self).into_iter().for_each(|client| self.send_to_client(client, Message::Stop));
+                }
+                Action::Over(end) => {
+                    let go_on = end.go_on;
+                    self.ends.push(end);
+                    if go_on && self.ends.len() < self.phases {
+                        self.prepare();
+                    } else {
+                        self.disbanded = true;
+                    }
+                }
+                Action::Disband => self.disbanded = true,
+            }
+        }
+    }
+
+    fn follow(&mut self, client: usize, actions: Vec<member::Action>) {
+        use member::Action;
+        for action in actions {
+            match action {
+                Action::Enter => self.send_to_coordinator(client, Message::Entered),
+                Action::Agree(attempt) => self.send_to_coordinator(client, Message::Agreed(attempt)),
+                Action::Go(at) => {
+                    let span = at - self.local(client);
+                    self.after(span, Happening::Go(client, self.length));
+                }
+                Action::Late => self.send_to_coordinator(client, Message::Late),
+                Action::End => {
+                    self.clients[client].loading = false;
+                    self.after(MS, Happening::Done(client));
+                }
+                Action::Leave => self.send_to_coordinator(client, Message::Left),
+                Action::Abandon => {
+                    self.clients[client].loading = false;
+                    self.clients[client].abandoned = Some(self.now);
+                    // It closes its connection.
+                    self.send_to_coordinator(client, Message::Closed);
+                }
+            }
+        }
+        let wake = self.clients[client].member.wake_at();
+        if wake != u64::MAX {
+            let span = wake.saturating_sub(self.local(client));
+            self.after(span, Happening::WakeClient(client));
+        }
+    }
+
+    /// Runs until the group is over, and for `more` after it.
+    fn run(&mut self, more: u64) {
+        let mut until = BEGIN + HOUR;
+        while let Some(Reverse((at, sequence))) = self.queue.pop() {
+            if self.disbanded {
+                until = until.min(self.now + more);
+            }
+            if at > until {
+                break;
+            }
+            self.now = at;
+            let happening = self.happenings.remove(&sequence).expect("each happens once");
+            self.happen(happening);
+        }
+        assert!(self.disbanded, "the group is not over after an hour: {:?}", self.ends);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        let whose = match &happening {
+            Happening::ToClient(client, _)
+            | Happening::Ready(client)
+            | Happening::Go(client, _)
+            | Happening::Done(client)
+            | Happening::Beat(client)
+            | Happening::WakeClient(client) => Some(*client),
+            _ => None,
+        };
+        if let Some(client) = whose {
+            if self.clients[client].dead {
+                return;
+            }
+            if self.clients[client].frozen {
+                return self.clients[client].late.push(happening);
+            }
+        }
+        let mut actions = Vec::new();
+        match happening {
+            Happening::ToClient(client, Message::Ask) => {
+                // Asked when it was sent: a way ago.
+                let back = self.way();
+                let there = self.way();
+                let asked = self.now - there.min(self.now - BEGIN);
+                let local = self.local(client);
+                self.messages += 2;
+                self.after(back, Happening::ToCoordinator(client, Message::Answer(asked, local)));
+            }
+            Happening::ToClient(client, message) => {
+                use member::Event;
+                let event = match message {
+                    Message::Prepare => Event::Prepare,
+                    Message::Propose(attempt, at) => Event::Proposed { attempt, at },
+                    Message::Confirm(attempt) => Event::Confirmed { attempt },
+                    Message::Stop => Event::Stop,
+                    _ => Event::Heard,
+                };
+                if event == Event::Prepare {
+                    let span = self.random.u64(1..2000) * MS;
+                    self.after(span, Happening::Ready(client));
+                }
+                let (mut actions, local) = (Vec::new(), self.local(client));
+                self.clients[client].member.on(event, local, &mut actions);
+                self.follow(client, actions);
+            }
+            Happening::ToCoordinator(client, message) => {
+                use group::Event;
+                let event = match message {
+                    Message::Answer(asked, answered) => {
+                        Event::Clock(Exchange { asked, answered, received: self.now })
+                    }
+                    Message::Entered => Event::Entered,
+                    Message::Agreed(attempt) => Event::Agreed(attempt),
+                    Message::Began(at) => Event::Began(at),
+                    Message::Left => Event::Left,
+                    Message::Late => Event::Lost(Loss::Late),
+                    Message::Closed => Event::Lost(Loss::Gone("closed".to_owned())),
+                    _ => Event::Heard,
+                };
+                self.group.on(client, event, self.now, &mut actions);
+                self.obey(actions);
+                let wake = self.group.wake_at().saturating_sub(self.now);
+                self.after(wake.min(HOUR), Happening::WakeCoordinator);
+            }
+            Happening::Ready(client) => {
+                let (mut actions, local) = (Vec::new(), self.local(client));
+                self.clients[client].member.on(member::Event::Ready, local, &mut actions);
+                self.follow(client, actions);
+            }
+            Happening::Go(client, length) => {
+                if self.clients[client].abandoned.is_some() {
+                    return;
+                }
+                self.clients[client].began = Some(self.now);
+                self.clients[client].loading = true;
+                let local = self.local(client);
+                self.send_to_coordinator(client, Message::Began(local));
+                self.after(length, Happening::Done(client));
+            }
+            Happening::Done(client) => {
+                self.clients[client].loading = false;
+                let (mut actions, local) = (Vec::new(), self.local(client));
+                self.clients[client].member.on(member::Event::Finished, local, &mut actions);
+                self.follow(client, actions);
+            }
+            Happening::Beat(client) => {
+                self.send_to_coordinator(client, Message::Heard);
+                if !self.disbanded {
+                    self.after(500 * MS, Happening::Beat(client));
+                }
+            }
+            Happening::BeatAll => {
+                for client in 0..self.clients.len() {
+                    if !self.group.is_lost(client) {
+                        self.send_to_client(client, Message::Heard);
+                    }
+                }
+                if !self.disbanded {
+                    self.after(500 * MS, Happening::BeatAll);
+                }
+            }
+            Happening::Freeze(client) => self.clients[client].frozen = true,
+            Happening::Thaw(client) => {
+                self.clients[client].frozen = false;
+                for happening in std::mem::take(&mut self.clients[client].late) {
+                    self.happen(happening);
+                }
+            }
+            Happening::Kill(client) => self.clients[client].dead = true,
+            Happening::WakeCoordinator => {
+                self.group.tick(self.now, &mut actions);
+                self.obey(actions);
+            }
+            Happening::WakeClient(client) => {
+                let (mut actions, local) = (Vec::new(), self.local(client));
+                self.clients[client].member.tick(local, &mut actions);
+                if !actions.is_empty() {
+                    self.follow(client, actions);
+                }
+            }
+        }
+    }
+}
+
+fn settings(clients: usize, on_lost: OnLost) -> Settings {
+    Settings { clients, on_lost, clock_error_max: 5e6, ..Settings::default() }
+}
+
+#[test]
+fn all_begin_at_the_same_instant_and_the_skew_is_what_clocks_allow() {
+    for seed in 0..200 {
+        let mut world = World::new(seed, settings(4, OnLost::End), 10_000 * MS, MS);
+        world.phases = 3;
+        world.after(100 * MS, Happening::WakeCoordinator);
+        world.prepare();
+        world.run(0);
+        assert_eq!(world.ends.len(), 3);
+        for end in &world.ends {
+            assert_eq!(end.lost, []);
+        }
+        let starts: Vec<u64> = world.clients.iter().map(|client| client.began.unwrap()).collect();
+        let true_skew = starts.iter().max().unwrap() - starts.iter().min().unwrap();
+        let (seen, error) = world.ends[2].skew.unwrap();
+        assert!(true_skew <= 2 * error, "{true_skew} > 2 * {error}");
+        assert!(seen.abs_diff(true_skew) <= 2 * error + 2, "seen {seen}, true {true_skew}, error {error}");
+    }
+}
+
+#[test]
+fn a_client_that_dies_or_stands_still_at_any_moment_is_named_and_nothing_hangs() {
+    for seed in 0..600 {
+        let on_lost = if seed % 2 == 0 { OnLost::End } else { OnLost::Continue };
+        let mut world = World::new(seed, settings(3, on_lost), 10_000 * MS, MS);
+        let when = world.random.u64(0..14_000) * MS;
+        let frozen = seed % 3 != 0;
+        let span = world.random.u64(7_000..20_000) * MS;
+        if frozen {
+            world.after(when, Happening::Freeze(1));
+            world.after(when + span, Happening::Thaw(1));
+        } else {
+            world.after(when, Happening::Kill(1));
+        }
+        world.after(0, Happening::WakeCoordinator);
+        world.prepare();
+        world.run(60_000 * MS);
+        let end = &world.ends[0];
+        let left_before = end.lost.is_empty();
+        if left_before {
+            // It had handed over what it saw before it fell.
+            assert!(end.start.is_some());
+        } else {
+            assert_eq!(end.lost.len(), 1, "{end:?}");
+            assert_eq!(end.lost[0].client, 1);
+            assert_eq!(end.go_on, on_lost == OnLost::Continue);
+        }
+        for client in [0, 2] {
+            let early = world.clients[client].abandoned.is_some_and(|at| at < end.end);
+            assert!(!early, "a client that is well gave the group up: {end:?}");
+        }
+        assert!(world.clients.iter().all(|client| client.dead || !client.loading), "loads on after the end");
+        if frozen && !left_before {
+            assert!(
+                world.clients[1].abandoned.is_some(),
+                "it thinks that it still belongs to the group: {end:?}"
+            );
+        }
+        // Known within the timeout, and a look for silent ones after it.
+        if let Some(lost) = end.lost.first() {
+            let wait = lost.at - (BEGIN + when);
+            assert!(wait <= 6_000 * MS + 1_500 * MS + 500 * MS, "noticed after {} ms", wait / MS);
+        }
+    }
+}
+
+#[test]
+fn nobody_comes_and_the_group_disbands() {
+    let mut group = Group::new(settings(2, OnLost::End), 0);
+    let mut actions = Vec::new();
+    group.join(0, &mut actions);
+    let mut now = 0;
+    while !actions.contains(&group::Action::Disband) {
+        now = group.wake_at();
+        assert!(now < u64::MAX, "waits for ever");
+        // The one that came is alive.
+        group.on(0, group::Event::Heard, now, &mut actions);
+        group.tick(now, &mut actions);
+    }
+    assert_eq!(now, settings(2, OnLost::End).wait);
+}
+
+/// What a coordinator of ten thousand has to do is printed; what it costs is
+/// linear in the clients.
+#[test]
+fn ten_thousand_clients_at_the_barrier() {
+    let messages = |clients: usize| {
+        let mut world = World::new(1, settings(clients, OnLost::End), 1_000 * MS, 2 * MS);
+        world.after(0, Happening::WakeCoordinator);
+        world.prepare();
+        world.run(0);
+        assert_eq!(world.ends[0].lost, []);
+        println!("{clients} clients: {} messages, skew {:?} ns", world.messages, world.ends[0].skew);
+        world.messages as f64 / clients as f64
+    };
+    let (few, many) = (messages(100), messages(10_000));
+    assert!(many < few * 1.1, "{many} messages a client, and {few} with a hundred");
+}
