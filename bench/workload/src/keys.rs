@@ -1,14 +1,68 @@
 //! The text of a key.
 
-use crate::hash::fnv64;
+use crate::{
+    distribution::{Bijection, DistributionError, bijection::MAX_ITEMS},
+    hash::fnv64,
+};
 
-/// How the number of a record becomes its key: `user` and the number, or
-/// (hashed) the number's FNV hash, padded with zeros on the left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which number stands in a record's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// The FNV hash of the record's number, which scatters keys that are
+    /// inserted in turn (`insertorder=hashed`).
+    Hashed,
+    /// The record's number (`insertorder=ordered`).
+    Ordered,
+    /// One of a range (`insertorder=uniform`).
+    Uniform(KeyNumbers),
+}
+
+/// The numbers of a range in an order that looks random: keys that are loaded
+/// in turn are uniform in the range, whatever their count, and none is there
+/// twice. Records beyond the range's size follow on its end, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyNumbers {
+    low: u64,
+    order: Bijection,
+}
+
+impl KeyNumbers {
+    /// Of the numbers `low` to `high`, both included; the seed says in which
+    /// order.
+    pub fn new(low: u64, high: u64, seed: u64) -> Result<KeyNumbers, DistributionError> {
+        if high < low {
+            return Err(DistributionError::EmptyRange { min: low, max: high });
+        }
+        if high - low >= MAX_ITEMS {
+            return Err(DistributionError::LongRange { min: low, max: high, limit: MAX_ITEMS });
+        }
+        Ok(KeyNumbers { low, order: Bijection::new(high - low + 1, seed)? })
+    }
+
+    /// How many numbers it has.
+    pub fn count(&self) -> u64 {
+        self.order.items()
+    }
+
+    /// The last number of the range.
+    pub fn high(&self) -> u64 {
+        self.low + (self.order.items() - 1)
+    }
+
+    /// The number in the key of a record.
+    #[inline]
+    pub fn of(&self, record: u64) -> u64 {
+        let place = if record < self.order.items() { self.order.apply(record) } else { record };
+        self.low.saturating_add(place)
+    }
+}
+
+/// How the number of a record becomes its key: `user` and a number, padded
+/// with zeros on the left.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFormat {
-    /// Whether the hash stands in for the number, which scatters keys that
-    /// are inserted in turn (`insertorder=hashed`).
-    pub hashed: bool,
+    /// Which number.
+    pub order: KeyOrder,
     /// Digits at least (`zeropadding`).
     pub digits: usize,
 }
@@ -23,7 +77,11 @@ impl KeyFormat {
     /// As [`write`](Self::write), with another word before the number.
     #[inline]
     pub fn write_with(&self, out: &mut String, prefix: &str, number: u64) {
-        let number = if self.hashed { fnv64(number) } else { number };
+        let number = match &self.order {
+            KeyOrder::Hashed => fnv64(number),
+            KeyOrder::Ordered => number,
+            KeyOrder::Uniform(numbers) => numbers.of(number),
+        };
         let mut buffer = itoa::Buffer::new();
         let text = buffer.format(number);
         out.push_str(prefix);
@@ -43,17 +101,50 @@ impl KeyFormat {
 
 #[cfg(test)]
 mod tests {
-    use super::KeyFormat;
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
 
     #[test]
     fn keys_are_ycsbs() {
-        let ordered = KeyFormat { hashed: false, digits: 1 };
-        assert_eq!((ordered.key(0), ordered.key(5)), ("user0".into(), "user5".into()));
-        assert_eq!(KeyFormat { hashed: false, digits: 8 }.key(5), "user00000005");
-        assert_eq!(KeyFormat { hashed: false, digits: 2 }.key(12345), "user12345");
-        assert_eq!(KeyFormat { hashed: true, digits: 1 }.key(0), "user6284781860667377211");
+        let ordered = |digits| KeyFormat { order: KeyOrder::Ordered, digits };
+        assert_eq!((ordered(1).key(0), ordered(1).key(5)), ("user0".into(), "user5".into()));
+        assert_eq!(ordered(8).key(5), "user00000005");
+        assert_eq!(ordered(2).key(12345), "user12345");
+        assert_eq!(KeyFormat { order: KeyOrder::Hashed, digits: 1 }.key(0), "user6284781860667377211");
         let mut account = String::new();
-        KeyFormat { hashed: false, digits: 3 }.write_with(&mut account, "account", 7);
+        ordered(3).write_with(&mut account, "account", 7);
         assert_eq!(account, "account007");
+    }
+
+    #[test]
+    fn a_range_that_is_none_is_refused() {
+        assert!(KeyNumbers::new(5, 4, 0).is_err());
+        assert!(KeyNumbers::new(0, u64::MAX, 0).is_err());
+        assert_eq!(KeyNumbers::new(7, 7, 0).map(|numbers| numbers.of(0)), Ok(7));
+    }
+
+    #[test]
+    fn the_first_few_of_many_are_uniform_in_the_range() {
+        // The paper's: 6 million of 12 thousand million; here as sparse.
+        let numbers = KeyNumbers::new(0, 12_000_000_000, 0).unwrap();
+        let mut counts = [0u64; 16];
+        (0..160_000).for_each(|record| counts[(numbers.of(record) / 750_000_001) as usize] += 1);
+        let chi2: f64 = counts.iter().map(|count| (*count as f64 - 10_000.0).powi(2) / 10_000.0).sum();
+        // The 99.9th percentile of chi-square with 15 degrees of freedom.
+        assert!(chi2 < 37.7, "{chi2}: {counts:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_of_the_range_is_there_once_and_then_those_after_it(
+            low in 0u64..1 << 60, count in 1u64..2000, seed in any::<u64>(),
+        ) {
+            let numbers = KeyNumbers::new(low, low + count - 1, seed).unwrap();
+            let all: HashSet<u64> = (0..count).map(|record| numbers.of(record)).collect();
+            prop_assert_eq!(all.len() as u64, count);
+            prop_assert!(all.iter().all(|number| (low..=numbers.high()).contains(number)));
+            prop_assert_eq!(numbers.of(count), numbers.high() + 1);
+        }
     }
 }

@@ -14,7 +14,7 @@ use serval_workload::{
         SkewedLatest, Uniform, Zipfian,
     },
     hash::fnv64,
-    keys::KeyFormat,
+    keys::{KeyFormat, KeyOrder},
     random::Random,
     values::write_integrity,
 };
@@ -101,7 +101,10 @@ fn hashes_and_key_names() {
     let mut out = String::new();
     for number in special.into_iter().chain((0..500).map(|i| i * 20_082_008)) {
         let hash = fnv64(number);
-        let key = |hashed, digits| KeyFormat { hashed, digits }.key(number);
+        let key = |hashed, digits| {
+            let order = if hashed { KeyOrder::Hashed } else { KeyOrder::Ordered };
+            KeyFormat { order, digits }.key(number)
+        };
         write!(out, "{number} {hash} {} {}", key(true, 1), key(false, 1)).unwrap();
         if out.lines().count() <= special.len() {
             for digits in [12, 20] {

@@ -18,7 +18,7 @@ use crate::{
         AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
         Zipfian,
     },
-    keys::KeyFormat,
+    keys::{KeyFormat, KeyNumbers, KeyOrder},
     random::{Random, Rng},
     values,
     workload::{ClientWorkload, Demand, Place, Workload},
@@ -287,6 +287,48 @@ fn expected_inserts(reader: &mut Reader<'_>, facts: &Circumstances, records: u64
     ((operations * share * 2.0) as u64).min(records.saturating_mul(GUESSED_GROWTH).max(GUESSED_INSERTS))
 }
 
+/// How keys are made; a fault if `insertrange` is wanted and wrong.
+fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
+    let digits = reader.count(&p::ZERO_PADDING) as usize;
+    let range = reader.optional_text(&p::INSERT_RANGE);
+    let seed = reader.count(&p::INSERT_RANGE_SEED);
+    let order = match (reader.text(&p::INSERT_ORDER).as_str(), range) {
+        ("uniform", None) => {
+            reader
+                .fault(&p::INSERT_ORDER, "needs the range that keys are uniform in: insertrange=0..72000000");
+            return None;
+        }
+        ("uniform", Some(text)) => {
+            let ends = text.split_once("..").and_then(|(low, high)| {
+                Some((low.trim().parse::<u64>().ok()?, high.trim().parse::<u64>().ok()?))
+            });
+            let Some((low, high)) = ends else {
+                reader.fault(
+                    &p::INSERT_RANGE,
+                    format!("'{text}' is no range of whole numbers such as 0..72000000"),
+                );
+                return None;
+            };
+            KeyOrder::Uniform(noted(reader, &p::INSERT_RANGE, KeyNumbers::new(low, high, seed))?)
+        }
+        (order, range) => {
+            if range.is_some() {
+                reader.fault(
+                    &p::INSERT_RANGE,
+                    format!("has no effect with insertorder={order}: set insertorder=uniform"),
+                );
+            }
+            if order == "hashed" { KeyOrder::Hashed } else { KeyOrder::Ordered }
+        }
+    };
+    let digits = match &order {
+        // So that the order of keys is that of their numbers.
+        KeyOrder::Uniform(numbers) if !reader.given(&p::ZERO_PADDING) => numbers.high().to_string().len(),
+        _ => digits,
+    };
+    Some(KeyFormat { order, digits })
+}
+
 impl CoreWorkload {
     /// From its properties. Faults go to the reader; `None` when there were
     /// some without which nothing can be built.
@@ -331,13 +373,13 @@ impl CoreWorkload {
         let chooser = Self::chooser(reader, &range);
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
-        let digits = reader.count(&p::ZERO_PADDING) as usize;
+        let keys = key_format(reader);
         let compressibility = reader.number(&p::COMPRESSIBILITY);
         let shared = Shared {
             phase: facts.phase,
             table: reader.text(&p::TABLE),
             fields,
-            keys: KeyFormat { hashed: reader.text(&p::INSERT_ORDER) == "hashed", digits },
+            keys: keys?,
             values: Values { lengths: lengths?, integrity, compressibility },
             mix: mix?,
             actions,

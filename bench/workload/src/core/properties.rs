@@ -188,9 +188,25 @@ pub const SCAN_LENGTH_DISTRIBUTION: Property = Property::ycsb(
 pub const INSERT_ORDER: Property = Property::ycsb(
     "insertorder",
     Kind::Text,
-    "hashed: keys are hashes of record numbers, so that inserts in turn scatter. Anything else: keys are the numbers.",
+    "hashed: keys are hashes of record numbers, so that inserts in turn scatter. uniform: keys are numbers of \
+     insertrange, in an order that looks random. Anything else: keys are the numbers.",
 )
 .default("hashed");
+/// Range of keys.
+pub const INSERT_RANGE: Property = Property::serval(
+    "insertrange",
+    Kind::Text,
+    "Numbers that keys have with insertorder=uniform, both ends included: 0..72000000. Keys that are loaded are uniform in \
+     it and none is there twice; records beyond its size follow on its end. zeropadding is the digits of its end \
+     unless it is given.",
+);
+/// Order within the range of keys.
+pub const INSERT_RANGE_SEED: Property = Property::serval(
+    "insertrange.seed",
+    Kind::COUNT,
+    "Says in which order the numbers of insertrange are taken. Loads and runs on the same records need the same.",
+)
+.default("0");
 /// Digits of a key.
 pub const ZERO_PADDING: Property = Property::ycsb(
     "zeropadding",
@@ -283,6 +299,8 @@ pub const PROPERTIES: Table = Table {
         &MAX_SCAN_LENGTH,
         &SCAN_LENGTH_DISTRIBUTION,
         &INSERT_ORDER,
+        &INSERT_RANGE,
+        &INSERT_RANGE_SEED,
         &ZERO_PADDING,
         &INSERT_RETRY_LIMIT,
         &INSERT_RETRY_INTERVAL,
