@@ -1,6 +1,6 @@
 //! Many clients as one (`docs/coordination.md`): who is in a group, how all
 //! begin a phase at the same instant, what becomes of one that dies or stands
-//! still, and how work is divided.
+//! still. How work is divided is [`serval_model::Share`]'s.
 //!
 //! The coordinator's side ([`group`]) and the client's ([`member`]) are state
 //! machines without clock, socket or thread: they are told what happened and
@@ -9,4 +9,3 @@
 pub mod clock;
 pub mod group;
 pub mod member;
-pub mod share;

@@ -6,7 +6,10 @@ use crate::{
     workloads::{self, WorkloadInfo},
 };
 use serval_measure::legacy::LegacyKind;
-use serval_model::properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration};
+use serval_model::{
+    Share,
+    properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration},
+};
 use serval_runner::{
     RunOptions, Steady,
     pacing::{Arrivals, rate::RateSchedule},
@@ -163,6 +166,17 @@ fn rate(reader: &mut Reader<'_>) -> Option<RateSchedule> {
     paced.then(|| RateSchedule::constant(target))
 }
 
+/// The part of the work that is this process's.
+fn share(reader: &mut Reader<'_>, workload: Option<&WorkloadInfo>) -> Share {
+    let share = reader.text(&p::SHARE).parse().map_err(|problem: String| reader.fault(&p::SHARE, problem));
+    let share: Share = share.unwrap_or_default();
+    let whole = [workloads::TIME_SERIES.name, workloads::REST.name];
+    if let Some(info) = workload.filter(|info| whole.contains(&info.name) && share != Share::WHOLE) {
+        reader.fault(&p::SHARE, format!("the workload {} cannot be divided", info.name));
+    }
+    share
+}
+
 /// Whether the warm-up lasts until steady, and how long at most.
 fn steady(reader: &mut Reader<'_>, warm_up: Duration, rate: Option<&RateSchedule>) -> Option<Steady> {
     let max = reader.duration(&p::WARM_UP_MAX);
@@ -298,8 +312,10 @@ impl Plan {
         let mut reader = Reader::new(&properties);
         let workload_info = workload_info(&mut reader);
         let rate = rate(&mut reader);
+        let share = share(&mut reader, workload_info);
         let clients = reader.count(&p::THREAD_COUNT).max(1) as usize;
         let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
+        let operations = operations.map(|count| share.of(count).max(1));
         let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
         let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
         let steady = match phase {
@@ -308,15 +324,21 @@ impl Plan {
         };
         let warm_up_max = steady.map_or(warm_up, |steady| steady.max.max(warm_up));
         let seed = reader.optional_count(&p::SEED).unwrap_or_else(fresh_seed);
+        // The values of a record follow from the seed and its number, whoever
+        // loads it.
+        let seed = if phase == Phase::Load { seed } else { share.seed(seed) };
         // A schedule that ends says how many operations there will be.
-        let scheduled = rate.as_ref().and_then(|rate| Some(rate.due(rate.length_s()?) as u64));
-        let warm = rate.as_ref().map_or(0.0, |rate| rate.rate_max() * warm_up_max.as_secs_f64()) as u64;
+        let scheduled = rate.as_ref().and_then(|rate| Some(share.of_rate(rate.due(rate.length_s()?)) as u64));
+        let warm =
+            rate.as_ref().map_or(0.0, |rate| share.of_rate(rate.rate_max()) * warm_up_max.as_secs_f64())
+                as u64;
         let facts = Circumstances {
             phase,
             clients,
             operations: operations.or(scheduled.map(|due| due + warm)),
             time: time.map(|time| time + warm_up_max),
-            target: rate.as_ref().map(RateSchedule::rate_max),
+            target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
+            share,
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that
@@ -346,6 +368,7 @@ impl Plan {
             slack,
             grace: reader.duration(&p::SHUTDOWN_GRACE),
             interval,
+            share,
             seed,
             recorder: serval_measure::recorder::RecorderOptions {
                 legacy: legacy(&mut reader),

@@ -112,6 +112,14 @@ pub const SEED: Property = Property::serval(
     "Seed of all random choices: the same seed gives each client the same stream of operations on every machine. \
      Without it a new one a run; the result has it.",
 );
+/// The part of the work that is this process's.
+pub const SHARE: Property = Property::serval(
+    "share",
+    Kind::Text,
+    "This process's part of work that several divide: 2/4 is the second of four. Records to load, operations, offered load \
+     and the new records of a run are divided, and random choices differ; threadcount is each one's own.",
+)
+.default("1/1");
 /// Whether YCSB's load goes on where it stopped.
 pub const LOAD_RESUME: Property = Property::serval(
     "load.resume",
@@ -193,6 +201,7 @@ pub const CLIENT: Table = Table {
         &SHUTDOWN_GRACE,
         &EVENT_LOOPS,
         &SEED,
+        &SHARE,
         &LOAD_RESUME,
         &DO_TRANSACTIONS,
         &STATUS,

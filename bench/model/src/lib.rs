@@ -10,10 +10,12 @@ pub mod operation;
 pub mod outcome;
 pub mod properties;
 pub mod record;
+pub mod share;
 pub mod store;
 
 pub use metric::Metric;
 pub use operation::{FieldSelection, Operation, OperationKind, OperationKinds};
 pub use outcome::{Outcome, Status};
 pub use record::{Record, Reply};
+pub use share::Share;
 pub use store::{Client, Execution, Purpose, Schema, Store, StoreError};

@@ -121,7 +121,13 @@ impl<C: Clock> Conductor<'_, C> {
         let options = self.options;
         let schedule = options.rate.as_ref().map(|rate| {
             let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
-            Schedule::new(rate, options.arrivals, options.clients, options.seed ^ SCHEDULE_STREAM)
+            Schedule::new(
+                rate,
+                options.arrivals,
+                options.clients,
+                options.share,
+                options.seed ^ SCHEDULE_STREAM,
+            )
         });
         // While the clients still wait, so that what looks on takes none of their time.
         let cpu_before = options.warm_up_max().is_zero().then(|| {

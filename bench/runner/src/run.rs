@@ -13,7 +13,7 @@ use serval_measure::{
     load::Steadiness,
     recorder::{Pair, Recorder, RecorderOptions, Totals},
 };
-use serval_model::{Execution, Metric, Status, Store, StoreError};
+use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
@@ -73,6 +73,8 @@ pub struct RunOptions {
     pub grace: Duration,
     /// Length of the intervals of the series.
     pub interval: Duration,
+    /// The part of the offered load that is this process's.
+    pub share: Share,
     /// The seed of all random choices.
     pub seed: u64,
     /// What is written down beyond histograms.
@@ -93,6 +95,7 @@ impl Default for RunOptions {
             slack: None,
             grace: Duration::from_secs(2),
             interval: Duration::from_secs(1),
+            share: Share::WHOLE,
             seed: 0,
             recorder: RecorderOptions::default(),
         }
@@ -392,7 +395,11 @@ pub fn run<S: Store>(
             (None, _) => Duration::ZERO,
             _ if threads => Duration::ZERO,
             (_, Some(slack)) => slack,
-            (Some(rate), None) if rate.rate_max() >= GATHER_RATE * loops_of(options) as f64 => GATHER_SLACK,
+            (Some(rate), None)
+                if options.share.of_rate(rate.rate_max()) >= GATHER_RATE * loops_of(options) as f64 =>
+            {
+                GATHER_SLACK
+            }
             _ => Duration::ZERO,
         })?;
     let Prepared { stage, crew, options, .. } = &prepared;

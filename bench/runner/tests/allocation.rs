@@ -64,6 +64,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
         time: None,
         target: None,
         resume: false,
+        share: serval_model::Share::WHOLE,
     };
     let workload: Arc<dyn Workload> = match script {
         None => Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap()),

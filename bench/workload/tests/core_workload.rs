@@ -24,6 +24,7 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 const PLACE: Place = Place { index: 0, count: 1, units: None, seed: 1 };

@@ -4,6 +4,7 @@
 pub mod rate;
 
 use rate::RateSchedule;
+use serval_model::Share;
 use serval_workload::{Random, Rng};
 use std::sync::{
     Mutex, PoisonError,
@@ -56,6 +57,7 @@ pub struct Schedule {
     rate: RateSchedule,
     clients: u64,
     source: Source,
+    share: Share,
 }
 
 /// Operations of a client that are looked at one by one when they have not
@@ -63,14 +65,16 @@ pub struct Schedule {
 const SAMPLES: u64 = 1_000_000;
 
 impl Schedule {
-    /// The schedule of a run.
-    pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, seed: u64) -> Self {
+    /// The schedule of a run. Several processes have a `share` each of one
+    /// schedule: even arrivals are dealt out in turn, random ones drawn by
+    /// each.
+    pub fn new(rate: RateSchedule, arrivals: Arrivals, clients: usize, share: Share, seed: u64) -> Self {
         let source = match arrivals {
             Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
             Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
             Arrivals::Poisson => Source::Poisson(Mutex::new((Rng::new(seed), 0.0))),
         };
-        Schedule { rate, clients: clients as u64, source }
+        Schedule { rate, clients: clients as u64, source, share }
     }
 
     /// Takes the next intended start for a client; `None` when the schedule
@@ -91,14 +95,31 @@ impl Schedule {
                 *sum
             }
         };
+        self.start_of(due)
+    }
+
+    /// When this process's own number `own` is due, ns.
+    fn start_of(&self, own: f64) -> Option<u64> {
+        let due = own * self.share.count() as f64 + self.phase();
         self.rate.time_of(due).map(|seconds| (seconds * 1e9) as u64)
+    }
+
+    /// By how much its operations come later than those of the first process, in
+    /// operations of all.
+    fn phase(&self) -> f64 {
+        if let Source::Poisson(_) = self.source { 0.0 } else { self.share.index() as f64 }
+    }
+
+    /// How many of its own are due within so many ns since the start.
+    fn own_due(&self, span: u64) -> f64 {
+        self.share.of_rate(self.rate.due(span as f64 / 1e9) - self.phase()).max(0.0)
     }
 
     /// Takes every operation still due before `end` (ns), calling `each` with
     /// its intended start and how many it stands for. Above a million a
     /// client's, an evenly spaced sample stands for all.
     pub fn take_rest(&self, end: u64, mut each: impl FnMut(u64, u64)) {
-        let due_by_end = self.rate.due(end as f64 / 1e9);
+        let due_by_end = self.own_due(end);
         // First k not taken, distance to the next, for each part.
         let parts: Vec<(u64, u64)> = match &self.source {
             Source::Client(taken) => taken
@@ -126,8 +147,7 @@ impl Schedule {
             let mut done = 0;
             while done < left {
                 let stands_for = stride.min(left - done);
-                let Some(seconds) = self.rate.time_of((first + done * step) as f64) else { break };
-                let start = (seconds * 1e9) as u64;
+                let Some(start) = self.start_of((first + done * step) as f64) else { break };
                 if start >= end {
                     break;
                 }
@@ -139,7 +159,7 @@ impl Schedule {
 
     /// Operations due within a span of ns since the start of pacing.
     pub fn due_between(&self, from: u64, to: u64) -> f64 {
-        self.rate.due(to as f64 / 1e9) - self.rate.due(from as f64 / 1e9)
+        self.share.of_rate(self.rate.due(to as f64 / 1e9) - self.rate.due(from as f64 / 1e9))
     }
 }
 
@@ -162,7 +182,7 @@ mod tests {
     }
 
     fn schedule(rate: f64, arrivals: Arrivals, clients: usize) -> Schedule {
-        Schedule::new(RateSchedule::constant(rate), arrivals, clients, 1)
+        Schedule::new(RateSchedule::constant(rate), arrivals, clients, Share::WHOLE, 1)
     }
 
     #[test]
@@ -173,6 +193,35 @@ mod tests {
             let first = client as u64;
             assert_eq!(starts, [first, first + 4, first + 8]);
         }
+    }
+
+    /// Three processes together offer what one would: even arrivals exactly,
+    /// random ones in the mean.
+    #[test]
+    fn processes_share_a_schedule() {
+        let part = |arrivals, index, seed| {
+            let share = Share::new(index, 3).unwrap();
+            Schedule::new(RateSchedule::constant(1000.0), arrivals, 2, share, seed)
+        };
+        for arrivals in [Arrivals::Client, Arrivals::Uniform] {
+            let mut starts = Vec::new();
+            for index in 0..3 {
+                let schedule = part(arrivals, index, 1);
+                schedule.take_rest(30 * MS, |start, n| {
+                    starts.extend(std::iter::repeat_n(start / MS, n as usize))
+                });
+            }
+            starts.sort_unstable();
+            assert_eq!(starts, (0..30).collect::<Vec<_>>(), "{arrivals:?}");
+        }
+        let mut count = 0;
+        for index in 0..3 {
+            part(Arrivals::Poisson, index, index).take_rest(1000 * MS, |_, n| count += n);
+        }
+        // Poisson of mean 1000, five standard deviations.
+        assert!((840..1160).contains(&count), "{count}");
+        let due: f64 = (0..3).map(|index| part(Arrivals::Poisson, index, 1).due_between(0, 1000 * MS)).sum();
+        assert!((due - 1000.0).abs() < 1e-6, "{due}");
     }
 
     #[test]

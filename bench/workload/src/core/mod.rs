@@ -26,7 +26,7 @@ use crate::{
 use properties as p;
 use range::KeyRange;
 use serval_model::{
-    OperationKind, Record, Reply, Schema, Status,
+    OperationKind, Record, Reply, Schema, Share, Status,
     properties::{Properties, Property, Reader},
 };
 use std::{
@@ -84,6 +84,9 @@ pub struct Circumstances {
     pub target: Option<f64>,
     /// Whether a load goes on after an interruption: records may be there.
     pub resume: bool,
+    /// The part of the records that this process loads, and of the new ones that
+    /// it inserts in a run. `operations` and `target` are its own already.
+    pub share: Share,
 }
 
 /// What a unit of the mix does.
@@ -158,6 +161,8 @@ struct Shared {
     table: String,
     fields: Vec<String>,
     keys: KeyFormat,
+    /// The part of new records that are this process's.
+    dealt: Share,
     values: Values,
     mix: Discrete,
     actions: Vec<Action>,
@@ -175,6 +180,20 @@ struct Shared {
     batch: u64,
     retries: Retries,
     resume: bool,
+}
+
+impl Shared {
+    /// The number in the data set of the record that this process calls
+    /// `number`: new ones are dealt out in turn among several.
+    #[inline]
+    fn number(&self, number: u64) -> u64 {
+        match number.checked_sub(self.range.records) {
+            Some(own) if self.dealt != Share::WHOLE => {
+                self.range.records.saturating_add(self.dealt.dealt(own))
+            }
+            _ => number,
+        }
+    }
 }
 
 /// The core workload.
@@ -348,8 +367,8 @@ impl CoreWorkload {
         let records = if given_records == 0 { RECORDS_UNKNOWN } else { given_records };
         let first_key = reader.count(&p::INSERT_START);
         let given_inserts = reader.optional_count(&p::INSERT_COUNT);
-        let load_count = given_inserts.unwrap_or(given_records);
-        if facts.phase == Phase::Load && load_count == 0 {
+        let loaded = given_inserts.unwrap_or(given_records);
+        if facts.phase == Phase::Load && loaded == 0 {
             reader.fault_overall("nothing says how many records to load: set recordcount or insertcount");
         }
         let count = given_inserts.unwrap_or_else(|| records.saturating_sub(first_key));
@@ -366,6 +385,19 @@ impl CoreWorkload {
         }
         let (actions, weights, demands) = mix(reader);
         let count = count.max(1);
+        let part = facts.share.range(loaded);
+        if facts.phase == Phase::Load && loaded > 0 && part.is_empty() {
+            reader.fault_overall(format!(
+                "{loaded} records cannot be divided among {} processes",
+                facts.share.count()
+            ));
+        }
+        let (first_key, load_count, count) = match facts.phase {
+            Phase::Load => {
+                (first_key.saturating_add(part.start), part.end - part.start, (part.end - part.start).max(1))
+            }
+            Phase::Run => (first_key, loaded, count),
+        };
         let new = if facts.phase == Phase::Run { expected_inserts(reader, facts, records) } else { 0 };
         let last_key = first_key.saturating_add(count - 1);
         let range_end = first_key.saturating_add(count).saturating_add(new);
@@ -380,6 +412,7 @@ impl CoreWorkload {
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
+            dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
             values: Values { lengths: lengths?, integrity, compressibility },
             mix: mix?,
             actions,
@@ -428,7 +461,9 @@ impl CoreWorkload {
 
     /// The key of a record's number.
     pub fn key(&self, number: u64) -> String {
-        self.0.keys.key(number)
+        let mut key = String::new();
+        self.0.keys.write(&mut key, self.0.number(number));
+        key
     }
 
     /// What one client's operations are made of.

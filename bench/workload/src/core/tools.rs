@@ -52,13 +52,13 @@ impl Tools {
     /// Appends the key of a record.
     #[inline]
     pub fn write_key(&self, out: &mut String, number: u64) {
-        self.shared.keys.write(out, number);
+        self.shared.keys.write(out, self.shared.number(number));
     }
 
     /// As [`write_key`](Self::write_key), with another word before the number
     /// than `user`.
     pub fn write_key_with(&self, out: &mut String, prefix: &str, number: u64) {
-        self.shared.keys.write_with(out, prefix, number);
+        self.shared.keys.write_with(out, prefix, self.shared.number(number));
     }
 
     /// The number of the next record to insert. It must be acknowledged

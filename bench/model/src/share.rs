@@ -1,12 +1,45 @@
-//! How work is divided among the clients of a group.
+//! How work is divided among several client processes.
 
-use std::ops::Range;
+use std::{fmt, ops::Range, str::FromStr};
 
-/// The part of one client: number `index`, from 0, of `count`.
+/// Parts at most: many more than machines that one store is measured from, and
+/// few enough for numbers of operations to be multiplied by.
+pub const SHARES_MAX: u64 = 100_000;
+
+/// The part of one process: number `index`, from 0, of `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {
     index: u64,
     count: u64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Share::WHOLE
+    }
+}
+
+impl fmt::Display for Share {
+    /// As people count: the first of four is `1/4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index + 1, self.count)
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text
+            .split_once('/')
+            .and_then(|(part, of)| Some((part.trim().parse::<u64>().ok()?, of.trim().parse::<u64>().ok()?)));
+        let share = parts
+            .filter(|(_, count)| *count <= SHARES_MAX)
+            .and_then(|(part, count)| Share::new(part.checked_sub(1)?, count));
+        share.ok_or_else(|| {
+            format!("'{text}' is no part such as 1/4, the first of four (of {SHARES_MAX} at most)")
+        })
+    }
 }
 
 impl Share {
@@ -40,9 +73,16 @@ impl Share {
         range.end - range.start
     }
 
-    /// Its part of a rate.
+    /// Its part of a rate, or of a number that need not be whole.
     pub fn of_rate(self, rate: f64) -> f64 {
         rate / self.count as f64
+    }
+
+    /// Which of all things its own number `own` is, from 0, where things are dealt
+    /// out in turn.
+    #[inline]
+    pub fn dealt(self, own: u64) -> u64 {
+        own.saturating_mul(self.count).saturating_add(self.index)
     }
 
     /// The seed of its random choices, of the group's.
@@ -74,6 +114,15 @@ mod tests {
         assert_eq!(Share::new(3, 3), None);
         assert_eq!(Share::new(0, 0), None);
         assert_eq!(Share::new(0, 1), Some(Share::WHOLE));
+    }
+
+    #[test]
+    fn parts_are_written_as_people_count() {
+        assert_eq!("2 / 4".parse(), Ok(Share { index: 1, count: 4 }));
+        assert_eq!("2/4".parse::<Share>().map(|share| share.to_string()), Ok("2/4".to_owned()));
+        for wrong in ["", "0/4", "5/4", "1", "-1/4", "1/0", "1/100001"] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
     }
 
     #[test]
