@@ -7,5 +7,7 @@
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
 pub mod clock;
+pub mod directory;
 pub mod group;
 pub mod member;
+pub mod message;
