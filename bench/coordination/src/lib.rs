@@ -7,6 +7,7 @@
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
 pub mod clock;
+pub mod coordinator;
 pub mod directory;
 pub mod group;
 pub mod member;
