@@ -18,7 +18,7 @@ mod seen;
 mod tests;
 mod totals;
 
-use crate::{failure::Failure, interrupt::Unfinished};
+use crate::{failure::Failure, interrupt::Unfinished, locked};
 use clap::Args;
 use dashboard::Dashboard;
 use lines::Lines;
@@ -35,7 +35,7 @@ use serval_measure::{
 use serval_runner::{Control, Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
 use totals::Totals;
@@ -72,10 +72,6 @@ pub(crate) struct Live {
     _prometheus: Option<Serving>,
     #[cfg(feature = "opentelemetry")]
     _otlp: Option<otlp::Sending>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says what is wrong: on the dashboard, or on standard error.

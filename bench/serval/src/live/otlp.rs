@@ -7,7 +7,7 @@ use super::{
     Warn,
     totals::{BOUNDS_NS, Family, Sample, Totals, Value},
 };
-use crate::failure::Failure;
+use crate::{failure::Failure, locked};
 use http_body_util::Full;
 use hyper::{
     Request, StatusCode, Uri,
@@ -28,7 +28,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -235,7 +235,7 @@ impl Sending {
             loop {
                 let is_last = ended.recv_timeout(times.every) != Err(RecvTimeoutError::Timeout);
                 // Copied, so that the conductor does not wait for a message.
-                let now = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let now = locked(&totals).clone();
                 let body = message(&now.families(), start, unix_ns(SystemTime::now()));
                 let limit = if is_last { times.last_limit } else { times.limit };
                 let sent = runtime.block_on(collector.send(body, limit));
