@@ -420,7 +420,6 @@ fn takes_value(flag: &str) -> bool {
         "--classpath",
         "--result",
         "--prometheus",
-        "--otlp",
     ]
     .contains(&flag)
 }
