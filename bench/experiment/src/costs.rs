@@ -8,18 +8,12 @@ use crate::{
     properties as p,
 };
 use serval_measure::load::{ClientLoad, ProcessLoad};
-use serval_model::{
-    Metric, OperationKind,
-    properties::{Fault, Faults},
-};
-use serval_runner::RunRecord;
+use serval_model::properties::{Fault, Faults};
+use serval_runner::{RunRecord, late_from};
 use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 
 /// Characters of a command line that a result has.
 const COMMAND_MAX: usize = 200;
-
-/// Lateness of which a free client is not guilty, ms; the runner has it as well.
-const LATE_MS: f64 = 1.0;
 
 /// One reading of all accounts.
 struct Reading {
@@ -157,7 +151,7 @@ impl Costs {
             run_queue_s: usage.run_queue_s,
             scheduled: record.totals.lateness.count(),
             overslept: record.totals.overslept,
-            late_from_ms: (2e3 * record.slack.as_secs_f64()).max(LATE_MS),
+            late_from_ms: 1e3 * late_from(record.slack).as_secs_f64(),
         });
         ClientLoad { usage, threads, busiest_thread, outside_store, machine_busy, bound_by_client }
     }
@@ -166,17 +160,7 @@ impl Costs {
 /// The share of the clients' time in which no operation was under way.
 fn outside_store(record: &RunRecord) -> Option<f64> {
     // Other metrics time the same operations once more.
-    let kinds = [
-        OperationKind::Read,
-        OperationKind::Update,
-        OperationKind::Insert,
-        OperationKind::Scan,
-        OperationKind::Delete,
-    ];
-    let is_operation = |metric: &Metric| {
-        *metric == Metric::INSERT_BATCH || kinds.iter().any(|kind| Metric::from(*kind) == *metric)
-    };
-    let measured = record.totals.measured.iter().filter(|((metric, _), _)| is_operation(metric));
+    let measured = record.totals.measured.iter().filter(|((metric, _), _)| metric.is_operation());
     let within: f64 = measured.map(|(_, pair)| pair.service.mean() * pair.service.count() as f64).sum();
     let all = record.client_time.as_nanos() as f64;
     (all > 0.0).then(|| (1.0 - within / all).clamp(0.0, 1.0))

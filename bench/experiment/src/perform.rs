@@ -13,6 +13,7 @@ use serval_measure::{
     raw::{RawLog, RawSample},
 };
 use serval_model::{Purpose, StoreError, properties::Faults};
+use serval_report::stored::HISTOGRAM_LOG;
 use serval_runner::{Control, Observer, RunError, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
@@ -47,6 +48,22 @@ pub struct Performed {
     pub unwritten: Option<FolderError>,
 }
 
+impl Performed {
+    /// How many records a load could not store, and the store's reasons, in a
+    /// sentence without its point; `None` if all were stored.
+    pub fn load_failure(&self) -> Option<String> {
+        let ResultDocument { overall, metrics, .. } = &self.document;
+        if overall.failed == 0 {
+            return None;
+        }
+        let messages = metrics.iter().flat_map(|metric| &metric.messages);
+        let words: Vec<String> =
+            messages.map(|message| format!("{} ({} times)", message.message, message.count)).collect();
+        let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
+        Some(format!("{} of {} records could not be loaded: {why}", overall.failed, overall.operations))
+    }
+}
+
 /// Files of a result folder that grow during a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
@@ -58,10 +75,8 @@ pub struct Files<'a> {
     pub raw: bool,
 }
 
-/// The histogram log's name, after the prefix.
-pub const HISTOGRAM_LOG: &str = "histograms.hlog";
 /// The raw log's name, after the prefix.
-pub const RAW_LOG: &str = "raw.csv";
+const RAW_LOG: &str = "raw.csv";
 
 /// Refuses what the store cannot do, naming the settings that ask for it.
 fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {

@@ -24,8 +24,8 @@ use std::{
 };
 
 /// Lateness of which a free client is not guilty: what a timer and a switch of
-/// processes may take, ns.
-const LATE_NS: u64 = 1_000_000;
+/// processes may take.
+const LATE: Duration = Duration::from_millis(1);
 
 /// How long after the end clients that have no outcome yet are waited for before
 /// the others may close.
@@ -59,6 +59,12 @@ pub(crate) struct Conductor<'a, C> {
     pub(crate) slack: Duration,
     pub(crate) recorders: Vec<Arc<Recorder>>,
     pub(crate) observer: &'a mut dyn Observer,
+}
+
+/// Lateness from which a free client that starts an operation has overslept, when
+/// operations that are due are held for `slack` to be sent together.
+pub fn late_from(slack: Duration) -> Duration {
+    LATE.max(2 * slack)
 }
 
 /// The series as it grows.
@@ -145,7 +151,7 @@ impl<C: Clock> Conductor<'_, C> {
             end_at: AtomicU64::new(end_at),
             schedule,
             allowance: self.slack.as_nanos() as u64 + WAKE_UP_NS,
-            late_from: LATE_NS.max(2 * self.slack.as_nanos() as u64),
+            late_from: nanoseconds(late_from(self.slack)),
             verifies,
             gave_up: AtomicBool::new(false),
         });

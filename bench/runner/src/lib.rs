@@ -14,6 +14,7 @@ mod timers;
 pub mod virtual_time;
 mod warm_up;
 
+pub use conductor::late_from;
 pub use probe::probe;
 pub use run::{
     Control, EndedBy, GATHER_RATE, GATHER_SLACK, Interval, Lost, Observer, Progress, RunError, RunOptions,

@@ -1,5 +1,6 @@
 //! Ctrl-C: the first asks for a clean end, the second ends at once.
 
+use crate::locked;
 use serval_runner::Control;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -7,7 +8,7 @@ use signal_hook::{
 };
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -33,10 +34,6 @@ struct Inner {
     screen: Mutex<Option<Arc<dyn Screen>>>,
     /// When an end was first asked for.
     first: Mutex<Option<Instant>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Unfinished {

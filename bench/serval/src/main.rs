@@ -16,6 +16,7 @@ use failure::Failure;
 use std::{
     io::{ErrorKind, Write},
     process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Writes to standard output. A reader that has gone away is no failure.
@@ -27,6 +28,12 @@ pub(crate) fn stdout(bytes: &[u8]) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// What a mutex holds, also after a thread that held it has panicked: whoever shows
+/// or puts right something goes on then.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn execute(command: Command) -> Result<ExitCode, Failure> {

@@ -15,6 +15,13 @@ pub(crate) fn json(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
+/// Another document as JSON, with a line break at its end.
+pub(crate) fn pretty(document: &impl serde::Serialize) -> Result<Vec<u8>, Failure> {
+    let mut text = serde_json::to_vec_pretty(document).map_err(failed)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
 /// The series as CSV.
 pub(crate) fn csv(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();

@@ -66,9 +66,11 @@ fn what_cannot_be_had_is_said_before_anything_starts() {
     assert!(refused.stderr.contains(&format!("--prometheus {address}")), "{}", refused.stderr);
     let refused = run("--prometheus nowhere").expect(2);
     assert!(refused.stderr.contains("HOST:PORT"), "{}", refused.stderr);
-    let refused = run("--otlp https://localhost:4318 --result out").expect(2);
-    let words = if cfg!(feature = "opentelemetry") { "encrypted" } else { "--features opentelemetry" };
-    assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    let refused = run("--otlp localhost:4318").expect(2);
+    assert!(refused.stderr.contains("begins with http://"), "{}", refused.stderr);
+    let refused = run("--otlp https://me:secret@localhost:4318 --result out").expect(2);
+    let words = if cfg!(feature = "opentelemetry") { "no password" } else { "--features opentelemetry" };
+    assert!(refused.stderr.contains(words) && !refused.stderr.contains("secret"), "{}", refused.stderr);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }
 
@@ -81,4 +83,25 @@ fn a_collector_that_is_away_spoils_no_run() {
     let ran = serval(folder.path(), &words).expect(0);
     assert_eq!(ran.stderr.matches("does not take metrics").count(), 1, "{}", ran.stderr);
     assert_eq!(ran.value("[INSERT], Return=OK, "), 1000.0);
+}
+
+#[cfg(feature = "opentelemetry")]
+#[test]
+fn the_environment_says_where_the_collector_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // The flag without a value stands before others, YCSB's own among them.
+    let mut command = program();
+    command.current_dir(folder.path()).args([
+        "load",
+        "noop",
+        "-P",
+        &workload("workloada"),
+        "--otlp",
+        "-threads",
+        "2",
+    ]);
+    let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{gone}")).output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.success() && said.contains(&format!("collector at {gone} does not take")), "{said}");
 }

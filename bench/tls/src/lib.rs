@@ -1,4 +1,5 @@
-//! Encrypted connections of the drivers that take a rustls configuration.
+//! Encrypted connections of what takes a rustls configuration: drivers of stores,
+//! and what Serval sends itself.
 //!
 //! A crate and not a module of `serval-stores`: each store uses another part
 //! of it, and a build may have any of them.

@@ -171,11 +171,15 @@ impl Node {
         cells >= cells_min && (cells > limits.cells_max || bytes > limits.bytes_max)
     }
 
-    /// In how many parts it should be split, each at least half as large as a node may be.
+    /// In how many parts it should be split, each at least half as large as a node
+    /// may be. Parts of an inner one have two children each, whatever their bytes, as
+    /// where it is said when it [is full](Self::is_full).
     pub(crate) fn parts(&self, limits: NodeLimits) -> usize {
         let Live { cells, bytes } = self.cells.live();
         let of = |size: usize, max: usize| size / (max / 2).max(1);
-        of(cells, limits.cells_max).max(of(bytes, limits.bytes_max)).min(cells)
+        let is_inner = self.shape().is_some_and(|shape| shape.kind == NodeKind::Inner);
+        let parts_max = if is_inner { cells / 2 } else { cells };
+        of(cells, limits.cells_max).max(of(bytes, limits.bytes_max)).min(parts_max)
     }
 
     /// Whether most of its cells are not there any more, but for older snapshots.

@@ -57,3 +57,22 @@ fn what_every_commit_guards_is_marked_once() {
     }
     assert_eq!(node.marks.len(), 2);
 }
+
+/// An inner node of a single child would only lead on.
+#[test]
+fn parts_of_an_inner_node_have_two_children_each() {
+    for (cells_max, bytes_max) in [(2, usize::MAX), (3, usize::MAX), (128, 1 << 10)] {
+        let limits = NodeLimits { cells_max, bytes_max };
+        for count in 4..40 {
+            let mut node = leaf();
+            let new = NewNode { kind: NodeKind::Inner, fence: KeyRange::all() };
+            node.reshape(Timestamp::from_ms(1), &new);
+            for number in 0..count {
+                node.put(Timestamp::from_ms(2), &[number; 1_000], Some(Value::whole(&[0; 16])));
+            }
+            assert!(node.is_full(limits));
+            let parts = node.parts(limits);
+            assert!((2..=usize::from(count) / 2).contains(&parts), "{count} children in {parts} parts");
+        }
+    }
+}

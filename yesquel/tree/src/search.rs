@@ -97,8 +97,10 @@ fn all_cells(near: Option<&[u8]>) -> Scan {
 /// Cells of a leaf that is very long.
 const LONG_LEAF: usize = 1_000;
 
-/// Nodes that one search fetches at most. Between two fetches a tree may
-/// change, but not as often as that.
+/// Nodes that one search fetches at most: on, back, and down again. All are seen as
+/// of one snapshot, so that nothing changes between two fetches, and there is nothing
+/// to wait for; and no tree is as high as that, for a floor more takes twice as many
+/// splits.
 const FETCHES_MAX: usize = 100;
 
 /// Steps from node to node by where keys have gone. That is told as of now, and
@@ -356,7 +358,9 @@ impl<T: Transport> Trees<T> {
                 }
             }
         }
-        Err(TreeError::Damaged(root.tree, "its nodes lead in circles"))
+        let lost =
+            "there is no leaf after a hundred nodes: they lead in circles, or it has grown without end";
+        Err(TreeError::Damaged(root.tree, lost))
     }
 
     /// A node that a path led to has said where keys have gone.

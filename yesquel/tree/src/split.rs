@@ -53,6 +53,11 @@ async fn look<T: Transport, Seen>(
 /// Nodes that one split makes at most: what it commits is done at once.
 const PARTS_MAX: usize = 64;
 
+/// Children of each part of an inner node at least. One of a single child would
+/// only lead on, and its parent would get as many children as it had: where that is
+/// too many it would be split the same way, and so on without end.
+const CHILDREN_MIN: usize = 2;
+
 /// Times that a split is tried before it is left for later.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -68,8 +73,8 @@ impl Splitter {
         Splitter { is_left: true, ..Splitter::new(server) }
     }
 
-    /// Splits a node in two of the same size, if it is there and has two cells.
-    /// Whether it was.
+    /// Splits a node in two of the same size, if it is there and has two cells; an
+    /// inner one if it has four. Whether it was.
     pub async fn split<T: Transport>(&self, trees: &Trees<T>, node: NodeId) -> Result<bool, TreeError> {
         self.split_at(trees, node, None).await
     }
@@ -87,7 +92,8 @@ impl Splitter {
     }
 
     /// Splits a node in so many of as many cells each, if it is there: one that is
-    /// many times too large, so that no cell is moved more than once. `is_left` has
+    /// many times too large, so that no cell is moved more than once. An inner one is
+    /// split in fewer if some would not have two children. `is_left` has
     /// the node keep its lowest part and not its highest: what older snapshots
     /// still see of cells that have moved away stays with it, where nobody goes on
     /// inserting. Whether it was.
@@ -229,9 +235,13 @@ impl Split {
 }
 
 /// Where so many parts of as many cells each begin, but for the first; fewer, if
-/// there are not as many cells.
+/// there are not as many cells, or not two children for each.
 fn cuts(cells: &Cells<'_>, parts: usize) -> Vec<Key> {
     let count = cells.iter().count();
+    let parts = match cells.kind {
+        NodeKind::Inner => parts.min(count / CHILDREN_MIN),
+        _ => parts,
+    };
     let mut places = (1..parts).map(|part| part * count / parts).filter(|place| *place > 0).peekable();
     let (mut cuts, mut before) = (Vec::new(), None);
     for (place, (key, _)) in cells.iter().enumerate() {

@@ -124,14 +124,4 @@ impl ExperimentFile {
         }
         out
     }
-
-    /// Whether a value is left out of [`to_toml`](Self::to_toml) for it is a
-    /// secret, or is such a place already.
-    pub fn has_secrets(&self) -> bool {
-        let all = [&self.properties]
-            .into_iter()
-            .chain(self.stores.iter().map(|store| &store.properties))
-            .chain(self.workloads.iter().map(|workload| &workload.properties));
-        all.flatten().any(|(name, value, _)| shown(name, value) != *value || value.contains(SECRET))
-    }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     document::timestamp,
-    file::{Point, Question, RunSettings, StatePolicy, name_of},
+    file::{Point, Question, RunSettings},
     folder::FolderError,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
@@ -518,9 +518,4 @@ pub(super) fn result_bytes(document: &ResultDocument) -> Vec<u8> {
 pub(super) fn failed_per_s(document: &ResultDocument) -> f64 {
     let overall = &document.overall;
     if overall.duration_s > 0.0 { overall.failed as f64 / overall.duration_s } else { 0.0 }
-}
-
-/// The state policy's name, for people.
-pub fn policy_name(policy: StatePolicy) -> &'static str {
-    name_of(&StatePolicy::NAMES, &policy)
 }

@@ -3,7 +3,9 @@
 //! starts.
 
 use crate::{
-    file::{ExperimentFile, PropertyLine, Question, StatePolicy, StoreEntry, WorkloadEntry, fault_at},
+    file::{
+        CURVES_MAX, ExperimentFile, PropertyLine, Question, StatePolicy, StoreEntry, WorkloadEntry, fault_at,
+    },
     kept::Kept,
     plan::{Plan, Request},
     properties as p,
@@ -195,130 +197,147 @@ impl Experiment {
     /// Checks a file against the stores and workloads of this build. All
     /// faults come at once.
     pub fn new(file: ExperimentFile) -> Result<Experiment, Faults> {
-        let mut faults: Vec<Fault> = Vec::new();
-        let mut note = |more: Faults| {
-            for fault in more.0 {
-                if !faults.contains(&fault) {
-                    faults.push(fault);
-                }
-            }
-        };
+        let mut draft = Draft::default();
         let original = file.clone();
         let file = inlined(file).unwrap_or_else(|more| {
-            note(more);
+            draft.note(more);
             original
         });
         if let Err((key, problem)) = file.run.check() {
-            note(Faults::one(format!("{key}: {problem}")));
+            draft.note(Faults::one(format!("{key}: {problem}")));
         }
-        let (mut curves, mut datasets) = (Vec::<CurvePlan>::new(), Vec::<Dataset>::new());
-        let (mut identities, mut warnings) = (Vec::new(), Vec::new());
         for workload in &file.workloads {
             for store in &file.stores {
-                let made = properties(&file, store, workload).and_then(|mut properties| {
-                    let info = serval_stores::resolve(&store.binding, &mut properties)
-                        .map_err(|faults| located(faults, &store.origin))?;
-                    Ok((info, properties))
-                });
-                let (info, properties) = match made {
-                    Ok(made) => made,
-                    Err(more) => {
-                        note(more);
-                        // A wrong name is told beside wrong properties.
-                        if let Err(more) = serval_stores::resolve(&store.binding, &mut Properties::new()) {
-                            note(located(more, &store.origin));
-                        }
-                        continue;
-                    }
-                };
-                let name = curve_name(&file, store, workload);
-                let checked = check(info, &properties);
-                let Checked { records, bytes, changes, operations, warnings: more } = match checked {
-                    Ok(checked) => checked,
-                    Err(more) => {
-                        note(more);
-                        continue;
-                    }
-                };
-                if let Question::Max(promise) = &file.question {
-                    for operation in promise.operations().filter(|name| !operations.iter().any(|o| o == name))
-                    {
-                        let problem = format!(
-                            "the promise is about {}, which '{name}' does not do; it does {}",
-                            operation.to_lowercase(),
-                            operations.join(", ").to_lowercase()
-                        );
-                        note(Faults(vec![fault_at(&workload.origin, problem)]));
-                    }
+                if let Err(more) = draft.add(&file, store, workload) {
+                    draft.note(more);
                 }
-                for warning in more {
-                    if !warnings.contains(&warning) {
-                        warnings.push(warning);
-                    }
-                }
-                let identity = identity(info, &properties);
-                let known = identities.iter().position(|known| *known == identity);
-                let dataset = known.unwrap_or(datasets.len());
-                if known.is_none() {
-                    let renewal = match Kept::of(info, &properties) {
-                        Some(kept) => Renewal::Files(kept),
-                        None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
-                        None => Renewal::Server,
-                    };
-                    let set = Dataset {
-                        name: name.clone(),
-                        info,
-                        properties: properties.clone(),
-                        renewal,
-                        save: store.save.clone(),
-                        restore: store.restore.clone(),
-                        records,
-                        bytes,
-                    };
-                    if let Some(problem) = unrenewable(file.run.state, &set) {
-                        note(Faults(vec![fault_at(&store.origin, problem)]));
-                    }
-                    if let Some(other) = same_table(&datasets, &set) {
-                        let problem = format!(
-                            "'{name}' and '{}' load different records into one table of one store: give one of the \
-                             workloads a table of its own (table = \"...\")",
-                            other.name
-                        );
-                        note(Faults(vec![fault_at(&workload.origin, problem)]));
-                    }
-                    identities.push(identity);
-                    datasets.push(set);
-                }
-                curves.push(CurvePlan {
-                    name,
-                    store: store.name.clone(),
-                    workload: workload.name.clone(),
-                    at: workload.at,
-                    info,
-                    properties,
-                    changes_records: changes,
-                    dataset,
-                });
             }
         }
-        if file.workloads.len() * file.stores.len() > crate::file::CURVES_MAX {
-            note(Faults::one(format!("more than {} curves", crate::file::CURVES_MAX)));
+        if file.workloads.len() * file.stores.len() > CURVES_MAX {
+            draft.note(Faults::one(format!("more than {CURVES_MAX} curves")));
         }
+        let Draft { curves, datasets, warnings, faults, .. } = draft;
         if faults.is_empty() {
             Ok(Experiment { file, curves, warnings, datasets })
         } else {
             Err(Faults(faults))
         }
     }
+}
 
-    /// Points of each curve; none for a search of the highest rate, which
-    /// finds its own.
-    pub fn points(&self) -> &[crate::file::Point] {
-        match &self.file.question {
-            Question::Sweep(points) => points,
-            Question::Max(_) => &[],
+/// An experiment that is being checked, and what is wrong with it so far.
+#[derive(Default)]
+struct Draft {
+    curves: Vec<CurvePlan>,
+    datasets: Vec<Dataset>,
+    /// The [`identity`] of each data set.
+    identities: Vec<BTreeMap<String, String>>,
+    warnings: Vec<Fault>,
+    faults: Vec<Fault>,
+}
+
+impl Draft {
+    /// Notes faults, each once: those of a workload come with every store.
+    fn note(&mut self, more: Faults) {
+        for fault in more.0 {
+            if !self.faults.contains(&fault) {
+                self.faults.push(fault);
+            }
         }
     }
+
+    /// Adds the curve of a workload on a store. What is returned keeps it from
+    /// being one; other faults are noted.
+    fn add(
+        &mut self,
+        file: &ExperimentFile,
+        store: &StoreEntry,
+        workload: &WorkloadEntry,
+    ) -> Result<(), Faults> {
+        let (info, properties) = resolved(file, store, workload)?;
+        let name = curve_name(file, store, workload);
+        let checked = check(info, &properties)?;
+        if let Question::Max(promise) = &file.question {
+            let does = &checked.operations;
+            for operation in promise.operations().filter(|name| !does.iter().any(|o| o == name)) {
+                let problem = format!(
+                    "the promise is about {}, which '{name}' does not do; it does {}",
+                    operation.to_lowercase(),
+                    does.join(", ").to_lowercase()
+                );
+                self.note(Faults(vec![fault_at(&workload.origin, problem)]));
+            }
+        }
+        for warning in checked.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+        let identity = identity(info, &properties);
+        let known = self.identities.iter().position(|known| *known == identity);
+        let dataset = known.unwrap_or(self.datasets.len());
+        if known.is_none() {
+            let renewal = match Kept::of(info, &properties) {
+                Some(kept) => Renewal::Files(kept),
+                None if IN_PROCESS.contains(&info.name) => Renewal::Reopen,
+                None => Renewal::Server,
+            };
+            let set = Dataset {
+                name: name.clone(),
+                info,
+                properties: properties.clone(),
+                renewal,
+                save: store.save.clone(),
+                restore: store.restore.clone(),
+                records: checked.records,
+                bytes: checked.bytes,
+            };
+            if let Some(problem) = unrenewable(file.run.state, &set) {
+                self.note(Faults(vec![fault_at(&store.origin, problem)]));
+            }
+            if let Some(other) = same_table(&self.datasets, &set) {
+                let problem = format!(
+                    "'{name}' and '{}' load different records into one table of one store: give one of the \
+                     workloads a table of its own (table = \"...\")",
+                    other.name
+                );
+                self.note(Faults(vec![fault_at(&workload.origin, problem)]));
+            }
+            self.identities.push(identity);
+            self.datasets.push(set);
+        }
+        self.curves.push(CurvePlan {
+            name,
+            store: store.name.clone(),
+            workload: workload.name.clone(),
+            at: workload.at,
+            info,
+            properties,
+            changes_records: checked.changes,
+            dataset,
+        });
+        Ok(())
+    }
+}
+
+/// The store that an entry means, and the properties of a workload on it.
+fn resolved(
+    file: &ExperimentFile,
+    store: &StoreEntry,
+    workload: &WorkloadEntry,
+) -> Result<(&'static StoreInfo, Properties), Faults> {
+    let info = |properties: &mut Properties| {
+        let info = serval_stores::resolve(&store.binding, properties);
+        info.map_err(|faults| located(faults, &store.origin))
+    };
+    let made =
+        properties(file, store, workload).and_then(|mut properties| Ok((info(&mut properties)?, properties)));
+    made.map_err(|mut faults| {
+        // A wrong name is told beside wrong properties.
+        let more = info(&mut Properties::new()).err();
+        faults.0.extend(more.into_iter().flat_map(|more| more.0));
+        faults
+    })
 }
 
 fn located(faults: Faults, origin: &Option<Origin>) -> Faults {
@@ -333,9 +352,8 @@ fn located(faults: Faults, origin: &Option<Origin>) -> Faults {
 
 /// `redis`, and with several workloads `redis, A`.
 fn curve_name(file: &ExperimentFile, store: &StoreEntry, workload: &WorkloadEntry) -> String {
-    match (file.workloads.len(), file.stores.len()) {
-        (1, _) => store.name.clone(),
-        (_, 1) if !workload.name.is_empty() => format!("{}, {}", store.name, workload.name),
+    match file.workloads.len() {
+        1 => store.name.clone(),
         _ => format!("{}, {}", store.name, workload.name),
     }
 }

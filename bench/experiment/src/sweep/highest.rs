@@ -1,9 +1,14 @@
 //! The highest rate that keeps a promise: halving, then repeats around it, then
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
-use super::conduct::{ConductError, Conductor, Job, Ran, window};
-use crate::promise::Promise;
+use super::{
+    conduct::{ConductError, Conductor, Job, Ran, window},
+    journal::JournalError,
+};
+use crate::{perform::ExperimentError, promise::Promise};
 use serval_measure::experiment::{Highest, RunEntry, RunKind};
+use serval_model::properties::Faults;
+use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
 
 /// How far above the saturation the search begins.
@@ -99,25 +104,18 @@ impl Conductor<'_> {
     /// How the runs of a curve with an offered load stood to the promise: the
     /// rate, the margin.
     fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<(RunKind, f64, f64)>, ConductError> {
-        let stored = serval_report::stored::StoredExperiment {
+        let stored = StoredExperiment {
             folder: self.journal.path().to_owned(),
             document: self.journal.document.clone(),
         };
         let of = |entry: &&RunEntry| entry.curve == curve && entry.target.is_some();
         let mut trials = Vec::new();
         for entry in self.journal.document.runs.iter().filter(of) {
-            let document = stored.result(entry).map_err(super::journal::JournalError::Stored)?;
-            let standing = promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
+            let document = stored.result(entry).map_err(JournalError::Stored)?;
+            let standing = promise.standing(&document).map_err(no_standing)?;
             trials.push((entry.kind, entry.target.unwrap_or_default(), standing.margin));
         }
         Ok(trials)
-    }
-
-    fn no_standing(&self, problem: String) -> ConductError {
-        crate::perform::ExperimentError::Faults(serval_model::properties::Faults::one(format!(
-            "the promise: {problem}"
-        )))
-        .into()
     }
 
     /// Halves until the rate is known well enough. `None` when the curve is
@@ -140,12 +138,11 @@ impl Conductor<'_> {
                 target: Some(rate),
                 clients: self.paced_clients(curve),
                 time: self.settings().time,
-                what: format!("{} operations/s", serval_report::units::rate(rate)),
+                what: format!("{} operations/s", per_second(rate)),
             };
             match self.attempt(&job)? {
                 Some(Ran::Done(document)) => {
-                    let standing =
-                        promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
+                    let standing = promise.standing(&document).map_err(no_standing)?;
                     trials.push((rate, standing.margin <= 0.0));
                 }
                 Some(Ran::Interrupted) | None => return Ok(None),
@@ -171,7 +168,7 @@ impl Conductor<'_> {
                         time: settings.time,
                         what: format!(
                             "{} operations/s, repeat {} of {}",
-                            serval_report::units::rate(rate),
+                            per_second(rate),
                             repeat + 1,
                             settings.repeats
                         ),
@@ -198,7 +195,7 @@ impl Conductor<'_> {
             Crossing::Above => {
                 notes.push(format!(
                     "the promise was kept at every rate that was tried, up to {} operations/s",
-                    serval_report::units::rate(most)
+                    per_second(most)
                 ));
                 (most, most, f64::INFINITY)
             }
@@ -206,13 +203,17 @@ impl Conductor<'_> {
         if rate > saturation {
             notes.push(format!(
                 "that is the store's saturation, {} operations/s, or beyond it: with longer runs it would be less",
-                serval_report::units::rate(saturation)
+                per_second(saturation)
             ));
         }
         // JSON has no infinity.
         let high = if high.is_finite() { high } else { f64::MAX };
         Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes })
     }
+}
+
+fn no_standing(problem: String) -> ConductError {
+    ExperimentError::Faults(Faults::one(format!("the promise: {problem}"))).into()
 }
 
 #[cfg(test)]

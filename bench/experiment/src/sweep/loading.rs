@@ -9,10 +9,7 @@ use crate::{
     plan::{Plan, Request},
     properties as p,
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Flag, RunEntry, RunKind},
-};
+use serval_measure::experiment::{Flag, RunEntry, RunKind};
 use serval_model::{OperationKind, StoreError};
 use serval_runner::{Control, EndedBy};
 use serval_workload::{
@@ -146,6 +143,7 @@ impl Conductor<'_> {
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, files, command_line)?
         };
+        let failure = performed.load_failure();
         let Performed { document, record, .. } = performed;
         if record.ended_by == EndedBy::Interrupted {
             return Ok(false);
@@ -155,8 +153,10 @@ impl Conductor<'_> {
         if let Some(lost) = record.lost {
             return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
         }
-        if overall.failed > 0 {
-            return Err(load_failed(store, &document).into());
+        if let Some(failure) = failure {
+            let problem =
+                format!("{failure}. If they are there from before, remove them or take another table");
+            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
         }
         let records = &mut self.records[dataset];
         records.state.loaded = true;
@@ -231,19 +231,4 @@ impl Conductor<'_> {
         self.records_written(dataset)?;
         Ok(true)
     }
-}
-
-fn load_failed(store: &str, document: &ResultDocument) -> ExperimentError {
-    let words: Vec<String> = document
-        .metrics
-        .iter()
-        .flat_map(|metric| &metric.messages)
-        .map(|message| format!("{} ({} times)", message.message, message.count))
-        .collect();
-    let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
-    let problem = format!(
-        "{} of {} records could not be loaded: {why}. If they are there from before, remove them or take another table",
-        document.overall.failed, document.overall.operations
-    );
-    ExperimentError::Store(StoreError::new(store, problem))
 }

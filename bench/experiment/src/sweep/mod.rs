@@ -11,7 +11,7 @@ mod journal;
 mod loading;
 mod saturation;
 
-pub use conduct::{ConductError, Stopped, policy_name};
+pub use conduct::{ConductError, Stopped};
 pub use curves::{CurvePlan, Experiment};
 pub use datasets::{RealStores, Stores};
 pub use estimate::Estimate;

@@ -1,7 +1,7 @@
 //! `serval bench`: one command from nothing to a result.
 
 use super::{
-    command_line, properties, resolved, tell_warnings,
+    command_line, resolved, run_properties, tell_debug_build, tell_warnings,
     ycsb::{exit_code, interrupted_or},
 };
 use crate::{
@@ -33,7 +33,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
     } else if let Err(more) = all.load_file(&args.workload) {
         faults.extend(more.0);
     }
-    match properties(&args.properties) {
+    match run_properties(&args.properties) {
         Ok(over) => {
             for (name, setting) in over.iter() {
                 all.set(name, &setting.value, setting.origin.clone());
@@ -80,11 +80,7 @@ fn interrupted() -> Failure {
 pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let mut bench = Bench::new(request(args)?)?;
     tell_warnings(&bench.run.warnings);
-    if cfg!(debug_assertions) {
-        anstream::eprintln!(
-            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
-        );
-    }
+    tell_debug_build();
     let mut live = Live::of_runs(&args.live)?;
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
@@ -116,8 +112,11 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 if let Some(error) = &loaded.record.lost {
                     return Err(error.clone().into());
                 }
-                if overall.failed > 0 {
-                    return Err(load_failed(&loaded.document));
+                if let Some(failure) = loaded.load_failure() {
+                    return Err(Failure {
+                        status: failure::OPERATIONS_FAILED,
+                        message: format!("{failure}. Nothing was measured and nothing was left behind"),
+                    });
                 }
             }
             loaded
@@ -150,22 +149,4 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         return Err(error.into());
     }
     Ok(code)
-}
-
-fn load_failed(document: &serval_measure::document::ResultDocument) -> Failure {
-    let words: Vec<String> = document
-        .metrics
-        .iter()
-        .flat_map(|metric| &metric.messages)
-        .map(|message| format!("{} ({} times)", message.message, message.count))
-        .collect();
-    Failure {
-        status: failure::OPERATIONS_FAILED,
-        message: format!(
-            "{} of {} records could not be loaded: {}. Nothing was measured and nothing was left behind",
-            document.overall.failed,
-            document.overall.operations,
-            if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") }
-        ),
-    }
 }

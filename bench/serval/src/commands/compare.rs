@@ -99,16 +99,13 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<ExitCode, Failure> {
         .collect::<Result<Vec<Side>, _>>()?;
     let found = compare::compare(&a, &b, &same, &options)?;
     let text = if args.json {
-        let mut text =
-            serde_json::to_string_pretty(&found).map_err(|error| Failure::output(error.to_string()))?;
-        text.push('\n');
-        text
+        render::pretty(&found)?
     } else if args.markdown {
-        compare::markdown(&found)
+        compare::markdown(&found).into_bytes()
     } else {
-        compare::table(&found, &render::styles(std::io::stdout().is_terminal()))
+        compare::table(&found, &render::styles(std::io::stdout().is_terminal())).into_bytes()
     };
-    stdout(text.as_bytes())?;
+    stdout(&text)?;
     Ok(match found.verdict {
         Overall::Worse => ExitCode::from(failure::WORSE),
         Overall::Inconclusive => ExitCode::from(failure::INCONCLUSIVE),

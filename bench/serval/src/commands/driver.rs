@@ -1,6 +1,6 @@
 //! `serval driver`: for those who write one.
 
-use super::{properties, store};
+use super::{properties, run_properties, store};
 use crate::{
     args::{CheckArgs, PropertyArgs, ServeArgs},
     failure::{self, Failure},
@@ -56,11 +56,6 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let given = PropertyArgs {
         files: Vec::new(),
         properties: args.properties.iter().cloned().chain([command]).collect(),
-        threads: None,
-        target: None,
-        label: None,
-        class: None,
-        classpath: None,
     };
     let report = check::check(Driver::open(&properties(&given)?)?)?;
     if args.json {
@@ -91,7 +86,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 
 /// `serval driver serve STORE`.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
-    let (info, properties) = (store(&args.store)?, properties(&args.properties)?);
+    let (info, properties) = (store(&args.store)?, run_properties(&args.properties)?);
     let served = serve::input().and_then(|input| serve::serve(info, &properties, input, serve::output()?));
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),

@@ -11,18 +11,16 @@ pub(crate) mod sweep;
 pub(crate) mod ycsb;
 
 use crate::{
-    args::{JavaArgs, PropertyArgs},
+    args::{JavaArgs, PropertyArgs, RunPropertyArgs},
     failure::Failure,
 };
 use serval_experiment::{properties as p, without_secrets};
 use serval_model::properties::{Fault, Faults, Origin, Properties};
 use serval_stores::{StoreInfo, java};
-use std::path::PathBuf;
 
-/// Reads property files and what the command line sets over them. All faults
-/// come at once.
-pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
-    let mut properties = settings(&args.files, &args.properties)?;
+/// Reads the properties of a single run. All faults come at once.
+pub(crate) fn run_properties(args: &RunPropertyArgs) -> Result<Properties, Faults> {
+    let mut properties = properties(&args.named)?;
     let flags = [
         (&p::THREAD_COUNT, &args.threads, "-threads"),
         (&p::TARGET, &args.target, "-target"),
@@ -39,15 +37,15 @@ pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
 }
 
 /// Reads property files and what `-p` sets over them. All faults come at once.
-pub(crate) fn settings(files: &[PathBuf], set: &[String]) -> Result<Properties, Faults> {
+pub(crate) fn properties(args: &PropertyArgs) -> Result<Properties, Faults> {
     let mut properties = Properties::new();
     let mut faults = Vec::new();
-    for file in files {
+    for file in &args.files {
         if let Err(more) = properties.load_file(file) {
             faults.extend(more.0);
         }
     }
-    for text in set {
+    for text in &args.properties {
         let origin = Origin::CommandLine("-p".into());
         match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => properties.set(name, value, origin),
@@ -100,5 +98,14 @@ pub(crate) fn command_line() -> Vec<String> {
 pub(crate) fn tell_warnings(warnings: &[Fault]) {
     for warning in warnings {
         anstream::eprintln!("warning: {warning}");
+    }
+}
+
+/// Warns of numbers from a build that is not optimised.
+pub(crate) fn tell_debug_build() {
+    if cfg!(debug_assertions) {
+        anstream::eprintln!(
+            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
+        );
     }
 }

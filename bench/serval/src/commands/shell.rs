@@ -1,7 +1,7 @@
 //! `serval shell`: single operations by hand, with the commands and answers
 //! of YCSB's shell.
 
-use super::{java_flags, properties, resolved, tell_warnings};
+use super::{java_flags, resolved, run_properties, tell_warnings};
 use crate::{args::ShellArgs, failure::Failure};
 use rustyline::{DefaultEditor, error::ReadlineError};
 use serval_experiment::{
@@ -205,7 +205,7 @@ fn show(kind: &QuestionKind, outcome: &Outcome, reply: &Reply) {
 
 /// `serval shell STORE`.
 pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
-    let mut properties = properties(&args.properties)?;
+    let mut properties = run_properties(&args.properties)?;
     let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
     let (faults, warnings) = names(&properties, info, None, false);

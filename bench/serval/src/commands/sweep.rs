@@ -1,9 +1,12 @@
 //! `serval sweep`, `serval max` and `serval experiment`: many runs, one
 //! question.
 
-use super::{command_line, settings};
+use super::{command_line, properties, tell_debug_build, tell_warnings};
 use crate::{
-    args::{ExperimentCommand, ExperimentRunArgs, MaxArgs, ResumeArgs, SeriesArgs, ShowArgs, SweepArgs},
+    args::{
+        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, PropertyArgs, ResumeArgs, RunSettingArgs,
+        SeriesArgs, ShowArgs, SweepArgs,
+    },
     failure::{self, Failure},
     format::span,
     interrupt,
@@ -19,7 +22,7 @@ use serval_experiment::{
     promise::Promise,
     sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
 };
-use serval_measure::experiment::ExperimentDocument;
+use serval_measure::experiment::{ExperimentDocument, Flag};
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::{
     experiment::Loaded,
@@ -67,25 +70,30 @@ fn fault(flag: &str, problem: impl Into<String>) -> Fault {
     Fault { origin: Some(Origin::CommandLine(flag.into())), problem: problem.into() }
 }
 
+/// Properties of all curves, as an experiment file has them.
+fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
+    match properties(args) {
+        Ok(all) => all
+            .iter()
+            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
+            .collect(),
+        Err(more) => {
+            faults.extend(more.0);
+            Vec::new()
+        }
+    }
+}
+
 fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
     let mut file = read_file(&args.file)?;
     let mut faults = Vec::new();
-    match settings(&args.properties.files, &args.properties.properties) {
-        Ok(over) => {
-            let names: Vec<PropertyLine> = over
-                .iter()
-                .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
-                .collect();
-            // The command line wins over all that the file says.
-            for (name, value, origin) in names {
-                let entries = file.stores.iter_mut().map(|store| &mut store.properties);
-                let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
-                entries.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
-                file.properties.retain(|(known, _, _)| *known != name);
-                file.properties.push((name, value, origin));
-            }
-        }
-        Err(more) => faults.extend(more.0),
+    // The command line wins over all that the file says.
+    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
+        let entries = file.stores.iter_mut().map(|store| &mut store.properties);
+        let entries = entries.chain(file.workloads.iter_mut().map(|w| &mut w.properties));
+        entries.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
+        file.properties.retain(|(known, _, _)| *known != name);
+        file.properties.push((name, value, origin));
     }
     if !args.stores.is_empty() {
         let own = std::mem::take(&mut file.stores);
@@ -115,7 +123,7 @@ fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Fills in what flags say of every run.
-fn run_settings(args: &crate::args::RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<Fault>) {
+fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<Fault>) {
     let time = |flag: &str, text: &Option<String>, to: &mut Duration, faults: &mut Vec<Fault>| {
         let Some(text) = text else { return };
         match parse_duration(text, 1_000_000_000) {
@@ -201,16 +209,7 @@ fn twice(names: &[String]) -> Vec<Fault> {
 
 /// The experiment that a command line asks for.
 fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Result<ExitCode, Failure> {
-    let lines = match settings(&args.properties.files, &args.properties.properties) {
-        Ok(over) => over
-            .iter()
-            .map(|(name, setting)| (name.to_owned(), setting.value.clone(), setting.origin.clone()))
-            .collect(),
-        Err(more) => {
-            faults.extend(more.0);
-            Vec::new()
-        }
-    };
+    let lines = property_lines(&args.properties, &mut faults);
     let mut run = RunSettings { time: Duration::from_secs(10), ..RunSettings::default() };
     run_settings(&args.run, &mut run, &mut faults);
     let names: &[String] = if args.stores.is_empty() { &["yesquel".to_owned()] } else { &args.stores };
@@ -249,7 +248,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
 }
 
 /// Checks, begins or goes on, and carries out.
-fn carry_out(file: ExperimentFile, name: &str, place: &crate::args::PlaceArgs) -> Result<ExitCode, Failure> {
+fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<ExitCode, Failure> {
     let experiment = Experiment::new(file)?;
     if place.dry_run {
         return stdout(plan_text(&experiment).as_bytes()).map(|()| ExitCode::SUCCESS);
@@ -297,14 +296,8 @@ fn conduct(
     live: &LiveArgs,
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    for warning in &experiment.warnings {
-        anstream::eprintln!("warning: {warning}");
-    }
-    if cfg!(debug_assertions) {
-        anstream::eprintln!(
-            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
-        );
-    }
+    tell_warnings(&experiment.warnings);
+    tell_debug_build();
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
     anstream::eprintln!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
@@ -343,11 +336,17 @@ fn conduct(
         }
         Stopped::Complete => {
             // The numbers are shown even where their files cannot be written.
-            let reported = report(&journal);
-            let shown = match json {
-                true => stdout(&json_text(&journal.document)),
-                false => stdout(&summary(&journal)?),
+            let mut shown = match json {
+                true => stdout(&render::pretty(&journal.document)?),
+                false => Ok(()),
             };
+            let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
+            let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
+            let reported = report(&journal, &stored, &loaded);
+            if !json {
+                let styles = render::styles(std::io::stdout().is_terminal());
+                shown = stdout(serval_report::experiment::summary(&stored, &loaded, &styles).as_bytes());
+            }
             reported?;
             shown?;
             anstream::eprintln!("report: {}", folder.join("report.html").display());
@@ -356,15 +355,9 @@ fn conduct(
     }
 }
 
-fn stored(journal: &Journal) -> StoredExperiment {
-    StoredExperiment { folder: journal.path().to_owned(), document: journal.document.clone() }
-}
-
 /// Writes the report into the experiment's folder.
-fn report(journal: &Journal) -> Result<(), Failure> {
-    let stored = stored(journal);
-    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
-    let files = serval_report::experiment::files(&stored, &loaded)
+fn report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
+    let files = serval_report::experiment::files(stored, loaded)
         .map_err(|error| Failure::output(error.to_string()))?;
     for (name, contents) in files {
         journal.replace(&name, &contents)?;
@@ -372,23 +365,8 @@ fn report(journal: &Journal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is shown at the end.
-fn summary(journal: &Journal) -> Result<Vec<u8>, Failure> {
-    let stored = stored(journal);
-    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
-    let styles = render::styles(std::io::stdout().is_terminal());
-    Ok(serval_report::experiment::summary(&stored, &loaded, &styles).into_bytes())
-}
-
-fn json_text(document: &ExperimentDocument) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(document).unwrap_or_default();
-    text.push(b'\n');
-    text
-}
-
 /// Failed operations are failures here as in a single run.
 fn exit_code(document: &ExperimentDocument) -> ExitCode {
-    use serval_measure::experiment::Flag;
     if document.runs.iter().any(|entry| entry.flags.contains(&Flag::Failures)) {
         return ExitCode::from(failure::OPERATIONS_FAILED);
     }

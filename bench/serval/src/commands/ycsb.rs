@@ -1,6 +1,6 @@
 //! `serval load` and `serval run`: YCSB's commands with YCSB's output.
 
-use super::{command_line, export, java_flags, properties, resolved, tell_warnings};
+use super::{command_line, export, java_flags, resolved, run_properties, tell_warnings};
 use crate::{
     args::{LoadArgs, YcsbArgs},
     failure::{self, Failure},
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &YcsbArgs) -> Result<ExitCode, Failure> {
 }
 
 fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Failure> {
-    let mut properties = properties(&args.properties)?;
+    let mut properties = run_properties(&args.properties)?;
     let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
     if args.status {

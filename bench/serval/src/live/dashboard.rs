@@ -5,7 +5,10 @@ use super::{
     draw::{View, draw},
     seen::Seen,
 };
-use crate::interrupt::{Screen, Unfinished};
+use crate::{
+    interrupt::{Screen, Unfinished},
+    locked,
+};
 use ratatui::{
     Terminal,
     backend::CrosstermBackend,
@@ -25,7 +28,7 @@ use signal_hook::consts::SIGINT;
 use std::{
     io::{self, IsTerminal, Stderr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -69,7 +72,7 @@ impl Tty {
 
     /// Draws, unless the terminal has been given back.
     fn draw(&self, draw: impl FnOnce()) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = locked(&self.open);
         if *open {
             draw();
         }
@@ -79,7 +82,7 @@ impl Tty {
 
 impl Screen for Tty {
     fn ending(&self) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).ending = true;
+        locked(&self.seen).ending = true;
     }
 
     fn give_back(&self) {
@@ -235,7 +238,7 @@ fn show(
     let begun = Instant::now();
     loop {
         // Copied, so that the conductor never waits for a terminal.
-        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let seen = locked(seen).clone();
         let step_taken = seen.step.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let view = View { seen: &seen, elapsed: begun.elapsed(), step_taken };
         let open = tty.draw(|| {

@@ -18,7 +18,7 @@ mod seen;
 mod tests;
 mod totals;
 
-use crate::{failure::Failure, interrupt::Unfinished};
+use crate::{failure::Failure, interrupt::Unfinished, locked};
 use clap::Args;
 use dashboard::Dashboard;
 use lines::Lines;
@@ -35,7 +35,7 @@ use serval_measure::{
 use serval_runner::{Control, Interval, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Instant, SystemTime},
 };
 use totals::Totals;
@@ -49,9 +49,18 @@ pub(crate) struct LiveArgs {
     /// Serve metrics to Prometheus there while it runs; of port 0 any that is free
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) prometheus: Option<Address>,
-    /// Send metrics to an OpenTelemetry collector while it runs: http://HOST:4318
-    #[arg(long, value_name = "URL")]
-    pub(crate) otlp: Option<String>,
+    /// Send metrics to an OpenTelemetry collector while it runs [without URL: as OTEL_EXPORTER_OTLP_ENDPOINT says]
+    #[arg(long, value_name = "URL", value_parser = collector_url)]
+    pub(crate) otlp: Option<Option<String>>,
+}
+
+/// The value of `--otlp` looks like an address. What stands behind a flag without
+/// a value is easily taken for one.
+fn collector_url(text: &str) -> Result<String, String> {
+    if ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme)) {
+        return Ok(text.to_owned());
+    }
+    Err("an address begins with http:// or https://; --otlp without one stands last, or before another option".to_owned())
 }
 
 /// What is shown to whoever sits there.
@@ -72,10 +81,6 @@ pub(crate) struct Live {
     _prometheus: Option<Serving>,
     #[cfg(feature = "opentelemetry")]
     _otlp: Option<otlp::Sending>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says what is wrong: on the dashboard, or on standard error.
@@ -129,7 +134,9 @@ impl Live {
                 true => locked(&told).note(words),
                 false => anstream::eprintln!("warning: {words}"),
             });
-            let begin = |url: &String| otlp::Sending::begin(url, &totals, otlp::Times::default(), warn);
+            let begin = |url: &Option<String>| {
+                otlp::Sending::begin(url.as_deref(), &totals, otlp::Times::default(), warn)
+            };
             args.otlp.as_ref().map(begin).transpose()?
         };
         let prometheus =

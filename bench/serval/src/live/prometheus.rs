@@ -1,7 +1,7 @@
 //! Metrics for Prometheus, in OpenMetrics' text form at `/metrics`.
 
 use super::totals::{BOUNDS_NS, Counts, Family, Sample, Totals, Value};
-use crate::failure::Failure;
+use crate::{failure::Failure, locked};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -22,7 +22,7 @@ use std::{
     fmt, io,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     str::FromStr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -156,7 +156,7 @@ fn answer(request: &Request<Incoming>, totals: &Mutex<Totals>) -> Response<Full<
         return of(StatusCode::NOT_FOUND, "metrics are at /metrics\n".to_owned());
     }
     // Copied, so that the conductor does not wait for the text.
-    let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let totals = locked(totals).clone();
     match text(totals.families()) {
         Ok(text) => {
             let mut response = of(StatusCode::OK, text);

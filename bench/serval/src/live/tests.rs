@@ -250,7 +250,7 @@ fn an_address_that_cannot_be_had_is_a_failure_of_usage() {
     }
     #[cfg(not(feature = "opentelemetry"))]
     {
-        let args = LiveArgs { otlp: Some("http://localhost:4318".into()), ..LiveArgs::default() };
+        let args = LiveArgs { otlp: Some(None), ..LiveArgs::default() };
         let failure = Live::of_runs(&args).map(|_| ()).unwrap_err();
         assert!(failure.message.contains("--features opentelemetry"), "{failure}");
     }

@@ -192,8 +192,11 @@ async fn help(shared: Shared, server: usize) {
         (10_000 + server as u64 + 100 * shared.borrow().servers[server].epoch, server as u16);
     let trees = Trees::new(Client::new(Inside { shared: Rc::clone(&shared), server }, client));
     let splitter = Splitter::new(ServerId(number));
+    let mut rounds = 0;
     loop {
-        let (sizes, loads, empty) = work_of(&shared, server).await;
+        let (has_waited, (sizes, loads, empty)) = work_of(&shared, server).await;
+        rounds = if has_waited { 0 } else { rounds + 1 };
+        assert!(rounds < ROUNDS_MAX, "server {server}: splits make nodes that are to be split, without end");
         for node in sizes {
             let full = shared.borrow().servers[server].running.as_ref().map(|it| it.engine.how_full(node));
             let (parts, drags) = full.unwrap_or_default();
@@ -213,16 +216,23 @@ async fn help(shared: Shared, server: usize) {
 
 type Work = (Vec<NodeId>, Vec<(NodeId, Key)>, Vec<NodeId>);
 
-async fn work_of(shared: &Shared, server: usize) -> Work {
-    poll_fn(|context| {
+/// Rounds of work after which there is nothing to be done for a moment, if what is
+/// done leads to an end.
+const ROUNDS_MAX: usize = 200;
+
+/// Whether it was waited for, and it.
+async fn work_of(shared: &Shared, server: usize) -> (bool, Work) {
+    let mut has_waited = false;
+    poll_fn(move |context| {
         let mut world = shared.borrow_mut();
         let Some(running) = &mut world.servers[server].running else { return Poll::Pending };
         if !running.engine.has_work() {
             running.helper = Some(context.waker().clone());
+            has_waited = true;
             return Poll::Pending;
         }
         let engine: &mut Engine = &mut running.engine;
-        Poll::Ready((engine.take_full(), engine.take_hot(), engine.take_empty()))
+        Poll::Ready((has_waited, (engine.take_full(), engine.take_hot(), engine.take_empty())))
     })
     .await
 }

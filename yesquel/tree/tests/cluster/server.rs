@@ -90,7 +90,8 @@ impl Server {
         Settings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
-            node_cells_max: 4,
+            // Of two a node with many is split in parts of one each.
+            node_cells_max: 4 - self.number % 3,
             node_load_max: 6,
             ..Settings::default()
         }

@@ -3,19 +3,14 @@
 //! The messages are made here and not by OpenTelemetry's SDK, for that counts
 //! single times, each once more, and has no way in for what is counted.
 
+mod collector;
+
 use super::{
     Warn,
     totals::{BOUNDS_NS, Family, Sample, Totals, Value},
 };
-use crate::failure::Failure;
-use http_body_util::Full;
-use hyper::{
-    Request, StatusCode, Uri,
-    body::Bytes,
-    client::conn::http1,
-    header::{CONTENT_TYPE, HOST, USER_AGENT},
-};
-use hyper_util::rt::TokioIo;
+use crate::{failure::Failure, locked};
+use collector::{Collector, Environment, resource};
 use opentelemetry_proto::tonic::{
     collector::metrics::v1::ExportMetricsServiceRequest,
     common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value},
@@ -28,15 +23,12 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
-
-/// The path of metrics below a collector's address.
-const PATH: &str = "/v1/metrics";
 
 /// How often, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -56,16 +48,14 @@ impl Default for Times {
     }
 }
 
-fn attributes<'a>(pairs: impl IntoIterator<Item = &'a (&'static str, String)>) -> Vec<KeyValue> {
+fn attributes<K: AsRef<str>>(pairs: &[(K, String)]) -> Vec<KeyValue> {
     let value = |text: &String| AnyValue { value: Some(any_value::Value::StringValue(text.clone())) };
-    let pairs = pairs.into_iter();
-    pairs
-        .map(|(key, text)| KeyValue {
-            key: (*key).to_owned(),
-            value: Some(value(text)),
-            ..Default::default()
-        })
-        .collect()
+    let pair = |(key, text): &(K, String)| KeyValue {
+        key: key.as_ref().to_owned(),
+        value: Some(value(text)),
+        ..Default::default()
+    };
+    pairs.iter().map(pair).collect()
 }
 
 /// Nanoseconds since 1970 as the messages have them.
@@ -124,90 +114,22 @@ fn number_of(labels: &[(&'static str, String)], number: f64, now: u64) -> Number
     }
 }
 
-/// The message of what is known now.
-fn message(families: &[Family], start: u64, now: u64) -> Vec<u8> {
-    let version = || env!("CARGO_PKG_VERSION").to_owned();
-    let resource = [
-        ("service.name", "serval".to_owned()),
-        ("service.version", version()),
-        ("process.pid", std::process::id().to_string()),
-    ];
-    let scope = InstrumentationScope { name: "serval".to_owned(), version: version(), ..Default::default() };
+/// The message of what is known now, of a process that `resource` tells of.
+fn message(families: &[Family], resource: &[(String, String)], start: u64, now: u64) -> Vec<u8> {
+    let scope = InstrumentationScope {
+        name: "serval".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Default::default()
+    };
     let metrics = families.iter().map(|family| metric(family, start, now)).collect();
     let request = ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
-            resource: Some(Resource { attributes: attributes(&resource), ..Default::default() }),
+            resource: Some(Resource { attributes: attributes(resource), ..Default::default() }),
             scope_metrics: vec![ScopeMetrics { scope: Some(scope), metrics, ..Default::default() }],
             ..Default::default()
         }],
     };
     request.encode_to_vec()
-}
-
-/// Where a collector is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Collector {
-    host: String,
-    port: u16,
-    path: String,
-}
-
-impl Collector {
-    fn parse(url: &str) -> Result<Collector, Failure> {
-        let wrong = |what: &str| {
-            Failure::usage(format!("--otlp: {what}: write http://HOST:PORT, such as http://127.0.0.1:4318"))
-        };
-        let uri: Uri = url.parse().map_err(|error| wrong(&format!("this is no address ({error})")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(wrong(
-                    "encrypted connections are not made: send to a collector of this machine, which passes it on",
-                ));
-            }
-            _ => return Err(wrong("the address has to begin with http://")),
-        }
-        let authority = uri.authority().ok_or_else(|| wrong("the address has no host"))?;
-        if authority.as_str().contains('@') {
-            return Err(wrong("the address must have no password"));
-        }
-        let host = uri.host().unwrap_or_default();
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let base = uri.path().trim_end_matches('/');
-        let path = if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") };
-        Ok(Collector { host: host.to_owned(), port: uri.port_u16().unwrap_or(4318), path })
-    }
-
-    async fn post(&self, body: Vec<u8>) -> Result<(), String> {
-        let stream = tokio::net::TcpStream::connect((self.host.as_str(), self.port));
-        let stream = stream.await.map_err(|error| error.to_string())?;
-        let connected = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = connected.map_err(|error| error.to_string())?;
-        let connection = tokio::spawn(connection);
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let request = Request::post(&self.path)
-            .header(HOST, format!("{host}:{}", self.port))
-            .header(CONTENT_TYPE, "application/x-protobuf")
-            .header(USER_AGENT, concat!("serval/", env!("CARGO_PKG_VERSION")))
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| error.to_string())?;
-        let response = sender.send_request(request).await;
-        // What else it says is not read.
-        connection.abort();
-        match response {
-            Ok(response) if response.status().is_success() => Ok(()),
-            Ok(response) if response.status() == StatusCode::NOT_FOUND => {
-                Err(format!("it knows no {} (404)", self.path))
-            }
-            Ok(response) => Err(format!("it answers {}", response.status())),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    async fn send(&self, body: Vec<u8>, limit: Duration) -> Result<(), String> {
-        let in_time = tokio::time::timeout(limit, self.post(body)).await;
-        in_time.unwrap_or_else(|_| Err(format!("no answer in {} s", limit.as_secs_f64())))
-    }
 }
 
 /// A thread that sends until this is dropped, and once more then.
@@ -217,14 +139,26 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// Begins to send. A collector that is away is told of by `warn`, once.
+    /// Begins to send to a collector, or without one to the environment's. One
+    /// that is away is told of by `warn`, once.
     pub(super) fn begin(
-        url: &str,
+        url: Option<&str>,
         totals: &Arc<Mutex<Totals>>,
         times: Times,
         warn: Warn,
     ) -> Result<Sending, Failure> {
-        let collector = Collector::parse(url)?;
+        Sending::begin_in(&Environment::of_process(), url, totals, times, warn)
+    }
+
+    fn begin_in(
+        environment: &Environment<'_>,
+        url: Option<&str>,
+        totals: &Arc<Mutex<Totals>>,
+        times: Times,
+        warn: Warn,
+    ) -> Result<Sending, Failure> {
+        let collector = Collector::find(url, environment)?;
+        let resource = resource(environment)?;
         let failed = |error: std::io::Error| Failure::usage(format!("--otlp: nothing can be sent: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (end, ended) = mpsc::channel::<()>();
@@ -235,16 +169,15 @@ impl Sending {
             loop {
                 let is_last = ended.recv_timeout(times.every) != Err(RecvTimeoutError::Timeout);
                 // Copied, so that the conductor does not wait for a message.
-                let now = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let body = message(&now.families(), start, unix_ns(SystemTime::now()));
+                let now = locked(&totals).clone();
+                let body = message(&now.families(), &resource, start, unix_ns(SystemTime::now()));
                 let limit = if is_last { times.last_limit } else { times.limit };
                 let sent = runtime.block_on(collector.send(body, limit));
                 if let Err(error) = sent
                     && !std::mem::replace(&mut told, true)
                 {
-                    let Collector { host, port, .. } = &collector;
                     warn(&format!(
-                        "the OpenTelemetry collector at {host}:{port} does not take metrics: {error}. The run goes on \
+                        "the OpenTelemetry collector at {collector} does not take metrics: {error}. The run goes on \
                          without; this is said once"
                     ));
                 }
@@ -276,6 +209,7 @@ mod tests {
         io::{BufRead, BufReader, Read, Write},
         net::TcpListener,
     };
+    use tokio_rustls::rustls::{self, ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 
     fn totals() -> Arc<Mutex<Totals>> {
         let mut totals = Totals::default();
@@ -286,26 +220,50 @@ mod tests {
         Arc::new(Mutex::new(totals))
     }
 
-    /// Reads one request: its first line and its body.
-    fn request(listener: &TcpListener, status: &str) -> (String, Vec<u8>) {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let (mut first, mut length) = (String::new(), 0);
-        reader.read_line(&mut first).unwrap();
+    /// What a collector was sent.
+    struct Sent {
+        /// The first line.
+        first: String,
+        /// The headers, a line each, names in small letters.
+        headers: Vec<String>,
+        body: Vec<u8>,
+    }
+
+    /// Reads one request, and answers it.
+    fn request(listener: &TcpListener, status: &str) -> Sent {
+        answered(listener.accept().unwrap().0, status)
+    }
+
+    fn answered(stream: impl Read + Write, status: &str) -> Sent {
+        let mut reader = BufReader::new(stream);
+        let (mut lines, mut length) = (Vec::new(), 0);
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
             if line.trim().is_empty() {
                 break;
             }
-            if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            if let Some(text) = line.strip_prefix("content-length:") {
                 length = text.trim().parse().unwrap();
             }
+            lines.push(line.trim().to_owned());
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
-        (first.trim().to_owned(), body)
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+        reader.get_mut().write_all(answer.as_bytes()).unwrap();
+        reader.get_mut().flush().unwrap();
+        Sent { first: lines.remove(0), headers: lines, body }
+    }
+
+    /// Begins to send with these variables.
+    fn begin(url: Option<&str>, variables: &[(&str, &str)], times: Times, warn: Warn) -> Sending {
+        let get = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, text)| (*text).to_owned())
+        };
+        Sending::begin_in(&Environment(&get), url, &totals(), times, warn)
+            .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Times with which nothing is sent before the end.
@@ -318,12 +276,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let warn = Box::new(|words: &str| panic!("{words}"));
-        let sending = Sending::begin(&url, &totals(), at_the_end(), warn).unwrap();
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b"),
+            ("OTEL_SERVICE_NAME", "nightly"),
+        ];
+        let sending = begin(None, &variables, at_the_end(), warn);
         let served = thread::spawn(move || request(&listener, "200 OK"));
         drop(sending);
-        let (first, body) = served.join().unwrap();
+        let Sent { first, headers, body } = served.join().unwrap();
         assert_eq!(first, "POST /v1/metrics HTTP/1.1");
+        for line in ["x-team: a b", "content-type: application/x-protobuf"] {
+            assert!(headers.iter().any(|header| header == line), "{line}: {headers:?}");
+        }
         let message = ExportMetricsServiceRequest::decode(body.as_slice()).unwrap();
+        let resource = message.resource_metrics[0].resource.as_ref().unwrap();
+        let name = resource.attributes.iter().find(|pair| pair.key == "service.name").unwrap();
+        let named = any_value::Value::StringValue("nightly".to_owned());
+        assert_eq!(name.value.as_ref().unwrap().value, Some(named));
         let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
         let named = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
         let Some(Data::Histogram(response)) = &named("serval_response").data else { panic!() };
@@ -347,7 +317,7 @@ mod tests {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
         let times = Times { every: Duration::from_millis(1), ..Times::default() };
-        let sending = Sending::begin(&format!("http://{gone}"), &totals(), times, warn).unwrap();
+        let sending = begin(Some(&format!("http://{gone}")), &[], times, warn);
         let words = told.recv().unwrap();
         assert!(words.contains(&gone.to_string()) && words.contains("goes on without"), "{words}");
         drop(sending);
@@ -362,35 +332,62 @@ mod tests {
         let warn = |tell: mpsc::Sender<String>| -> Warn {
             Box::new(move |words: &str| tell.send(words.to_owned()).unwrap())
         };
-        let sending = Sending::begin(&url, &totals(), at_the_end(), warn(tell.clone())).unwrap();
+        let sending = begin(Some(&url), &[], at_the_end(), warn(tell.clone()));
         let served = thread::spawn(move || (request(&listener, "503 Service Unavailable"), listener));
         drop(sending);
-        let ((first, _), silent) = served.join().unwrap();
+        let (Sent { first, .. }, silent) = served.join().unwrap();
         assert_eq!(first, "POST /base/v1/metrics HTTP/1.1");
         assert!(told.recv().unwrap().contains("503"));
         // This one takes the connection and never answers.
         let times = Times { last_limit: Duration::from_millis(50), ..at_the_end() };
-        drop(Sending::begin(&url, &totals(), times, warn(tell)).unwrap());
+        drop(begin(Some(&url), &[], times, warn(tell)));
         assert!(told.recv().unwrap().contains("no answer in 0.05 s"));
         drop(silent);
     }
 
     #[test]
-    fn addresses_of_collectors() {
-        let parsed = |url: &str| Collector::parse(url).map(|c| (c.host, c.port, c.path));
-        let is = |host: &str, port, path: &str| (host.to_owned(), port, path.to_owned());
-        assert_eq!(parsed("http://localhost").unwrap(), is("localhost", 4318, "/v1/metrics"));
-        assert_eq!(parsed("http://[::1]:80/a").unwrap(), is("::1", 80, "/a/v1/metrics"));
-        assert_eq!(parsed("http://c:1/v1/metrics").unwrap(), is("c", 1, "/v1/metrics"));
-        for (url, words) in [
-            ("localhost:4318", "http://"),
-            ("https://localhost:4318", "encrypted"),
-            ("http://me:secret@localhost", "password"),
-            ("http://", "no address"),
-            ("ftp://x", "begin with http://"),
-        ] {
-            let message = parsed(url).unwrap_err().message;
-            assert!(message.contains(words) && !message.contains("secret"), "{url}: {message}");
-        }
+    fn a_collector_that_encrypts_is_trusted_by_its_certificate_alone() {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("collector.pem");
+        std::fs::write(&file, made.cert.pem()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let chain = vec![made.cert.der().clone()];
+        let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let open = |config: &Arc<ServerConfig>, listener: &TcpListener| {
+            let server = ServerConnection::new(Arc::clone(config)).unwrap();
+            StreamOwned::new(server, listener.accept().unwrap().0)
+        };
+        // Nobody that browsers trust has signed it.
+        let (tell, told) = mpsc::channel();
+        let warn = Box::new(move |words: &str| tell.send(words.to_owned()).unwrap());
+        let sending = begin(Some(&url), &[], at_the_end(), warn);
+        let (stranger, strangers) = (listener.try_clone().unwrap(), Arc::clone(&config));
+        let served = thread::spawn(move || open(&strangers, &stranger).read(&mut [0]).is_err());
+        drop(sending);
+        assert!(served.join().unwrap(), "it was sent something");
+        let words = told.recv().unwrap();
+        assert!(
+            words.contains("UnknownIssuer") && words.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+            "{words}"
+        );
+        // Now somebody says so.
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", file.to_str().unwrap()),
+        ];
+        let sending = begin(None, &variables, at_the_end(), Box::new(|words: &str| panic!("{words}")));
+        let served = thread::spawn(move || answered(open(&config, &listener), "200 OK"));
+        drop(sending);
+        let Sent { first, headers, body } = served.join().unwrap();
+        assert_eq!(first, "POST /v1/metrics HTTP/1.1");
+        assert!(headers.iter().any(|line| line == "authorization: Bearer abc"), "{headers:?}");
+        assert!(ExportMetricsServiceRequest::decode(body.as_slice()).is_ok());
     }
 }

@@ -1,6 +1,13 @@
 //! The command line. YCSB's own commands take YCSB's flags, which have single
 //! dashes; these are put into the common form before they are read.
 
+mod experiment;
+
+pub(crate) use experiment::{
+    ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
+    ShowArgs, SweepArgs,
+};
+
 use crate::live::LiveArgs;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
@@ -91,7 +98,7 @@ pub(crate) enum Document {
     Experiment,
 }
 
-/// Properties.
+/// Properties, from files and one by one.
 #[derive(Debug, Args)]
 pub(crate) struct PropertyArgs {
     /// Property file; of several the later wins
@@ -100,6 +107,13 @@ pub(crate) struct PropertyArgs {
     /// Property, over what files say
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub(crate) properties: Vec<String>,
+}
+
+/// Properties of a single run: those that are set most have flags, YCSB's.
+#[derive(Debug, Args)]
+pub(crate) struct RunPropertyArgs {
+    #[command(flatten)]
+    pub(crate) named: PropertyArgs,
     /// Clients (-threads N, threadcount)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) threads: Option<String>,
@@ -154,170 +168,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) properties: PropertyArgs,
-    #[command(flatten)]
-    pub(crate) live: LiveArgs,
-}
-
-/// How every run of an experiment is made.
-#[derive(Debug, Args)]
-pub(crate) struct RunSettingArgs {
-    /// Clients, or auto for as many as saturate the store [default: auto]
-    #[arg(long, value_name = "N", alias = "threads")]
-    pub(crate) clients: Option<String>,
-    /// Measured time of each run [default: 10s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) time: Option<String>,
-    /// Runs of each point [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub(crate) repeats: Option<u64>,
-    /// Warm-up of each run, at least [default: 2s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) warm_up: Option<String>,
-    /// Warm-up at most, until steady; 0: exactly --warm-up [default: 60s]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) warm_up_max: Option<String>,
-    /// Spacing of intended starts: poisson, uniform or client [default: poisson]
-    #[arg(long, value_name = "KIND")]
-    pub(crate) arrivals: Option<String>,
-    /// The records between runs: continue, reload or snapshot [default: continue]
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) state: Option<String>,
-    /// Order of points: shuffled or rising [default: shuffled]
-    #[arg(long, value_name = "ORDER")]
-    pub(crate) order: Option<String>,
-    /// Seed that those of all runs come from [default: drawn]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..1 << 53))]
-    pub(crate) seed: Option<u64>,
-    /// Do not load: the records are there
-    #[arg(long)]
-    pub(crate) skip_load: bool,
-}
-
-/// Where an experiment's result goes.
-#[derive(Debug, Args)]
-pub(crate) struct PlaceArgs {
-    /// Result folder; must not exist, or with --resume must [default: results/TIME-NAME-experiment]
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) out: Option<PathBuf>,
-    /// Go on with the interrupted experiment in the result folder
-    #[arg(long)]
-    pub(crate) resume: bool,
-    /// Print the plan and what to expect, and run nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Keep embedded stores' records in the result folder
-    #[arg(long)]
-    pub(crate) keep_stores: bool,
-    /// Print the experiment's document on standard output instead of the summary
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) live: LiveArgs,
-}
-
-/// What `serval sweep` and `serval max` share.
-#[derive(Debug, Args)]
-pub(crate) struct SeriesArgs {
-    /// Workload files, or scripts (file.lua); a curve a workload and store
-    #[arg(value_name = "WORKLOAD", required = true, value_hint = ValueHint::FilePath)]
-    pub(crate) workloads: Vec<PathBuf>,
-    /// Store; repeat it for several side by side [default: yesquel]
-    #[arg(long = "store", value_name = "STORE")]
-    pub(crate) stores: Vec<String>,
-    /// Process of the store whose costs are wanted: its id, or a part of its command line
-    #[arg(long, value_name = "PROCESS")]
-    pub(crate) watch: Vec<String>,
-    #[command(flatten)]
-    pub(crate) run: RunSettingArgs,
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
-    pub(crate) properties: SettingArgs,
-}
-
-/// Properties of all curves of an experiment.
-#[derive(Debug, Args)]
-pub(crate) struct SettingArgs {
-    /// Property file; of several the later wins
-    #[arg(short = 'P', long = "property-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) files: Vec<PathBuf>,
-    /// Property, over what files say
-    #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", allow_hyphen_values = true)]
-    pub(crate) properties: Vec<String>,
-}
-
-/// `serval sweep`.
-#[derive(Debug, Args)]
-pub(crate) struct SweepArgs {
-    /// Points: how many, or a list of loads: 25%,50%,20000,max [default: 8]
-    #[arg(long, value_name = "POINTS")]
-    pub(crate) points: Option<String>,
-    #[command(flatten)]
-    pub(crate) series: SeriesArgs,
-}
-
-/// `serval max`.
-#[derive(Debug, Args)]
-pub(crate) struct MaxArgs {
-    /// The promise: "read.p99 < 10ms", "update.service.mean < 2ms and failed < 0.1%"
-    #[arg(long, value_name = "PROMISE", required = true)]
-    pub(crate) slo: String,
-    #[command(flatten)]
-    pub(crate) series: SeriesArgs,
-}
-
-/// `serval experiment`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ExperimentCommand {
-    /// Print the plan of an experiment file, how long it takes and how much it writes
-    Show(ShowArgs),
-    /// Run an experiment file
-    Run(Box<ExperimentRunArgs>),
-    /// Go on with an interrupted experiment
-    Resume(ResumeArgs),
-}
-
-/// `serval experiment show`.
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// Experiment file
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// As JSON, for programs
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `serval experiment run`.
-#[derive(Debug, Args)]
-pub(crate) struct ExperimentRunArgs {
-    /// Experiment file
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// Store, instead of those of the file: by its name there, or as 'serval stores' calls it; may be repeated
-    #[arg(long = "store", value_name = "STORE")]
-    pub(crate) stores: Vec<String>,
-    #[command(flatten)]
-    pub(crate) run: RunSettingArgs,
-    #[command(flatten)]
-    pub(crate) place: PlaceArgs,
-    #[command(flatten)]
-    pub(crate) properties: SettingArgs,
-}
-
-/// `serval experiment resume`.
-#[derive(Debug, Args)]
-pub(crate) struct ResumeArgs {
-    /// Result folder
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) folder: PathBuf,
-    /// Keep embedded stores' records in the result folder
-    #[arg(long)]
-    pub(crate) keep_stores: bool,
-    /// Print the experiment's document on standard output instead of the summary
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) properties: RunPropertyArgs,
     #[command(flatten)]
     pub(crate) live: LiveArgs,
 }
@@ -329,7 +180,7 @@ pub(crate) struct YcsbArgs {
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
-    pub(crate) properties: PropertyArgs,
+    pub(crate) properties: RunPropertyArgs,
     /// Status lines on standard error
     #[arg(short = 's')]
     pub(crate) status: bool,
@@ -382,7 +233,7 @@ pub(crate) struct ShellArgs {
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
-    pub(crate) properties: PropertyArgs,
+    pub(crate) properties: RunPropertyArgs,
     /// Table to begin with (table)
     #[arg(long, value_name = "NAME")]
     pub(crate) table: Option<String>,
@@ -423,7 +274,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "STORE")]
     pub(crate) store: String,
     #[command(flatten)]
-    pub(crate) properties: PropertyArgs,
+    pub(crate) properties: RunPropertyArgs,
 }
 
 /// A name to explain.
@@ -569,7 +420,6 @@ fn takes_value(flag: &str) -> bool {
         "--classpath",
         "--result",
         "--prometheus",
-        "--otlp",
     ]
     .contains(&flag)
 }
@@ -597,8 +447,8 @@ mod tests {
     fn ycsbs_command_lines_are_read_unchanged() {
         let args = ycsb("run redis -s -P workloads/a -P b -p x=-1 -p y=z=w -threads 4 -target 100 -l name");
         assert!(args.status);
-        assert_eq!(args.properties.files.len(), 2);
-        assert_eq!(args.properties.properties, ["x=-1", "y=z=w"]);
+        assert_eq!(args.properties.named.files.len(), 2);
+        assert_eq!(args.properties.named.properties, ["x=-1", "y=z=w"]);
         assert_eq!(args.properties.threads.as_deref(), Some("4"));
         assert_eq!(args.properties.target.as_deref(), Some("100"));
         assert_eq!(args.properties.label.as_deref(), Some("name"));
@@ -608,6 +458,6 @@ mod tests {
         assert_eq!(args.properties.threads.as_deref(), Some("2"));
         let args = ycsb("run redis -jvm-args -Xmx4g -p -target=3 -t");
         assert_eq!(args.java.jvm_args.as_deref(), Some("-Xmx4g"));
-        assert_eq!(args.properties.properties, ["-target=3"], "a value is left alone");
+        assert_eq!(args.properties.named.properties, ["-target=3"], "a value is left alone");
     }
 }
