@@ -106,7 +106,9 @@ pub enum LeadError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// The address.
-    #[error("cannot listen for clients at {address}: {error}. Set coordination.listen to an address of this machine")]
+    #[error(
+        "cannot listen for clients at {address}: {error}. Set coordination.listen to an address of this machine"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -155,12 +157,14 @@ impl Coordinator {
         let secret = token()?;
         let (listener, directory, leader, watch) = runtime.block_on(async {
             let directory = Directory::open(&leading.cluster, &leading.root, timeout).await?;
-            let wanted = leading.listen.unwrap_or_else(|| SocketAddr::new(address_towards(&leading.cluster), 0));
+            let wanted =
+                leading.listen.unwrap_or_else(|| SocketAddr::new(address_towards(&leading.cluster), 0));
             let failed = |error| LeadError::Listen { address: wanted, error };
             let listener = TcpListener::bind(wanted).await.map_err(failed)?;
             let address = listener.local_addr().map_err(failed)?.to_string();
             let leader = directory
                 .lead(&leading.group, |epoch| Leader {
+                    group: leading.group.clone(),
                     epoch,
                     address: address.clone(),
                     token: secret.clone(),
@@ -248,6 +252,10 @@ struct Line {
     client: usize,
     facts: ClientFacts,
     out: UnboundedSender<Frame<ToClient>>,
+    /// Whether its result of the phase is there, and whether it stands at the
+    /// barrier: it has left when both are so.
+    handed_over: bool,
+    at_barrier: bool,
 }
 
 /// What comes to the desk.
@@ -302,7 +310,8 @@ impl Desk {
         }
         while !self.done {
             let now = self.now();
-            let wake = Instant::now() + Duration::from_nanos(self.group.wake_at().saturating_sub(now).min(1 << 40));
+            let wake =
+                Instant::now() + Duration::from_nanos(self.group.wake_at().saturating_sub(now).min(1 << 40));
             let mut actions = Vec::new();
             tokio::select! {
                 // Whoever knocks is greeted beside everything else.
@@ -342,7 +351,9 @@ impl Desk {
             let why = if said != token || theirs != epoch {
                 "this coordinator leads another group, or a later epoch of it".to_owned()
             } else if protocol != PROTOCOL {
-                format!("it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval")
+                format!(
+                    "it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
+                )
             } else {
                 let _ = incoming.send(Incoming::Greeted { facts, stream });
                 return;
@@ -409,7 +420,8 @@ impl Desk {
             self.by_client.resize(client + 1, None);
         }
         self.by_client[client] = Some(line);
-        self.lines.insert(line, Line { client, facts: facts.clone(), out });
+        self.lines
+            .insert(line, Line { client, facts: facts.clone(), out, handed_over: false, at_barrier: false });
         self.tell(Report::Joined { client, facts });
     }
 
@@ -455,10 +467,14 @@ impl Desk {
                 ToCoordinator::Began { at } => Event::Began(at),
                 ToCoordinator::Late => Event::Lost(Loss::Late),
                 ToCoordinator::Failed { why } => Event::Lost(Loss::Failed(why)),
-                // Barriers are ZooKeeper's: what is said here only hastens nothing.
-                ToCoordinator::Entered | ToCoordinator::Left | ToCoordinator::Beat | ToCoordinator::Hello { .. } => {
-                    Event::Heard
+                ToCoordinator::Left => {
+                    if let Some(line) = self.lines.get_mut(&line) {
+                        line.handed_over = true;
+                    }
+                    if self.has_left(client) { Event::Left } else { Event::Heard }
                 }
+                // Who has entered is ZooKeeper's to say.
+                ToCoordinator::Entered | ToCoordinator::Beat | ToCoordinator::Hello { .. } => Event::Heard,
             },
         };
         self.group.on(client, event, self.now(), actions);
@@ -475,6 +491,9 @@ impl Desk {
                     actions,
                 );
                 self.works = works;
+                for line in self.lines.values_mut() {
+                    (line.handed_over, line.at_barrier) = (false, false);
+                }
                 self.open_phase();
             }
             Command::Measure(at) => {
@@ -516,7 +535,8 @@ impl Desk {
 
     /// Calls as many agents as places are free, until they have come.
     fn call_agents(&self) {
-        let (directory, leader, incoming) = (self.directory.clone(), self.leader.clone(), self.incoming.clone());
+        let (directory, leader, incoming) =
+            (self.directory.clone(), self.leader.clone(), self.incoming.clone());
         let wanted = self.leading.settings.clients;
         tokio::spawn(async move {
             let mut called = 0;
@@ -585,14 +605,33 @@ impl Desk {
     /// A client stands at a barrier.
     fn stands(&mut self, place: &str, client: u64, actions: &mut Vec<Action>) {
         let Some((phase, barrier)) = place.split_once('/') else { return };
+        if phase.parse() != Ok(self.phase) {
+            return;
+        }
+        let client = client as usize;
         let event = match barrier {
             "entered" => Event::Entered,
-            "left" => Event::Left,
+            "left" => {
+                if let Some(line) = self.line_of(client) {
+                    line.at_barrier = true;
+                }
+                if !self.has_left(client) {
+                    return;
+                }
+                Event::Left
+            }
             _ => return,
         };
-        if phase.parse() == Ok(self.phase) {
-            self.group.on(client as usize, event, self.now(), actions);
-        }
+        self.group.on(client, event, self.now(), actions);
+    }
+
+    fn line_of(&mut self, client: usize) -> Option<&mut Line> {
+        let line = self.by_client.get(client).copied().flatten()?;
+        self.lines.get_mut(&line)
+    }
+
+    fn has_left(&mut self, client: usize) -> bool {
+        self.line_of(client).is_some_and(|line| line.handed_over && line.at_barrier)
     }
 
     fn beat(&self) {

@@ -71,6 +71,8 @@ pub enum DirectoryError {
 /// What a coordinator says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
+    /// The group's name.
+    pub group: String,
     /// Its epoch.
     pub epoch: u64,
     /// Where it listens.
@@ -134,7 +136,8 @@ impl Directory {
     ///
     /// That it cannot be reached, or not within `timeout`.
     pub async fn open(cluster: &str, root: &str, timeout: Duration) -> Result<Directory, DirectoryError> {
-        let connecting = Session::connector().with_session_timeout(timeout).with_fail_eagerly().connect(cluster);
+        let connecting =
+            Session::connector().with_session_timeout(timeout).with_fail_eagerly().connect(cluster);
         let session = match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok(session)) => session,
             Ok(Err(error)) => return Err(DirectoryError::Unreachable { cluster: cluster.to_owned(), error }),
@@ -164,7 +167,11 @@ impl Directory {
         if self.root == "/" { format!("/{below}") } else { format!("{}/{below}", self.root) }
     }
 
-    async fn ask<T>(&self, what: &str, asking: impl Future<Output = Result<T, Error>>) -> Result<T, DirectoryError> {
+    async fn ask<T>(
+        &self,
+        what: &str,
+        asking: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, DirectoryError> {
         match tokio::time::timeout(self.timeout, asking).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
@@ -287,14 +294,18 @@ impl Directory {
                 Ok(_) => {}
                 Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
                     match self.leader(group).await? {
-                        Some(there) => return Err(DirectoryError::Led { group: group.to_owned(), by: there.name }),
+                        Some(there) => {
+                            return Err(DirectoryError::Led { group: group.to_owned(), by: there.name });
+                        }
                         None => continue,
                     }
                 }
                 Err(error) => return Err(error),
             }
             let epoch = (last + 1).to_string();
-            match self.ask("raise the epoch", self.session.set_data(&path, epoch.as_bytes(), Some(stat.version))).await
+            match self
+                .ask("raise the epoch", self.session.set_data(&path, epoch.as_bytes(), Some(stat.version)))
+                .await
             {
                 Ok(_) => {}
                 // Somebody had the seat in between.
@@ -313,7 +324,9 @@ impl Directory {
 
     /// Removes what earlier epochs have left, as far as it can be.
     async fn sweep(&self, group: &str) {
-        let Ok(epochs) = self.ask("look for old epochs", self.session.list_children(group)).await else { return };
+        let Ok(epochs) = self.ask("look for old epochs", self.session.list_children(group)).await else {
+            return;
+        };
         for epoch in epochs.iter().filter(|name| name.parse::<u64>().is_ok()) {
             self.remove_all(&format!("{group}/{epoch}")).await;
         }
@@ -405,6 +418,11 @@ impl Directory {
         }
     }
 
+    /// Takes a client's node away, as far as it can be.
+    pub async fn part(&self, group: &str, epoch: u64, node: &str) {
+        let _ = self.remove(&self.below(group, epoch, node)).await;
+    }
+
     /// Tells of all changes below an epoch from now on.
     ///
     /// # Errors
@@ -445,10 +463,8 @@ impl EpochWatch {
             let below = || event.path.strip_prefix(&self.prefix).map(str::to_owned);
             match (event.event_type, event.session_state) {
                 (EventType::Session, SessionState::Disconnected) => self.away = true,
-                (EventType::Session, SessionState::SyncConnected) => {
-                    if std::mem::take(&mut self.away) {
-                        return Change::Missed;
-                    }
+                (EventType::Session, SessionState::SyncConnected) if std::mem::take(&mut self.away) => {
+                    return Change::Missed;
                 }
                 (EventType::Session, state) if state.is_terminated() => return Change::Over,
                 (EventType::NodeCreated, _) => {

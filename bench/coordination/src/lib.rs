@@ -6,6 +6,7 @@
 //! machines without clock, socket or thread: they are told what happened and
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
+pub mod agent;
 pub mod clock;
 pub mod coordinator;
 pub mod directory;

@@ -254,13 +254,19 @@ mod tests {
         for frame in frames {
             assert_eq!(now(read::<ToCoordinator>(&mut rest, 1000)).unwrap(), frame);
         }
-        assert_eq!(now(read::<ToCoordinator>(&mut rest, 1000)).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            now(read::<ToCoordinator>(&mut rest, 1000)).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 
     #[test]
     fn a_frame_that_is_too_long_is_refused_before_it_is_read() {
         let all = bytes(&Frame::Result(vec![0; 1001]));
-        assert_eq!(now(read::<ToCoordinator>(&mut &all[..], 1000)).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            now(read::<ToCoordinator>(&mut &all[..], 1000)).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
     }
 
     proptest! {
