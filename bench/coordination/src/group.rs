@@ -92,7 +92,7 @@ impl fmt::Display for Loss {
                 "has a clock that can be told to {:.3} ms only, for messages take so long; allow more, or use a better network",
                 *error as f64 / 1e6
             ),
-            Loss::Failed(words) => f.write_str(words),
+            Loss::Failed(words) => write!(f, "cannot do its part: {words}"),
         }
     }
 }

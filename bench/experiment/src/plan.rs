@@ -370,6 +370,7 @@ impl Plan {
             interval,
             share,
             seed,
+            gate: None,
             recorder: serval_measure::recorder::RecorderOptions {
                 legacy: legacy(&mut reader),
                 ..Default::default()

@@ -32,6 +32,8 @@ pub(crate) struct Course {
     pub(crate) verifies: bool,
     /// A client has left because of a failure.
     pub(crate) gave_up: AtomicBool,
+    /// When the first client was awake at the start, and the last.
+    pub(crate) woke: (AtomicU64, AtomicU64),
 }
 
 /// What one client has beside the store.
@@ -79,6 +81,17 @@ impl Course {
     pub(crate) fn end_at(&self) -> u64 {
         self.end_at.load(Relaxed)
     }
+
+    fn woke(&self, now: u64) {
+        self.woke.0.fetch_min(now, Relaxed);
+        self.woke.1.fetch_max(now, Relaxed);
+    }
+
+    /// When the first client began, and the last.
+    pub(crate) fn began(&self) -> Option<(u64, u64)> {
+        let (first, last) = (self.woke.0.load(Relaxed), self.woke.1.load(Relaxed));
+        (first <= last).then_some((first, last))
+    }
 }
 
 async fn send<C: Client>(client: &mut C, operation: &Operation, reply: &mut Reply) -> Outcome {
@@ -119,6 +132,7 @@ impl Seat<'_> {
         let mut reply = Reply::new();
         let mut left = self.units.unwrap_or(u64::MAX);
         sleeper.until(course.start).await;
+        course.woke(sleeper.now());
         while left > 0 {
             let Some(due) = self.next_start(sleeper).await else { break };
             let Some((end, unit)) = self.unit(client, sleeper, due, &mut operation, &mut reply).await else {

@@ -6,7 +6,7 @@ use crate::{
     client::Course,
     clock::Clock,
     pacing::{Schedule, rate::RateSchedule},
-    run::{EndedBy, Interval, Observer, Progress, RunError, RunOptions, RunRecord},
+    run::{EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord},
     slot::Seen,
     stage::Stage,
     warm_up::WarmUp,
@@ -107,7 +107,14 @@ impl<C: Clock> Conductor<'_, C> {
     pub(crate) fn conduct(mut self, verifies: bool) -> Result<RunRecord, RunError> {
         self.wait_for_connections()?;
         let stage = Arc::clone(self.stage);
-        let mut watch = self.start(&stage, verifies);
+        let begin = match self.options.gate.as_ref().map(Gate::wait) {
+            Some(None) => {
+                stage.cancel();
+                return Err(RunError::Interrupted);
+            }
+            begin => begin.flatten(),
+        };
+        let mut watch = self.start(&stage, verifies, begin);
         while let Next::At(wake) = self.step(&mut watch) {
             let tally = self.stage.tally();
             if tally.finished < self.options.clients
@@ -122,8 +129,8 @@ impl<C: Clock> Conductor<'_, C> {
         self.finish(watch)
     }
 
-    /// Lets the clients go.
-    pub(crate) fn start<'s>(&mut self, stage: &'s Stage, verifies: bool) -> Watch<'s> {
+    /// Lets the clients go; they begin at this instant, or as soon as they can.
+    pub(crate) fn start<'s>(&mut self, stage: &'s Stage, verifies: bool, begin: Option<u64>) -> Watch<'s> {
         let options = self.options;
         let schedule = options.rate.as_ref().map(|rate| {
             let rate = rate.after_warm_up(options.warm_up.as_secs_f64());
@@ -142,7 +149,7 @@ impl<C: Clock> Conductor<'_, C> {
         });
         let started = self.clock.date();
         // Long enough for every client to be awake when the first is due.
-        let start = self.clock.now() + 1_000_000;
+        let start = begin.unwrap_or_else(|| self.clock.now() + 1_000_000);
         let measure_from = start.saturating_add(nanoseconds(options.warm_up_max()));
         let end_at = self.time().map_or(u64::MAX, |time| measure_from.saturating_add(nanoseconds(time)));
         let course = stage.go(Course {
@@ -154,6 +161,7 @@ impl<C: Clock> Conductor<'_, C> {
             late_from: nanoseconds(late_from(self.slack)),
             verifies,
             gave_up: AtomicBool::new(false),
+            woke: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
         });
         self.observer.started(started);
         Watch {
@@ -211,6 +219,7 @@ impl<C: Clock> Conductor<'_, C> {
         let ended = ended.max(measure_from);
         Ok(RunRecord {
             started: watch.started,
+            began: course.began(),
             duration: Duration::from_nanos(ended - measure_from),
             warm_up: Duration::from_nanos(warm_up),
             steadiness: watch.warm_up.filter(|_| warmed).map(|warm_up| warm_up.ended()),

@@ -17,6 +17,7 @@ use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, SystemTime},
@@ -43,6 +44,29 @@ pub struct Steady {
 impl Steady {
     /// The usual tolerance: 5 %.
     pub const TOLERANCE: f64 = 0.05;
+}
+
+/// Holds a run whose clients have all connected until it may begin: with others, at an
+/// instant that all have agreed on.
+#[derive(Clone)]
+pub struct Gate(Arc<dyn Fn() -> Option<u64> + Send + Sync>);
+
+impl Gate {
+    /// `wait` returns the instant at which the run begins, ns of
+    /// [`now`](crate::clock::now), or `None` if it shall not begin.
+    pub fn new(wait: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Gate {
+        Gate(Arc::new(wait))
+    }
+
+    pub(crate) fn wait(&self) -> Option<u64> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
 }
 
 /// What to run, beside store and workload.
@@ -79,6 +103,8 @@ pub struct RunOptions {
     pub seed: u64,
     /// What is written down beyond histograms.
     pub recorder: RecorderOptions,
+    /// What holds it until it may begin. Not in virtual time.
+    pub gate: Option<Gate>,
 }
 
 impl Default for RunOptions {
@@ -98,6 +124,7 @@ impl Default for RunOptions {
             share: Share::WHOLE,
             seed: 0,
             recorder: RecorderOptions::default(),
+            gate: None,
         }
     }
 }
@@ -233,6 +260,9 @@ impl EndedBy {
 pub struct RunRecord {
     /// When the clients were let go.
     pub started: SystemTime,
+    /// When the first of its clients began, and the last, ns of
+    /// [`now`](crate::clock::now).
+    pub began: Option<(u64, u64)>,
     /// From the end of warm-up to the end of the last operation, or of the
     /// run's time if that is later.
     pub duration: Duration,

@@ -302,7 +302,7 @@ pub fn run<S: Store>(
     let (recorder, handle) = Recorder::new(&options.recorder);
     let handle = Rc::new(handle);
     let mut conductor = prepared.conductor(time, vec![recorder], observer);
-    let mut watch = conductor.start(stage, workload.verifies());
+    let mut watch = conductor.start(stage, workload.verifies(), None);
     let mut tasks = Tasks::default();
     for (index, mut client) in clients.into_iter().enumerate() {
         let (crew, handle) = (Arc::clone(crew), Rc::clone(&handle));

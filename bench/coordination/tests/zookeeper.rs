@@ -1,0 +1,245 @@
+//! Groups against a real ZooKeeper: they come together, begin at the same instant, and
+//! none outlives its epoch.
+//!
+//! `cargo xtask test` starts the server and names it in the environment; without it
+//! these tests say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use rustix::time::{ClockId, clock_gettime};
+use serval_coordination::{
+    agent::{self, Joining, Line, News, Quit, Worker},
+    coordinator::{Coordinator, LeadError, Leading, Report},
+    directory::DirectoryError,
+    group::{OnLost, PhaseEnd, Settings},
+    message::{ClientFacts, Work},
+};
+use std::{
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+fn clock() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn zookeeper() -> Option<String> {
+    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
+    if address.is_none() {
+        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
+    }
+    address
+}
+
+fn root() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("serval-coordination-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn leading(cluster: &str, root: &str, clients: usize, on_lost: OnLost) -> Leading {
+    let settings = Settings { clients, on_lost, ..Settings::default() };
+    Leading {
+        cluster: cluster.to_owned(),
+        root: root.to_owned(),
+        group: "test".to_owned(),
+        listen: None,
+        calls_agents: true,
+        settings,
+        clock,
+    }
+}
+
+/// Waits for the start, notes when it was, and says what it was told to.
+struct Waiter(mpsc::Sender<u64>);
+
+impl Worker for Waiter {
+    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String> {
+        if let Some(why) = work.kind.strip_prefix("fail ") {
+            return Err(why.to_owned());
+        }
+        let Some(start) = line.ready() else { return Ok(Vec::new()) };
+        // As exactly as a machine that others use can.
+        while clock() < start {
+            thread::sleep(Duration::from_nanos(start.saturating_sub(clock())));
+        }
+        line.began(clock());
+        let _ = self.0.send(start);
+        line.interval(b"interval".to_vec());
+        Ok(format!("{} {}", work.kind, work.store).into_bytes())
+    }
+
+    fn news(&mut self, news: News) {
+        println!("{news:?}");
+    }
+}
+
+struct Agents {
+    threads: Vec<thread::JoinHandle<Result<(), DirectoryError>>>,
+    quits: Vec<Quit>,
+    starts: mpsc::Receiver<u64>,
+}
+
+impl Agents {
+    fn start(cluster: &str, root: &str, count: usize) -> Agents {
+        let (said, starts) = mpsc::channel();
+        let quits: Vec<Quit> = (0..count).map(|_| Quit::default()).collect();
+        let threads = quits.iter().enumerate().map(|(number, quit)| {
+            let facts = ClientFacts {
+                host: format!("host{number}"),
+                process: number as u32,
+                version: "test".to_owned(),
+                processors: 1,
+                stores: vec!["memory".to_owned()],
+            };
+            let joining = Joining {
+                cluster: cluster.to_owned(),
+                root: root.to_owned(),
+                timeout: Duration::from_secs(6),
+                once: false,
+                facts,
+                clock,
+            };
+            let (quit, said) = (quit.clone(), said.clone());
+            thread::spawn(move || agent::serve(&joining, &quit, &mut Waiter(said)))
+        });
+        Agents { threads: threads.collect(), quits, starts }
+    }
+
+    fn end(self) {
+        self.quits.iter().for_each(Quit::quit);
+        for thread in self.threads {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+fn work(kind: &str) -> Option<Work> {
+    Some(Work {
+        phase: 0,
+        kind: kind.to_owned(),
+        store: "memory".to_owned(),
+        properties: Vec::new(),
+        command: None,
+    })
+}
+
+fn complete(coordinator: &Coordinator) {
+    loop {
+        match coordinator.next().expect("the coordinator goes on") {
+            Report::Complete => return,
+            Report::Joined { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The end of a phase, and what clients handed over in it.
+fn phase_end(coordinator: &Coordinator) -> (PhaseEnd, Vec<(usize, String)>, usize) {
+    let (mut results, mut intervals) = (Vec::new(), 0);
+    loop {
+        match coordinator.next().expect("the coordinator goes on") {
+            Report::Result(client, bytes) => results.push((client, String::from_utf8(bytes).unwrap())),
+            Report::Interval(..) => intervals += 1,
+            Report::Over(end) => {
+                results.sort();
+                return (end, results, intervals);
+            }
+            Report::Starts(_) | Report::Lost(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn clients_begin_together_phase_by_phase_and_serve_the_next_group_too() {
+    let Some(cluster) = zookeeper() else { return };
+    let root = root();
+    let agents = Agents::start(&cluster, &root, 4);
+    let mut epochs = Vec::new();
+    for round in 0..2 {
+        let coordinator = Coordinator::open(leading(&cluster, &root, 4, OnLost::End), "the test").unwrap();
+        epochs.push(coordinator.leader().epoch);
+        complete(&coordinator);
+        for phase in 0..3 {
+            let kind = format!("phase {phase} of {round}");
+            coordinator.phase(vec![work(&kind); 4], None);
+            let (end, results, intervals) = phase_end(&coordinator);
+            assert!(end.go_on && end.lost.is_empty(), "{end:?}");
+            let expected: Vec<_> = (0..4).map(|client| (client, format!("{kind} memory"))).collect();
+            assert_eq!((results, intervals), (expected, 4), "every client's, before the end of the phase");
+            let starts: Vec<u64> = agents.starts.iter().take(4).collect();
+            let spread = starts.iter().max().unwrap() - starts.iter().min().unwrap();
+            let (skew, error) = end.skew.unwrap();
+            println!("told to begin within {spread} ns, seen within {skew} ns, clocks known to {error} ns");
+            // One machine's clock: what they were told differs by the estimates' errors.
+            assert!(spread <= 2 * error, "{spread} ns, clocks known to {error} ns");
+        }
+    }
+    assert_eq!(epochs, [1, 2]);
+    agents.end();
+}
+
+#[test]
+fn clients_without_work_wait_for_the_others() {
+    let Some(cluster) = zookeeper() else { return };
+    let root = root();
+    let agents = Agents::start(&cluster, &root, 2);
+    let coordinator = Coordinator::open(leading(&cluster, &root, 2, OnLost::End), "the test").unwrap();
+    complete(&coordinator);
+    coordinator.phase(vec![None, work("alone")], None);
+    let (end, results, _) = phase_end(&coordinator);
+    assert_eq!((end.go_on, results), (true, vec![(1, "alone memory".to_owned())]));
+    coordinator.phase(vec![work("both"); 2], None);
+    assert_eq!(phase_end(&coordinator).1.len(), 2);
+    drop(coordinator);
+    agents.end();
+}
+
+#[test]
+fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
+    let Some(cluster) = zookeeper() else { return };
+    for on_lost in [OnLost::End, OnLost::Continue] {
+        let root = root();
+        let agents = Agents::start(&cluster, &root, 2);
+        let coordinator = Coordinator::open(leading(&cluster, &root, 2, on_lost), "the test").unwrap();
+        complete(&coordinator);
+        coordinator.phase(vec![work("run"), work("fail the disk is full")], None);
+        let (end, results, _) = phase_end(&coordinator);
+        assert_eq!(end.lost.len(), 1);
+        assert_eq!(
+            (end.lost[0].client, end.lost[0].why.to_string().as_str()),
+            (1, "cannot do its part: the disk is full")
+        );
+        assert_eq!(end.go_on, on_lost == OnLost::Continue);
+        let expected = if end.go_on { "run memory" } else { "" };
+        assert_eq!(results, [(0, expected.to_owned())]);
+        drop(coordinator);
+        agents.end();
+    }
+}
+
+#[test]
+fn a_group_has_one_coordinator_and_a_group_nobody_joins_disbands() {
+    let Some(cluster) = zookeeper() else { return };
+    let root = root();
+    let mut lonely = leading(&cluster, &root, 2, OnLost::End);
+    lonely.settings.wait = 300_000_000;
+    let first = Coordinator::open(lonely.clone(), "first").unwrap();
+    match Coordinator::open(lonely, "second") {
+        Err(LeadError::Directory(DirectoryError::Led { by, .. })) => assert_eq!(by, "first"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(first.next(), Some(Report::Disbanded(None))));
+}
+
+#[test]
+fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = Coordinator::open(leading(&nobody, "x", 1, OnLost::End), "the test").unwrap_err();
+    assert!(error.to_string().contains("cannot be reached"), "{error}");
+}
