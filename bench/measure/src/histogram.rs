@@ -96,6 +96,19 @@ impl Default for Histogram {
     }
 }
 
+/// A histogram on its way between processes: exact, unlike the encodings that other
+/// tools read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Cells {
+    /// For each cell that is not empty how many cells it comes after the last such, and
+    /// its count.
+    steps: Vec<(u32, u64)>,
+    sum_high: u64,
+    sum_low: u64,
+    min: u64,
+    max: u64,
+}
+
 /// An encoded histogram that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an HdrHistogram in V2 compressed form, base64: {0}")]
@@ -223,6 +236,50 @@ impl Histogram {
         full.map(|(index, &count)| (layout::middle_of(index), count))
     }
 
+    /// All that it holds, to be sent to another process: [`Histogram::from_cells`] makes the same
+    /// of it.
+    pub fn to_cells(&self) -> Cells {
+        let full = self.cells.iter().enumerate().filter(|(_, count)| **count > 0);
+        let mut last = 0;
+        let steps = full.map(|(index, &count)| {
+            let step = index - std::mem::replace(&mut last, index);
+            (step as u32, count)
+        });
+        Cells {
+            steps: steps.collect(),
+            sum_high: (self.sum >> 64) as u64,
+            sum_low: self.sum as u64,
+            min: self.min(),
+            max: self.max,
+        }
+    }
+
+    /// What another process has sent.
+    ///
+    /// # Errors
+    ///
+    /// Cells that there are not, and counts that do not fit 64 bits.
+    pub fn from_cells(cells: &Cells) -> Result<Histogram, DecodeError> {
+        let mut histogram = Histogram::new();
+        let mut index = 0usize;
+        for &(step, count) in &cells.steps {
+            index = index.saturating_add(step as usize);
+            histogram.ensure_cells();
+            let cell = histogram
+                .cells
+                .get_mut(index)
+                .ok_or_else(|| DecodeError(format!("there is no cell {index}")))?;
+            *cell = cell.saturating_add(count);
+            let sum = histogram.count.checked_add(count);
+            histogram.count = sum.ok_or_else(|| DecodeError("more counts than fit 64 bits".to_owned()))?;
+        }
+        if histogram.count > 0 {
+            histogram.sum = u128::from(cells.sum_high) << 64 | u128::from(cells.sum_low);
+            (histogram.min, histogram.max) = (cells.min.min(cells.max), cells.max);
+        }
+        Ok(histogram)
+    }
+
     /// The same counts as the `hdrhistogram` crate's type, with every time
     /// divided by `unit_ns` (1 keeps nanoseconds).
     pub fn to_hdr(&self, unit_ns: u64) -> hdrhistogram::Histogram<u64> {
@@ -298,6 +355,28 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_arrives(times in proptest::collection::vec((any::<u64>(), 1u64..1000), 0..50)) {
+            let mut histogram = Histogram::new();
+            times.iter().for_each(|(ns, n)| histogram.record_n(*ns >> (n % 60), *n));
+            let sent = serde_json::to_vec(&histogram.to_cells()).unwrap();
+            let arrived = Histogram::from_cells(&serde_json::from_slice(&sent).unwrap()).unwrap();
+            prop_assert_eq!(arrived, histogram);
+        }
+
+        #[test]
+        fn whatever_is_sent_is_taken_or_refused(
+            steps in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..9), ends in any::<(u64, u64, u64, u64)>(),
+        ) {
+            let (sum_high, sum_low, min, max) = ends;
+            if let Ok(histogram) = Histogram::from_cells(&Cells { steps, sum_high, sum_low, min, max }) {
+                let _ = (histogram.percentile(99.0), histogram.mean(), histogram.to_cells());
+            }
+        }
+    }
     use proptest::prelude::*;
 
     fn of(values: &[u64]) -> Histogram {
