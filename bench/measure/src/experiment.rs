@@ -138,6 +138,10 @@ pub enum RunKind {
 pub enum Flag {
     /// The warm-up was cut off before throughput and service time were steady.
     Unsteady,
+    /// Throughput or service time changed while they were measured.
+    Changed,
+    /// For some time of the measured part nearly nothing was done.
+    Stalled,
     /// The offered load was more than the store did: what waits grows, and
     /// with it response times, for as long as the run lasts.
     Overloaded,
@@ -156,6 +160,8 @@ impl Flag {
     pub fn words(self) -> &'static str {
         match self {
             Flag::Unsteady => "never steady",
+            Flag::Changed => "changed",
+            Flag::Stalled => "stalled",
             Flag::Overloaded => "overloaded",
             Flag::ClientBound => "client bound",
             Flag::Failures => "failures",
