@@ -118,6 +118,34 @@ pub struct Highest {
     /// for example.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The runs that it was found by, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<PromiseTrial>,
+}
+
+/// How one run stood to the promise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PromiseTrial {
+    /// The run's folder, which tells it from others.
+    pub folder: String,
+    /// Whether every condition was kept.
+    pub kept: bool,
+    /// What was promised and what came of it, by condition.
+    pub values: Vec<PromiseValue>,
+}
+
+/// How one condition of a promise was kept in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PromiseValue {
+    /// What is promised to stay below the limit: `read.p99`.
+    pub quantity: String,
+    /// What it was: ns, or a share from 0 to 1; absent if nothing ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// The limit, in the same unit.
+    pub limit: f64,
+    /// Whether both are times, ns; else they are shares.
+    pub is_time: bool,
 }
 
 /// What a run was for.
