@@ -27,7 +27,7 @@ fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
         "Trials of redis</h3>",
         "<small>limit 1.00 ms</small>",
         "<small>limit 0.100 %</small>",
-        "9 of 16 trials kept it.",
+        "12 of 16 trials kept it.",
         "Search for the saturation of yesquel</h3>",
         "It ended because doubling the clients twice in turn gained less than 5 %.",
         "less than 5 %</td>",

@@ -174,7 +174,7 @@ fn trials_in_words(highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)]) -> 
 }
 
 /// The runs that looked for the saturation, in order of time.
-fn doublings<'a>(part: &'a Part, curve: usize) -> Vec<&'a RunEntry> {
+fn doublings(part: &Part, curve: usize) -> Vec<&RunEntry> {
     let runs = part.experiment.document.runs.iter();
     runs.filter(|run| run.curve == curve && run.kind == RunKind::Search && run.target.is_none()).collect()
 }
