@@ -209,6 +209,8 @@ pub(crate) fn document(
         overall,
         pacing,
         steadiness: record.steadiness.clone(),
+        // A load is not one thing all the time: the store grows.
+        stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
         client: costs.client,
         processes: costs.processes,
         series,

@@ -2,6 +2,7 @@
 
 use serval_measure::{
     document::{MetricResult, ResultDocument},
+    experiment::PromiseValue,
     histogram::Histogram,
 };
 use serval_model::properties::units::parse_duration;
@@ -129,6 +130,20 @@ impl Promise {
         self.conditions.iter().filter_map(|condition| condition.operation.as_deref())
     }
 
+    /// What came of each condition in a result, in the order of the promise.
+    pub fn values(&self, document: &ResultDocument) -> Result<Vec<PromiseValue>, String> {
+        let of = |condition: &Condition| {
+            let value = condition.value(document)?;
+            Ok(PromiseValue {
+                quantity: condition.quantity(),
+                value: value.is_finite().then_some(value),
+                limit: condition.limit,
+                is_time: condition.statistic != Statistic::Failed,
+            })
+        };
+        self.conditions.iter().map(of).collect()
+    }
+
     /// How a result stands to it. An operation that did not occur is an error:
     /// a promise about it would be kept by every load.
     pub fn standing(&self, document: &ResultDocument) -> Result<Standing, String> {
@@ -141,11 +156,29 @@ impl Promise {
 }
 
 impl Condition {
-    fn margin(&self, document: &ResultDocument) -> Result<f64, String> {
-        let value = match self.statistic {
-            Statistic::Failed => self.failed(document)?,
-            statistic => self.time(document, statistic)?,
+    /// What is promised to stay below the limit: `read.service.p99`.
+    fn quantity(&self) -> String {
+        let operation = self.operation.iter().map(|name| name.to_lowercase());
+        let service = self.service.then(|| "service".to_owned());
+        let statistic = match self.statistic {
+            Statistic::Mean => "mean".to_owned(),
+            Statistic::Max => "max".to_owned(),
+            Statistic::Percentile(percentile) => format!("p{percentile}"),
+            Statistic::Failed => "failed".to_owned(),
         };
+        operation.chain(service).chain([statistic]).collect::<Vec<_>>().join(".")
+    }
+
+    /// ns, or a share; infinite if nothing ended.
+    fn value(&self, document: &ResultDocument) -> Result<f64, String> {
+        match self.statistic {
+            Statistic::Failed => self.failed(document),
+            statistic => self.time(document, statistic),
+        }
+    }
+
+    fn margin(&self, document: &ResultDocument) -> Result<f64, String> {
+        let value = self.value(document)?;
         let margin = if value > 0.0 { (value / self.limit).ln() } else { -FAR };
         Ok(margin.clamp(-FAR, FAR))
     }
@@ -218,6 +251,8 @@ mod tests {
         assert_eq!((read.limit, read.service), (1e7, false));
         assert_eq!((update.service, update.statistic, update.limit), (true, Statistic::Mean, 2e6));
         assert_eq!((failed.statistic, failed.limit), (Statistic::Failed, 0.001));
+        let quantities: Vec<String> = promise.conditions.iter().map(Condition::quantity).collect();
+        assert_eq!(quantities, ["read.p99.9", "update.service.mean", "failed"]);
         let all = Promise::parse("p99 < 1s").unwrap();
         assert_eq!(all.conditions[0].operation, None);
         let modify = Promise::parse("read-modify-write.p95 < 1s").unwrap();

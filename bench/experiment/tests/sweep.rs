@@ -100,6 +100,16 @@ fn the_highest_rate_under_a_promise_is_the_laws() {
     assert!((highest.rate / truth - 1.0).abs() < 0.1, "{truth}: {highest:?}");
     assert!(highest.high - highest.low < 0.4 * truth, "{highest:?}");
     assert!(highest.notes.is_empty(), "{highest:?}");
+    // Every run with an offered load is a trial, with what was promised of it.
+    let paced = stored.document.runs.iter().filter(|run| run.target.is_some());
+    let folders: Vec<&String> = paced.map(|run| &run.folder).collect();
+    assert_eq!(highest.trials.iter().map(|trial| &trial.folder).collect::<Vec<_>>(), folders);
+    for trial in &highest.trials {
+        let [value] = &trial.values[..] else { panic!("{trial:?}") };
+        assert_eq!((value.quantity.as_str(), value.limit, value.is_time), ("read.p99", 2e7, true));
+        assert_eq!(trial.kept, value.value.unwrap() <= value.limit);
+    }
+    assert!(highest.trials.iter().any(|trial| trial.kept) && highest.trials.iter().any(|trial| !trial.kept));
 }
 
 #[test]
@@ -160,6 +170,26 @@ fn the_same_seed_gives_the_same_experiment() {
         stored.document.runs.iter().map(|entry| (entry.point, entry.throughput.to_bits())).collect::<Vec<_>>()
     };
     assert_eq!(numbers(), numbers());
+}
+
+#[test]
+fn what_changes_while_it_is_measured_is_flagged_and_loads_are_not() {
+    let text = format!("{}[sweep]\npoints = [\"max\"]\n", SWEEP.replace("60s", "20s"));
+    let time = VirtualTime::new();
+    let stores = Only(Box::new(move || {
+        let service = Service::new(1e6, Shape::Constant, 5);
+        session::in_virtual_time(Synthetic::new(&time, Drift { service, doubling: 60e9 }), &time)
+    }));
+    let file = experiment(&text.replace("[run]", "[run]\nclients = 4"), "workloadc");
+    let (stored, _) = conduct(&file, &stores);
+    let entry = points(&stored.document).next().unwrap();
+    assert!(entry.flags.contains(&Flag::Changed) && !entry.flags.contains(&Flag::Stalled), "{entry:?}");
+    let result = stored.result(entry).unwrap();
+    let change = result.stationarity.unwrap().throughput.unwrap();
+    assert!(change.change < -0.05 && change.after < change.before, "{change:?}");
+    assert!(result.warnings.iter().any(|warning| warning.contains("throughput fell by")));
+    let loads = stored.document.runs.iter().filter(|entry| entry.kind == RunKind::Load);
+    assert!(loads.clone().count() > 0 && loads.clone().all(|load| !load.flags.contains(&Flag::Changed)));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use crate::{
     histogram::{DecodeError, Histogram},
-    load::{ClientLoad, ProcessLoad, Steadiness},
+    load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
     recorder::Pair,
 };
 use schemars::JsonSchema;
@@ -39,6 +39,10 @@ pub struct ResultDocument {
     /// How the warm-up ended, if it was to last until the run is steady.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steadiness: Option<Steadiness>,
+    /// Whether the run stayed what it was while it was measured; absent where
+    /// that could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stationarity: Option<Stationarity>,
     /// What the client used in the measured time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientLoad>,

@@ -118,6 +118,34 @@ pub struct Highest {
     /// for example.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The runs that it was found by, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trials: Vec<PromiseTrial>,
+}
+
+/// How one run stood to the promise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PromiseTrial {
+    /// The run's folder, which tells it from others.
+    pub folder: String,
+    /// Whether every condition was kept.
+    pub kept: bool,
+    /// What was promised and what came of it, by condition.
+    pub values: Vec<PromiseValue>,
+}
+
+/// How one condition of a promise was kept in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PromiseValue {
+    /// What is promised to stay below the limit: `read.p99`.
+    pub quantity: String,
+    /// What it was: ns, or a share from 0 to 1; absent if nothing ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// The limit, in the same unit.
+    pub limit: f64,
+    /// Whether both are times, ns; else they are shares.
+    pub is_time: bool,
 }
 
 /// What a run was for.
@@ -138,6 +166,10 @@ pub enum RunKind {
 pub enum Flag {
     /// The warm-up was cut off before throughput and service time were steady.
     Unsteady,
+    /// Throughput or service time changed while they were measured.
+    Changed,
+    /// For some time of the measured part nearly nothing was done.
+    Stalled,
     /// The offered load was more than the store did: what waits grows, and
     /// with it response times, for as long as the run lasts.
     Overloaded,
@@ -156,6 +188,8 @@ impl Flag {
     pub fn words(self) -> &'static str {
         match self {
             Flag::Unsteady => "never steady",
+            Flag::Changed => "changed",
+            Flag::Stalled => "stalled",
             Flag::Overloaded => "overloaded",
             Flag::ClientBound => "client bound",
             Flag::Failures => "failures",

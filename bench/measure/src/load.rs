@@ -74,3 +74,63 @@ pub struct Steadiness {
     /// Change of the mean service time over that time, as a share.
     pub service_drift: f64,
 }
+
+/// Whether throughput and service time stayed what they were while the run was
+/// measured, by the test in `docs/warm-up.md`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Stationarity {
+    /// How much of the measured time was judged, s.
+    pub judged_s: f64,
+    /// How throughput changed, operations/s; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Change>,
+    /// How the mean service time changed, ns; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Change>,
+    /// Times in which nearly nothing was done; absent if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
+}
+
+/// How a quantity changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeShape {
+    /// Little by little from the beginning to the end.
+    Drift,
+    /// At once, and until the end.
+    Step,
+    /// For some time, and then it was as before.
+    Episode,
+}
+
+/// A change within the measured time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// How it came.
+    pub shape: ChangeShape,
+    /// Seconds since the measured time began, from when on; 0 of a drift.
+    pub from_s: f64,
+    /// Until when, s; of a drift and a step the end of what was judged.
+    pub to_s: f64,
+    /// The mean in the first third (drift), before it (step), or outside of it
+    /// (episode).
+    pub before: f64,
+    /// The mean in the last third, after it, or in it.
+    pub after: f64,
+    /// `after` over `before`, less one: -0.1 is 10 % less.
+    pub change: f64,
+}
+
+/// Times in which less than a tenth of the usual throughput was done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Stalls {
+    /// How many.
+    pub count: u64,
+    /// Together, s.
+    pub total_s: f64,
+    /// The longest, s.
+    pub longest_s: f64,
+    /// When that began, seconds since the measured time began.
+    pub longest_at_s: f64,
+}

@@ -51,8 +51,8 @@ pub struct Recorder {
     overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
-    warmed: AtomicU64,
-    warmed_ns: AtomicU64,
+    ended: AtomicU64,
+    ended_ns: AtomicU64,
 }
 
 /// Which recordings are wanted beyond the histograms that are always kept.
@@ -87,8 +87,8 @@ impl Recorder {
             overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
-            warmed: AtomicU64::new(0),
-            warmed_ns: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            ended_ns: AtomicU64::new(0),
         });
         let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
         (Arc::clone(&recorder), RecorderHandle { recorder, raw })
@@ -100,10 +100,11 @@ impl Recorder {
         (self.units.load(Relaxed), self.units_failed.load(Relaxed))
     }
 
-    /// Operations of the store that have ended in the warm-up, and the sum of
-    /// their service times in ns; cheap enough to ask many times a second.
-    pub fn warmed(&self) -> (u64, u64) {
-        (self.warmed.load(Relaxed), self.warmed_ns.load(Relaxed))
+    /// Operations of the store that have ended, in the warm-up and after it, and
+    /// the sum of their service times in ns, which wraps; cheap enough to ask
+    /// many times a second.
+    pub fn ended(&self) -> (u64, u64) {
+        (self.ended.load(Relaxed), self.ended_ns.load(Relaxed))
     }
 
     /// Adds everything measured so far to `totals`.
@@ -164,12 +165,8 @@ impl RecorderHandle {
     #[inline]
     pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
         let recorder = &*self.recorder;
-        let slots = if at.warm_up {
-            self.warmed(metric, times.service);
-            &recorder.warm_up
-        } else {
-            &recorder.measured
-        };
+        self.ended(metric, times.service);
+        let slots = if at.warm_up { &recorder.warm_up } else { &recorder.measured };
         let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
         pair.service.record(times.service);
         if recorder.paced {
@@ -204,13 +201,14 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts an operation of the warm-up once more, in sums that are looked at
-    /// often. What is measured does not pay for it.
-    fn warmed(&self, metric: Metric, ns: u64) {
+    /// Counts an operation once more, in sums that are looked at often: those of
+    /// histograms would take too long.
+    #[inline]
+    fn ended(&self, metric: Metric, ns: u64) {
         if metric.is_operation() {
             let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
-            add(&self.recorder.warmed, 1);
-            add(&self.recorder.warmed_ns, ns);
+            add(&self.recorder.ended, 1);
+            add(&self.recorder.ended_ns, ns);
         }
     }
 

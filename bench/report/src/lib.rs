@@ -13,6 +13,7 @@ pub mod notes;
 mod plot;
 #[cfg(test)]
 mod sample;
+mod stationary;
 pub mod stored;
 pub mod summary;
 pub mod units;

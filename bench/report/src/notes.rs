@@ -1,7 +1,10 @@
 //! What a reader must know before quoting a number: the document's own
 //! warnings, and those that its numbers make.
 
-use crate::units::{count, percent, plural, rate, time};
+use crate::{
+    stationary,
+    units::{count, percent, plural, rate, time},
+};
 use serval_measure::{
     document::{Censored, Latency, MetricResult, ResultDocument},
     load::Steadiness,
@@ -70,6 +73,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         _ => (),
     }
     if let Some(text) = document.steadiness.as_ref().and_then(|s| unsteady(s, document.overall.warm_up_s)) {
+        say(text, vec![]);
+    }
+    for text in document.stationarity.iter().flat_map(stationary::sentences) {
         say(text, vec![]);
     }
     if let Some(text) = censored(&document.censored, document.overall.operations) {

@@ -156,6 +156,12 @@ fn pages_open_without_a_fault_in_both_themes_and_on_paper() {
             &format!("Latency and throughput|{all}"),
             8000,
         ),
+        (
+            "max",
+            experiment_page(&place.path().join("max"), synthetic::searched::max),
+            &format!("The highest rate that keeps the promise|Loads and searches|{all}"),
+            9000,
+        ),
         ("overlaid", experiment::together_html(&runs), "3 runs|Over time|All points", 7000),
     ];
     for (name, page, sections, height) in &pages {

@@ -223,6 +223,7 @@ fn the_highest_rate_under_a_promise_is_told() {
         high: 39_900.0,
         confidence: 0.95,
         notes: vec!["The promise was never broken.".to_owned()],
+        trials: Vec::new(),
     });
     let loaded = Loaded::read(&experiment).unwrap();
     let told = "read.p99 &lt; 10ms: kept up to 39,400 operations/s (95 % interval 38,900 to 39,900). The promise was \

@@ -5,6 +5,7 @@
 use crate::{
     client::Course,
     clock::Clock,
+    looks::Looks,
     pacing::{Schedule, rate::RateSchedule},
     run::{EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord},
     slot::Seen,
@@ -90,6 +91,9 @@ pub(crate) struct Watch<'s> {
     stopped: bool,
     next_tick: u64,
     warm_up: Option<WarmUp>,
+    /// What is seen of the measured part, once it has begun; nothing of a load
+    /// that changes, with which throughput and service time do.
+    looks: Option<Looks>,
     /// What had been seen of the stage when it was last looked at.
     seen: (bool, bool),
 }
@@ -178,6 +182,7 @@ impl<C: Clock> Conductor<'_, C> {
             warm_up: options
                 .steady
                 .map(|steady| WarmUp::new(steady, options.rate.is_some(), self.time(), self.units, start)),
+            looks: None,
             seen: (false, false),
         }
     }
@@ -223,6 +228,7 @@ impl<C: Clock> Conductor<'_, C> {
             duration: Duration::from_nanos(ended - measure_from),
             warm_up: Duration::from_nanos(warm_up),
             steadiness: watch.warm_up.filter(|_| warmed).map(|warm_up| warm_up.ended()),
+            stationarity: watch.looks.and_then(|looks| looks.judged()),
             ended_by,
             totals,
             recorders: self.recorders,
@@ -290,6 +296,7 @@ impl<C: Clock> Conductor<'_, C> {
             if watch.series.since < measure_from {
                 boundary = boundary.min(measure_from);
             }
+            self.look_for_changes(watch, now);
             if now >= boundary {
                 self.interval(&mut watch.series, course, now);
                 continue;
@@ -338,6 +345,7 @@ impl<C: Clock> Conductor<'_, C> {
                 wake = wake.min(measure_from);
                 wake = wake.min(watch.warm_up.as_ref().map_or(u64::MAX, WarmUp::next_look));
             }
+            wake = wake.min(watch.looks.as_ref().map_or(u64::MAX, Looks::next_look));
             return Next::At(wake);
         }
     }
@@ -357,6 +365,24 @@ impl<C: Clock> Conductor<'_, C> {
                 course.end_at.fetch_min(from.saturating_add(nanoseconds(time)), Relaxed);
             }
         }
+    }
+
+    /// Looks at the measured part as long as all clients are in it.
+    fn look_for_changes(&self, watch: &mut Watch<'_>, now: u64) {
+        let course = watch.course;
+        let Some(looks) = &mut watch.looks else {
+            let constant = self.options.rate.as_ref().is_none_or(RateSchedule::is_constant);
+            if constant && now >= course.start.max(course.measure_from()) {
+                watch.looks = Some(Looks::new(&self.recorders, now));
+            }
+            return;
+        };
+        let tally = self.stage.tally();
+        if now > course.end_at() || tally.done > 0 || tally.interrupted || tally.lost.is_some() {
+            looks.end();
+        }
+        drop(tally);
+        looks.look(&self.recorders, now);
     }
 
     /// Says why all clients have left. They see the end of the time for

@@ -5,6 +5,7 @@ mod client;
 pub mod clock;
 mod conductor;
 mod crew;
+mod looks;
 pub mod pacing;
 mod probe;
 mod run;

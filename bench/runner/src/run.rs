@@ -10,7 +10,7 @@ use crate::{
 };
 use serval_measure::{
     histogram::Histogram,
-    load::Steadiness,
+    load::{Stationarity, Steadiness},
     recorder::{Pair, Recorder, RecorderOptions, Totals},
 };
 use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
@@ -270,6 +270,9 @@ pub struct RunRecord {
     pub warm_up: Duration,
     /// How the warm-up ended, if it was to last until steady and it ended.
     pub steadiness: Option<Steadiness>,
+    /// Whether it stayed what it was while it was measured; absent where that
+    /// cannot be told.
+    pub stationarity: Option<Stationarity>,
     /// Why it ended.
     pub ended_by: EndedBy,
     /// Everything that was written down.

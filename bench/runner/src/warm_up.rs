@@ -1,7 +1,7 @@
 //! Warming up until steady: looks at what clients do, and says when they may
 //! be measured. The test is `serval_statistics::steady`'s.
 
-use crate::run::Steady;
+use crate::{looks::ended, run::Steady};
 use serval_measure::{load::Steadiness, recorder::Recorder};
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::{sync::Arc, time::Duration};
@@ -57,8 +57,7 @@ impl WarmUp {
     /// Looks. Returns whether the run is steady, which it is not said to be
     /// before it `may` be.
     pub(crate) fn look(&mut self, recorders: &[Arc<Recorder>], now: u64, may: bool) -> bool {
-        let sums = recorders.iter().map(|recorder| recorder.warmed());
-        let (operations, ns) = sums.fold((0u64, 0u64), |a, b| (a.0 + b.0, a.1.wrapping_add(b.1)));
+        let (operations, ns) = ended(recorders);
         self.seen.push(Interval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,

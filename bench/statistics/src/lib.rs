@@ -12,4 +12,5 @@ pub mod moments;
 pub mod multiple;
 pub mod quantile;
 pub mod series;
+pub mod stationary;
 pub mod steady;

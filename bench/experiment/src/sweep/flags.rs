@@ -15,6 +15,10 @@ pub(crate) fn flags(document: &ResultDocument) -> Vec<Flag> {
         }
     };
     raise(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
+    let stationarity = document.stationarity.as_ref();
+    let changed = stationarity.is_some_and(|told| told.throughput.is_some() || told.service.is_some());
+    raise(Flag::Changed, changed);
+    raise(Flag::Stalled, stationarity.is_some_and(|told| told.stalls.is_some()));
     raise(Flag::Overloaded, serval_report::notes::target_missed(document).is_some());
     raise(
         Flag::ClientBound,

@@ -6,7 +6,7 @@ use super::{
     journal::JournalError,
 };
 use crate::{perform::ExperimentError, promise::Promise};
-use serval_measure::experiment::{Highest, RunEntry, RunKind};
+use serval_measure::experiment::{Highest, PromiseTrial, RunEntry, RunKind};
 use serval_model::properties::Faults;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
@@ -59,6 +59,14 @@ impl Bracket {
     }
 }
 
+/// A run with an offered load, and how it stood to the promise.
+struct Tried {
+    kind: RunKind,
+    rate: f64,
+    margin: f64,
+    told: PromiseTrial,
+}
+
 impl Conductor<'_> {
     /// Finds the highest rate of every curve. False if somebody asked for the
     /// end.
@@ -101,9 +109,8 @@ impl Conductor<'_> {
         self.settings().clients.unwrap_or_else(|| window(self.saturation(curve).1))
     }
 
-    /// How the runs of a curve with an offered load stood to the promise: the
-    /// rate, the margin.
-    fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<(RunKind, f64, f64)>, ConductError> {
+    /// How the runs of a curve with an offered load stood to the promise.
+    fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<Tried>, ConductError> {
         let stored = StoredExperiment {
             folder: self.journal.path().to_owned(),
             document: self.journal.document.clone(),
@@ -113,7 +120,14 @@ impl Conductor<'_> {
         for entry in self.journal.document.runs.iter().filter(of) {
             let document = stored.result(entry).map_err(JournalError::Stored)?;
             let standing = promise.standing(&document).map_err(no_standing)?;
-            trials.push((entry.kind, entry.target.unwrap_or_default(), standing.margin));
+            let values = promise.values(&document).map_err(no_standing)?;
+            let kept = standing.margin <= 0.0;
+            trials.push(Tried {
+                kind: entry.kind,
+                rate: entry.target.unwrap_or_default(),
+                margin: standing.margin,
+                told: PromiseTrial { folder: entry.folder.clone(), kept, values },
+            });
         }
         Ok(trials)
     }
@@ -122,9 +136,8 @@ impl Conductor<'_> {
     /// lost or somebody asked for the end.
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
-        let searched = |(kind, rate, margin): (RunKind, f64, f64)| {
-            (kind == RunKind::Search).then_some((rate, margin <= 0.0))
-        };
+        let searched =
+            |tried: Tried| (tried.kind == RunKind::Search).then_some((tried.rate, tried.margin <= 0.0));
         let mut trials: Vec<(f64, bool)> =
             self.trials(curve, promise)?.into_iter().filter_map(searched).collect();
         loop {
@@ -181,8 +194,9 @@ impl Conductor<'_> {
 
     fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {
         let (saturation, _) = self.saturation(curve);
+        let tried = self.trials(curve, promise)?;
         let trials: Vec<Trial> =
-            self.trials(curve, promise)?.into_iter().map(|(_, at, value)| Trial { at, value }).collect();
+            tried.iter().map(|tried| Trial { at: tried.rate, value: tried.margin }).collect();
         let most = trials.iter().map(|trial| trial.at).fold(0.0, f64::max);
         let mut notes = Vec::new();
         let found = crossing(&trials, CONFIDENCE, self.journal.document.seed);
@@ -208,7 +222,8 @@ impl Conductor<'_> {
         }
         // JSON has no infinity.
         let high = if high.is_finite() { high } else { f64::MAX };
-        Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes })
+        let trials = tried.into_iter().map(|tried| tried.told).collect();
+        Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes, trials })
     }
 }
 

@@ -241,6 +241,11 @@ impl Point {
     }
 }
 
+/// Flags of a run in words.
+pub(super) fn flag_text(flags: &[Flag], between: &str) -> String {
+    flags.iter().map(|flag| flag.words()).collect::<Vec<_>>().join(between)
+}
+
 impl Used {
     fn add(&mut self, usage: &Usage) {
         self.cpu_s += usage.cpu_s;

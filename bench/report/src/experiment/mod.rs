@@ -9,6 +9,7 @@ mod load;
 mod over_time;
 mod page;
 mod percentiles;
+mod searches;
 mod summary;
 mod table;
 mod view;
@@ -22,6 +23,7 @@ use crate::{
 };
 pub use csv::COLUMNS;
 pub use load::Loaded;
+pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_measure::{
     document::ResultDocument,
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
@@ -149,6 +151,12 @@ pub fn together_csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error>
     csv::write(&View::new(parts), out)
 }
 
+/// The trials of searches, a line each; docs/result-format.md has the columns.
+/// Says whether there were any: without them nothing is written.
+pub fn trials_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
+    searches::csv(&View::new(parts), out)
+}
+
 /// Every plot of the page as files.
 pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
     together_plots(&[Part::of(experiment, loaded)])
@@ -172,7 +180,8 @@ pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
 }
 
 /// The files that an experiment's folder has for its readers: `report.html`,
-/// `summary.txt`, `points.csv`, and in `plots/` every plot as SVG and as PNG;
+/// `summary.txt`, `points.csv`, `trials.csv` where something
+/// was searched, and in `plots/` every plot as SVG and as PNG;
 /// names below the folder, and contents.
 pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
     let part = [Part::of(experiment, loaded)];
@@ -183,6 +192,10 @@ pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(Stri
         ("summary.txt".to_owned(), together_summary(&part, &Styles::plain()).into_bytes()),
         ("points.csv".to_owned(), points),
     ];
+    let mut trials = Vec::new();
+    if trials_csv(&part, &mut trials)? {
+        files.push(("trials.csv".to_owned(), trials));
+    }
     for PlotFile { name, svg, png } in together_plots(&part) {
         files.push((format!("plots/{name}.svg"), svg.into_bytes()));
         files.push((format!("plots/{name}.png"), png));
@@ -236,7 +249,8 @@ impl Block {
 }
 
 fn sections(view: &View<'_>) -> Vec<Section> {
-    let mut sections = curves::sections(view);
+    let mut sections: Vec<Section> = searches::section(view).into_iter().collect();
+    sections.extend(curves::sections(view));
     sections.extend(percentiles::section(view));
     sections.extend(over_time::section(view));
     sections.extend(costs::section(view));

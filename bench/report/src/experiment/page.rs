@@ -1,6 +1,8 @@
 //! An experiment as one HTML file.
 
-use super::{Layout, Section, costs, sections, summary::keeps, table, view::View, warnings::warnings};
+use super::{
+    Layout, Section, costs, searches, sections, summary::keeps, table, view::View, warnings::warnings,
+};
 use crate::{
     html::parts::{self, command_line, escape, figure, keys, notes_section, tile},
     notes::printable,
@@ -40,13 +42,16 @@ pub(super) fn page(view: &View<'_>) -> String {
             tiles(page, view);
             for section in &sections(view) {
                 write_section(page, section);
+                if section.title == searches::TITLE {
+                    searches::table(page, view);
+                }
                 if section.title == "Costs" {
                     costs::table(page, view);
                 }
             }
             table::points(page, view);
         }
-        table::others(page, view);
+        searches::others(page, view);
         stores(page, view);
         for document in documents {
             facts(page, document, view.parts.len() > 1);

@@ -7,10 +7,8 @@ use super::{
 };
 use crate::{
     html::parts::escape,
-    notes::printable,
     units::{count, plural, rate, time},
 };
-use serval_measure::experiment::{RunEntry, RunKind};
 use std::fmt::Write as _;
 
 /// A number, and below it its spread.
@@ -114,41 +112,4 @@ fn rows(page: &mut String, curve: &CurveView<'_>, point: &Point) {
             );
         }
     }
-}
-
-/// Loads and searches: their results are in their folders.
-pub(super) fn others(page: &mut String, view: &View<'_>) {
-    let entries = view.parts.iter().flat_map(|part| {
-        part.experiment
-            .document
-            .runs
-            .iter()
-            .filter(|run| run.kind != RunKind::Point)
-            .map(move |run| (part, run))
-    });
-    let entries: Vec<_> = entries.collect();
-    if entries.is_empty() {
-        return;
-    }
-    page.push_str(
-        "<h2>Loads and searches</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
-         <th class=\"text\">run</th><th class=\"text\">of</th><th>offered</th><th>clients</th><th>done/s</th>\
-         <th>measured</th><th>in all</th></tr></thead>\n<tbody>\n",
-    );
-    for (part, run) in entries {
-        let RunEntry { kind, target, clients, throughput, duration_s, whole_s, .. } = run;
-        let kind = if *kind == RunKind::Load { "load" } else { "search" };
-        let curve = part.experiment.document.curves.get(run.curve).map_or("", |curve| curve.name.as_str());
-        let _ = writeln!(
-            page,
-            "<tr><th>{kind}</th><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(printable(curve, 60)),
-            target.map_or("–".to_owned(), rate),
-            count(*clients),
-            rate(*throughput),
-            escape(time(duration_s * 1e9)),
-            escape(time(whole_s * 1e9))
-        );
-    }
-    page.push_str("</tbody>\n</table>\n</div>\n");
 }

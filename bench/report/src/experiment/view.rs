@@ -47,6 +47,10 @@ pub(super) fn flags(document: &ResultDocument) -> Vec<Flag> {
     let mut flags = Vec::new();
     let mut add = |flag: Flag, holds: bool| flags.extend(holds.then_some(flag));
     add(Flag::Unsteady, document.steadiness.as_ref().is_some_and(|steadiness| !steadiness.steady));
+    let stationarity = document.stationarity.as_ref();
+    let changed = stationarity.is_some_and(|told| told.throughput.is_some() || told.service.is_some());
+    add(Flag::Changed, changed);
+    add(Flag::Stalled, stationarity.is_some_and(|told| told.stalls.is_some()));
     add(Flag::ClientBound, document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()));
     add(Flag::Failures, document.overall.failed > 0);
     add(Flag::Interrupted, document.overall.ended_by == "interrupted");

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     notes::{Note, printable},
+    stationary::{CHANGED, STALLED},
     units::{count, percent, plural, rate},
 };
 use serval_measure::experiment::Flag;
@@ -19,13 +20,19 @@ const NAMED_MAX: usize = 12;
 const DETAILS_MAX: usize = 12;
 
 /// What each flag means for the numbers.
-const FLAGS: [(Flag, &str); 5] = [
+const FLAGS: [(Flag, &str); 7] = [
     (
         Flag::Overloaded,
         "Overloaded: more was offered than was done, so that what waits, and with it response times, grew for \
                         as long as the run lasted",
     ),
     (Flag::Unsteady, "Never steady: the warm-up was cut off before throughput and service time were steady"),
+    (Flag::Stalled, "Stalled: for some time of the measured part nearly nothing was done"),
+    (
+        Flag::Changed,
+        "Changed while measured: throughput or service time did not stay the same, and the numbers are of all of it \
+                     together",
+    ),
     (Flag::Failures, "Failures: times are of what succeeded"),
     (Flag::FewSamples, "Few samples: too few operations for the tail percentiles"),
     (Flag::Interrupted, "Interrupted: the run was ended before its time"),
@@ -35,8 +42,8 @@ const FLAGS: [(Flag, &str); 5] = [
 const LATE: &str = "Operations started late: ";
 
 /// How notes of single runs begin that say what flags say of the points.
-const SAID_BY_FLAGS: [&str; 3] =
-    ["The run was not steady", "Whether the run was steady", "The schedule asked for"];
+const SAID_BY_FLAGS: [&str; 5] =
+    ["The run was not steady", "Whether the run was steady", "The schedule asked for", STALLED, CHANGED];
 
 /// Whether a note of a single run is said by the points' own.
 fn is_said_by_points(note: &str) -> bool {
@@ -89,7 +96,12 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
             _ => point.flags.contains(&flag),
         });
         if !flagged.is_empty() {
-            let details = if flag == Flag::Failures { failures(view) } else { Vec::new() };
+            let details = match flag {
+                Flag::Failures => failures(view),
+                Flag::Stalled => told(view, STALLED),
+                Flag::Changed => told(view, CHANGED),
+                _ => Vec::new(),
+            };
             say(format!("{words}: {}.", some(&flagged)), details);
         }
         if flag == Flag::Overloaded {
@@ -172,6 +184,18 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
         say(if all > 1 { format!("{warning} ({which})") } else { warning.to_owned() }, Vec::new());
     }
     notes
+}
+
+/// What runs say of themselves that begins so, by point.
+fn told(view: &View<'_>, start: &str) -> Vec<String> {
+    let said = view.points().flat_map(|(curve, point)| {
+        let notes = point.warnings.iter().filter_map(|note| note.strip_prefix(start));
+        notes.map(|note| {
+            let numbers = note.split(". ").next().unwrap_or(note).trim_end_matches('.');
+            format!("{}: {numbers}", curve.name_of(point))
+        })
+    });
+    said.collect()
 }
 
 /// What failed, by point and operation, and what the stores said.

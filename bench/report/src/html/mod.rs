@@ -320,6 +320,9 @@ fn facts(page: &mut String, document: &ResultDocument) {
             ),
         ));
     }
+    if let Some(stationarity) = &document.stationarity {
+        rows.push(("while measured".to_owned(), crate::stationary::in_short(stationarity)));
+    }
     if let Some(pacing) = &document.pacing {
         let slack = if pacing.slack_ns > 0 {
             format!(", slack {}", time(pacing.slack_ns as f64))

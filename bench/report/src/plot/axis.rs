@@ -60,6 +60,16 @@ impl Axis {
         Axis::new(range, true, marks)
     }
 
+    /// Shares from 0, in percent, for values up to `most`.
+    pub(crate) fn shares(most: f64, width: u32) -> Option<Axis> {
+        let usable = most.is_finite() && most > 0.0;
+        usable.then(|| {
+            let top = most * 1.08;
+            let marks = steps(top * 100.0, parts(width)).into_iter();
+            Axis::new(0.0..top, false, marks.map(|p| (p / 100.0, format!("{} %", tick(digits(p))))).collect())
+        })
+    }
+
     /// Ratios, logarithmic, with 1 among them.
     pub(crate) fn ratios(values: impl Iterator<Item = f64>) -> Option<Axis> {
         let range = around(values.chain([0.5, 2.0]), 4.0)?;

@@ -8,6 +8,8 @@
     reason = "each user needs a part; failures are the point"
 )]
 
+pub mod searched;
+
 use serval_measure::{
     document::{
         Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
@@ -202,6 +204,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             throughput_drift: 0.004,
             service_drift: -0.011,
         }),
+        stationarity: None,
         client: Some(ClientLoad {
             usage: usage(6.0, 48 << 20),
             threads: 2,

@@ -273,6 +273,8 @@ fn last_interval(frame: &mut Frame<'_>, seen: &Seen, area: Rect) {
 fn short(flag: Flag) -> &'static str {
     match flag {
         Flag::Unsteady => "unsteady",
+        Flag::Changed => "changed",
+        Flag::Stalled => "stalled",
         Flag::Overloaded => "overloaded",
         Flag::ClientBound => "client",
         Flag::Failures => "failures",

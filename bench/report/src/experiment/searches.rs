@@ -1,0 +1,417 @@
+//! What searches and loads found: the highest rate under a promise with every
+//! trial, the saturation with every doubling, and how long loading took.
+
+use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
+use crate::{
+    html::parts::escape,
+    notes::printable,
+    plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
+    units::{count, plural, rate, time},
+};
+use serval_measure::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
+use std::{fmt::Write as _, io::Write};
+
+/// The title of the section that the trials' table stands below.
+pub(super) const TITLE: &str = "The highest rate that keeps the promise";
+
+const SIZE: (u32, u32) = (1040, 300);
+
+/// Styles of what was kept, of what was broken, and of the limit.
+const KEPT: usize = 3;
+const BROKEN: usize = 4;
+const LIMIT: usize = 6;
+
+/// What doubling the clients gained less than is no gain: 5 %, as
+/// docs/experiments.md has the rule.
+const GAIN_MIN: f64 = 1.05;
+
+/// Trials of a promise with their runs.
+fn trials<'a>(part: &'a Part, highest: &'a Highest) -> Vec<(&'a RunEntry, &'a PromiseTrial)> {
+    let runs = &part.experiment.document.runs;
+    let run = |trial: &'a PromiseTrial| Some((runs.iter().find(|run| run.folder == trial.folder)?, trial));
+    highest.trials.iter().filter_map(run).collect()
+}
+
+/// Curves with what was found of them.
+fn found<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Part, &'a Curve, &'a Highest)> + use<'a> {
+    let curves = view.parts.iter().flat_map(|part| {
+        let curves = part.experiment.document.curves.iter();
+        curves.map(move |curve| (part, curve))
+    });
+    curves.filter_map(|(part, curve)| Some((part, curve, curve.highest.as_ref()?)))
+}
+
+pub(super) fn section(view: &View<'_>) -> Option<Section> {
+    let mut blocks = Vec::new();
+    for (part, curve, highest) in found(view) {
+        let trials = trials(part, highest);
+        let conditions = trials.iter().map(|(_, trial)| trial.values.len()).max().unwrap_or(0);
+        let plots = (0..conditions).filter_map(|nth| plot(curve, highest, &trials, nth)).collect();
+        let keys = vec![
+            Key { label: "kept".to_owned(), style: KEPT, shape: Shape::Dot },
+            Key { label: "broken".to_owned(), style: BROKEN, shape: Shape::Dot },
+            Key { label: "limit".to_owned(), style: LIMIT, shape: Shape::Line(Some((6, 4))) },
+        ];
+        blocks.push(Block::new(printable(&curve.name, 60), Layout::Wide, plots).sharing(keys));
+    }
+    let words = "To the right: operations/s that were offered. A mark is one run; hollow: flagged, see the table. The \
+                 shaded part is the confidence interval of the highest rate that keeps the promise, the line in it the \
+                 rate."
+        .to_owned();
+    Some(Section { title: TITLE, words, blocks })
+}
+
+fn plot(curve: &Curve, highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)], nth: usize) -> Option<Plot> {
+    let values = trials.iter().filter_map(|(run, trial)| Some((*run, trial.values.get(nth)?)));
+    let values: Vec<(&RunEntry, &PromiseValue)> = values.collect();
+    let (_, first) = values.first()?;
+    let (limit, quantity) = (first.limit, printable(&first.quantity, 60));
+    let mut most = values.iter().filter_map(|(run, _)| run.target).fold(highest.rate, f64::max);
+    if highest.high < f64::MAX {
+        most = most.max(highest.high);
+    }
+    let dots = |kept: bool| {
+        let of = values.iter().filter(move |(_, value)| is_kept(value) == kept);
+        let dot = |(run, value): &(&RunEntry, &PromiseValue)| {
+            let at = (run.target?, value.value?);
+            let spread = (at.1, at.1);
+            let hollow = !run.flags.is_empty();
+            Some(Dot { at, spread, spread_x: (at.0, at.0), hollow, wanted_x: None })
+        };
+        of.filter_map(dot).collect::<Vec<Dot>>()
+    };
+    let line = |label: &str, style, dots| Line { label: label.to_owned(), style, dots, ..Line::default() };
+    let top = most * 1.08;
+    let across = Line::new("limit", LIMIT, [(0.0, Some(limit)), (top, Some(limit))].into_iter()).dashed();
+    let lines = vec![across, line("kept", KEPT, dots(true)), line("broken", BROKEN, dots(false))];
+    let heights: Vec<f64> = lines.iter().flat_map(Line::values).collect();
+    let y = match first.is_time {
+        true => Axis::times(heights.into_iter()),
+        false => Axis::shares(heights.into_iter().fold(0.0, f64::max), SIZE.1),
+    }?;
+    let x = Axis::rates(most, SIZE.0)?.labelled("offered, operations/s");
+    let title = format!("{}: {quantity} against offered load", printable(&curve.name, 60));
+    let plot = Plot::new(title, SIZE, x, y).with_lines(lines);
+    let inside = |x: f64| x.clamp(0.0, top);
+    let known = highest.rate.is_finite() && highest.low.is_finite() && highest.rate > 0.0;
+    let upright =
+        Upright { x: inside(highest.rate), style: None, label: format!("{}/s", rate(highest.rate)) };
+    Some(Plot {
+        shade: known.then(|| inside(highest.low)..inside(highest.high)),
+        uprights: if known { vec![upright] } else { Vec::new() },
+        ..plot
+    })
+}
+
+fn is_kept(value: &PromiseValue) -> bool {
+    value.value.is_some_and(|told| told <= value.limit)
+}
+
+/// A quantity as people read it.
+fn told(value: Option<f64>, is_time: bool) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if is_time => time(value),
+        Some(share) => format!("{:.3} %", share * 100.0),
+    }
+}
+
+/// Every trial of every promise.
+pub(super) fn table(page: &mut String, view: &View<'_>) {
+    for (part, curve, highest) in found(view) {
+        let trials = trials(part, highest);
+        let Some((_, first)) = trials.first() else { continue };
+        let _ = writeln!(
+            page,
+            "<h3 class=\"above\">Trials of {}</h3>\n<p class=\"soft\">{}</p>",
+            escape(printable(&curve.name, 60)),
+            escape(trials_in_words(highest, &trials))
+        );
+        let heads: String = first
+            .values
+            .iter()
+            .map(|value| {
+                let limit = told(Some(value.limit), value.is_time);
+                let quantity = printable(&value.quantity, 60);
+                format!("<th>{}<small>limit {}</small></th>", escape(quantity), escape(limit))
+            })
+            .collect();
+        let _ = writeln!(
+            page,
+            "<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">trial</th>\
+             <th>offered/s</th><th>done/s</th><th>clients</th>{heads}<th class=\"text\">promise</th>\
+             <th class=\"text\">flags</th></tr></thead>\n<tbody>"
+        );
+        for (nth, (run, trial)) in trials.iter().enumerate() {
+            let what = match run.kind {
+                RunKind::Point => format!("repeat {}", run.repeat + 1),
+                RunKind::Search | RunKind::Load => "halving".to_owned(),
+            };
+            let values = trial.values.iter().map(|value| {
+                let text = told(value.value, value.is_time).replace(' ', "\u{a0}");
+                format!("<td>{}</td>", escape(text))
+            });
+            let _ = writeln!(
+                page,
+                "<tr><th>{}<small>{what}</small></th><td>{}</td><td>{}</td><td>{}</td>{}<td class=\"text\">{}</td>\
+                 <td class=\"text\">{}</td></tr>",
+                nth + 1,
+                run.target.map_or("–".to_owned(), rate),
+                rate(run.throughput),
+                count(run.clients),
+                values.collect::<String>(),
+                if trial.kept { "kept" } else { "broken" },
+                flag_text(&run.flags, ", ")
+            );
+        }
+        page.push_str("</tbody>\n</table>\n</div>\n");
+    }
+}
+
+fn trials_in_words(highest: &Highest, trials: &[(&RunEntry, &PromiseTrial)]) -> String {
+    let kept = trials.iter().filter(|(_, trial)| trial.kept).count();
+    format!("{} {} of {} kept it.", keeps(highest), count(kept as u64), plural(trials.len() as u64, "trial"))
+}
+
+/// The runs that looked for the saturation, in order of time.
+fn doublings(part: &Part, curve: usize) -> Vec<&RunEntry> {
+    let runs = part.experiment.document.runs.iter();
+    runs.filter(|run| run.curve == curve && run.kind == RunKind::Search && run.target.is_none()).collect()
+}
+
+/// Operations/s that succeeded: what searches go by.
+fn succeeded(run: &RunEntry) -> f64 {
+    run.throughput - run.failed_per_s
+}
+
+/// Why a search for the saturation ended.
+fn why_it_ended(saturation: Option<&Saturation>, runs: &[&RunEntry]) -> String {
+    let most = runs.iter().map(|run| run.clients).max().unwrap_or(0);
+    match (saturation, runs.len()) {
+        (None, _) => "It has not ended yet.".to_owned(),
+        (Some(told), _) if told.found => format!(
+            "It ended because doubling the clients twice in turn gained less than 5 %. The saturation is the highest \
+             throughput, {} operations/s; {} came within 2 % of it.",
+            rate(told.throughput),
+            plural(told.clients, "client")
+        ),
+        (Some(told), 1) => format!(
+            "The plan gives the number of clients, and so others were not tried: {} operations/s with {}.",
+            rate(told.throughput),
+            plural(told.clients, "client")
+        ),
+        (Some(told), _) => format!(
+            "It ended at {}, the most that are tried, while more clients still got more done: the saturation may be \
+             above {} operations/s.",
+            plural(most, "client"),
+            rate(told.throughput)
+        ),
+    }
+}
+
+/// How the saturation was found, and how long loads took.
+pub(super) fn others(page: &mut String, view: &View<'_>) {
+    let mut text = String::new();
+    loads(&mut text, view);
+    for part in view.parts {
+        for (nth, curve) in part.experiment.document.curves.iter().enumerate() {
+            let runs = doublings(part, nth);
+            if !runs.is_empty() {
+                saturation(&mut text, curve, &runs);
+            }
+        }
+    }
+    if !text.is_empty() {
+        page.push_str("<h2>Loads and searches</h2>\n");
+        page.push_str(&text);
+    }
+}
+
+fn loads(page: &mut String, view: &View<'_>) {
+    let runs = view.parts.iter().flat_map(|part| {
+        let runs = part.experiment.document.runs.iter().filter(|run| run.kind == RunKind::Load);
+        runs.map(move |run| (part, run))
+    });
+    let runs: Vec<_> = runs.collect();
+    if runs.is_empty() {
+        return;
+    }
+    page.push_str(
+        "<h3 class=\"above\">Loads</h3>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr>\
+         <th class=\"text\">of</th><th>records</th><th>time</th><th>records/s</th><th>clients</th>\
+         <th class=\"text\">flags</th></tr></thead>\n<tbody>\n",
+    );
+    for (part, run) in runs {
+        let curve = part.experiment.document.curves.get(run.curve).map_or("", |curve| &curve.name);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+            escape(printable(curve, 60)),
+            count((run.throughput * run.duration_s).round() as u64),
+            escape(time(run.duration_s * 1e9)),
+            rate(run.throughput),
+            count(run.clients),
+            flag_text(&run.flags, ", ")
+        );
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+}
+
+fn saturation(page: &mut String, curve: &Curve, runs: &[&RunEntry]) {
+    let _ = writeln!(
+        page,
+        "<h3 class=\"above\">Search for the saturation of {}</h3>\n<p class=\"soft\">{}</p>\n\
+         <div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>clients</th><th>done/s</th>\
+         <th>gain over the best before</th><th>measured</th><th>warm-up</th><th class=\"text\">flags</th></tr></thead>\n\
+         <tbody>",
+        escape(printable(&curve.name, 60)),
+        escape(why_it_ended(curve.saturation.as_ref(), runs))
+    );
+    let mut best = 0.0f64;
+    for run in runs {
+        let now = succeeded(run);
+        let gain = match best > 0.0 {
+            true if now >= best * GAIN_MIN => format!("{:+.1} %", (now / best - 1.0) * 100.0),
+            true => format!("{:+.1} %, less than 5 %", (now / best - 1.0) * 100.0),
+            false => "–".to_owned(),
+        };
+        best = best.max(now);
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td>{}</td><td>{gain}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>",
+            count(run.clients),
+            rate(now),
+            escape(time(run.duration_s * 1e9)),
+            escape(time(run.warm_up_s * 1e9)),
+            flag_text(&run.flags, ", ")
+        );
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+}
+
+/// The columns of trials. Later versions add columns at the end only.
+pub const COLUMNS: [&str; 19] = [
+    "experiment",
+    "curve",
+    "store",
+    "binding",
+    "workload",
+    "search",
+    "trial",
+    "repeat",
+    "offered_per_s",
+    "clients",
+    "done_per_s",
+    "failed_per_s",
+    "duration_s",
+    "flags",
+    "quantity",
+    "value",
+    "limit",
+    "kept",
+    "folder",
+];
+
+/// A line a trial of a saturation, and a line a condition of each of a promise.
+/// Times are µs, shares from 0 to 1. Nothing is written where nothing was
+/// searched; says whether something was.
+pub(super) fn csv(view: &View<'_>, out: impl Write) -> Result<bool, ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    let mut any = false;
+    let mut write =
+        |part: &Part, curve: &Curve, search: &str, nth: usize, run: &RunEntry, more: [String; 4]| {
+            if !any {
+                any = true;
+                csv.write_record(COLUMNS)?;
+            }
+            let [quantity, value, limit, kept] = more;
+            csv.write_record([
+                part.experiment.document.title.clone(),
+                curve.name.clone(),
+                curve.store.clone(),
+                curve.binding.clone(),
+                curve.workload.clone(),
+                search.to_owned(),
+                nth.to_string(),
+                if run.kind == RunKind::Point { run.repeat.to_string() } else { String::new() },
+                run.target.map_or(String::new(), |target| format!("{target:.1}")),
+                run.clients.to_string(),
+                format!("{:.1}", run.throughput),
+                format!("{:.1}", run.failed_per_s),
+                format!("{:.3}", run.duration_s),
+                flag_text(&run.flags, "; "),
+                quantity,
+                value,
+                limit,
+                kept,
+                run.folder.clone(),
+            ])
+        };
+    for part in view.parts {
+        for (place, curve) in part.experiment.document.curves.iter().enumerate() {
+            for (nth, run) in doublings(part, place).into_iter().enumerate() {
+                write(part, curve, "saturation", nth, run, Default::default())?;
+            }
+            let Some(highest) = &curve.highest else { continue };
+            for (nth, (run, trial)) in trials(part, highest).into_iter().enumerate() {
+                for value in &trial.values {
+                    let (name, number): (&str, fn(f64) -> String) = match value.is_time {
+                        true => ("_us", |ns| format!("{:.3}", ns / 1000.0)),
+                        false => ("", |share| format!("{share:.6}")),
+                    };
+                    let more = [
+                        format!("{}{name}", value.quantity),
+                        value.value.map_or(String::new(), number),
+                        number(value.limit),
+                        is_kept(value).to_string(),
+                    ];
+                    write(part, curve, "promise", nth, run, more)?;
+                }
+            }
+        }
+    }
+    csv.flush()?;
+    Ok(any)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(clients: u64, throughput: f64) -> RunEntry {
+        RunEntry {
+            curve: 0,
+            kind: RunKind::Search,
+            point: 0,
+            repeat: 0,
+            target: None,
+            clients,
+            folder: String::new(),
+            started: String::new(),
+            throughput,
+            failed_per_s: 0.0,
+            duration_s: 1.0,
+            warm_up_s: 1.0,
+            whole_s: 2.0,
+            records_before: None,
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn why_a_search_ended_is_told() {
+        let runs = [run(1, 100.0), run(2, 101.0), run(4, 102.0)];
+        let runs: Vec<&RunEntry> = runs.iter().collect();
+        let found = |found| Saturation { throughput: 102.0, clients: 1, found };
+        assert!(why_it_ended(Some(&found(true)), &runs).contains("twice in turn gained less than 5 %"));
+        assert!(why_it_ended(Some(&found(false)), &runs).starts_with("It ended at 4 clients, the most"));
+        assert!(why_it_ended(Some(&found(false)), &runs[..1]).starts_with("The plan gives the number"));
+        assert_eq!(why_it_ended(None, &runs), "It has not ended yet.");
+    }
+
+    #[test]
+    fn what_is_promised_is_below_or_at_its_limit() {
+        let value = |value| PromiseValue { quantity: "p99".to_owned(), value, limit: 1e7, is_time: true };
+        assert!(is_kept(&value(Some(1e7))) && !is_kept(&value(Some(1.1e7))) && !is_kept(&value(None)));
+    }
+}

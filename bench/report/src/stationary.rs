@@ -1,0 +1,161 @@
+//! What is said of a run that did not stay what it was while it was measured.
+
+use crate::units::{plural, rate, time};
+use serval_measure::load::{Change, ChangeShape, Stalls, Stationarity};
+
+/// How the sentence of a change begins.
+pub(crate) const CHANGED: &str = "The run changed while it was measured: ";
+/// How the sentence of stalls begins.
+pub(crate) const STALLED: &str = "The run stalled while it was measured: ";
+
+/// The sentences, the gravest first; none if nothing changed.
+pub(crate) fn sentences(stationarity: &Stationarity) -> Vec<String> {
+    let judged_s = stationarity.judged_s;
+    let mut all: Vec<String> =
+        stationarity.stalls.iter().map(|told| format!("{STALLED}{}.", stalls(told, judged_s))).collect();
+    let changes = [
+        stationarity.throughput.as_ref().map(|told| change("throughput", told, judged_s, per_second)),
+        stationarity.service.as_ref().map(|told| change("the mean service time", told, judged_s, time)),
+    ];
+    let changes: Vec<String> = changes.into_iter().flatten().collect();
+    if !changes.is_empty() {
+        all.push(format!("{CHANGED}{}. Its numbers are of all of that together.", changes.join("; ")));
+    }
+    all
+}
+
+/// In a few words, for a table.
+pub(crate) fn in_short(stationarity: &Stationarity) -> String {
+    let change = |name: &str, told: &Change| {
+        let how = match told.shape {
+            ChangeShape::Drift => "between first and last third".to_owned(),
+            ChangeShape::Step => format!("at second {}", second(told.from_s)),
+            ChangeShape::Episode => {
+                format!("from second {} to {}", second(told.from_s), second(told.to_s))
+            }
+        };
+        format!("{name} {:+.1} % {how}", told.change * 100.0)
+    };
+    let told = [
+        stationarity.throughput.as_ref().map(|told| change("throughput", told)),
+        stationarity.service.as_ref().map(|told| change("mean service time", told)),
+        stationarity.stalls.as_ref().map(|stalls| {
+            format!("{}, {} in all", plural(stalls.count, "stall"), time(stalls.total_s * 1e9))
+        }),
+    ];
+    let told: Vec<String> = told.into_iter().flatten().collect();
+    match told.is_empty() {
+        true => format!("no change over {}", time(stationarity.judged_s * 1e9)),
+        false => told.join("; "),
+    }
+}
+
+fn per_second(value: f64) -> String {
+    format!("{}/s", rate(value))
+}
+
+/// An instant of the measured time.
+fn second(s: f64) -> String {
+    let text = if s < 100.0 { format!("{s:.1}") } else { format!("{s:.0}") };
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+fn change(name: &str, told: &Change, judged_s: f64, write: fn(f64) -> String) -> String {
+    let Change { shape, from_s, to_s, before, after, change } = told;
+    let (verb, more) = if *change < 0.0 { ("fell", "lower") } else { ("rose", "higher") };
+    let size = format!("{:.1} %", change.abs() * 100.0);
+    let (before, after, whole) = (write(*before), write(*after), time(judged_s * 1e9));
+    match shape {
+        ChangeShape::Drift => {
+            format!(
+                "{name} {verb} by {size} within the measured {whole}: first third {before}, last third {after}"
+            )
+        }
+        ChangeShape::Step => format!(
+            "{name} {verb} by {size} at second {} of the measured {whole}: {before} before, {after} after",
+            second(*from_s)
+        ),
+        ChangeShape::Episode => format!(
+            "{name} was {size} {more} from second {} to {} of the measured {whole}: {after} then, {before} at other times",
+            second(*from_s),
+            second(*to_s)
+        ),
+    }
+}
+
+fn stalls(told: &Stalls, judged_s: f64) -> String {
+    let Stalls { count, total_s, longest_s, longest_at_s } = told;
+    let (longest, all) = (time(longest_s * 1e9), time(total_s * 1e9));
+    let (at, whole) = (second(*longest_at_s), time(judged_s * 1e9));
+    match count {
+        0 | 1 => format!("nearly nothing was done for {longest} from second {at} of the measured {whole} on"),
+        n => format!(
+            "nearly nothing was done for {all} of the measured {whole}, in {n} stalls, the longest {longest} from second \
+             {at} on"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(shape: ChangeShape, before: f64, after: f64) -> Change {
+        Change { shape, from_s: 24.0, to_s: 36.0, before, after, change: after / before - 1.0 }
+    }
+
+    #[test]
+    fn changes_are_told_with_their_numbers() {
+        let drift = Stationarity {
+            judged_s: 60.0,
+            throughput: Some(told(ChangeShape::Drift, 20_100.0, 16_500.0)),
+            ..Stationarity::default()
+        };
+        assert_eq!(
+            sentences(&drift),
+            [
+                "The run changed while it was measured: throughput fell by 17.9 % within the measured 60.0 s: first third \
+              20,100/s, last third 16,500/s. Its numbers are of all of that together."
+            ]
+        );
+        let both = Stationarity {
+            throughput: Some(told(ChangeShape::Step, 100.0, 120.0)),
+            service: Some(told(ChangeShape::Episode, 1e6, 2e6)),
+            ..drift
+        };
+        assert_eq!(
+            sentences(&both),
+            [
+                "The run changed while it was measured: throughput rose by 20.0 % at second 24 of the measured 60.0 s: \
+              100/s before, 120/s after; the mean service time was 100.0 % higher from second 24 to 36 of the measured \
+              60.0 s: 2.00 ms then, 1.00 ms at other times. Its numbers are of all of that together."
+            ]
+        );
+        assert_eq!(
+            in_short(&both),
+            "throughput +20.0 % at second 24; mean service time +100.0 % from second 24 to 36"
+        );
+    }
+
+    #[test]
+    fn stalls_are_told_with_their_times() {
+        let mut stationarity = Stationarity {
+            judged_s: 60.0,
+            stalls: Some(Stalls { count: 1, total_s: 2.35, longest_s: 2.35, longest_at_s: 12.25 }),
+            ..Stationarity::default()
+        };
+        assert_eq!(
+            sentences(&stationarity),
+            [
+                "The run stalled while it was measured: nearly nothing was done for 2.35 s from second 12.2 of the \
+              measured 60.0 s on."
+            ]
+        );
+        stationarity.stalls = Some(Stalls { count: 3, total_s: 4.0, longest_s: 2.0, longest_at_s: 12.0 });
+        assert!(sentences(&stationarity)[0].contains("for 4.00 s of the measured 60.0 s, in 3 stalls"));
+        assert_eq!(in_short(&stationarity), "3 stalls, 4.00 s in all");
+        stationarity.stalls = None;
+        assert!(sentences(&stationarity).is_empty());
+        assert_eq!(in_short(&stationarity), "no change over 60.0 s");
+    }
+}

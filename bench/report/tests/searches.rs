@@ -1,0 +1,64 @@
+//! What searches found: on the page, as plots, and as CSV.
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod synthetic;
+
+use serval_report::{
+    experiment::{self, Loaded, TRIAL_COLUMNS},
+    stored::{self, StoredExperiment},
+};
+
+fn searched(make: impl Fn(&std::path::Path)) -> (StoredExperiment, Loaded) {
+    let place = tempfile::tempdir().unwrap();
+    make(place.path());
+    let stored::Stored::Experiment(experiment) = stored::read(place.path()).unwrap() else { panic!() };
+    let loaded = Loaded::read(&experiment).unwrap();
+    (*experiment, loaded)
+}
+
+#[test]
+fn a_search_for_the_highest_rate_is_shown_with_every_trial() {
+    let (experiment, loaded) = searched(synthetic::searched::max);
+    let page = experiment::html(&experiment, &loaded);
+    for part in [
+        "The highest rate that keeps the promise</h2>",
+        "redis: read.p99 against offered load",
+        "yesquel: failed against offered load",
+        "Trials of redis</h3>",
+        "<small>limit 1.00 ms</small>",
+        "<small>limit 0.100 %</small>",
+        "12 of 16 trials kept it.",
+        "Search for the saturation of yesquel</h3>",
+        "It ended because doubling the clients twice in turn gained less than 5 %.",
+        "less than 5 %</td>",
+        "<th>redis</th><td>990,000</td>",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let files = experiment::files(&experiment, &loaded).unwrap();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"plots/redis-read-p99-against-offered-load.svg"), "{names:?}");
+    let (_, csv) = files.iter().find(|(name, _)| name == "trials.csv").unwrap();
+    let mut reader = csv::Reader::from_reader(&csv[..]);
+    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>(), TRIAL_COLUMNS);
+    let lines: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    // Six doublings; 16 trials of two conditions each; two stores.
+    assert_eq!(lines.len(), 2 * (6 + 16 * 2));
+    let promises = || lines.iter().filter(|line| &line[5] == "promise");
+    for line in promises().filter(|line| &line[14] == "read.p99_us" && !line[15].is_empty()) {
+        let (value, limit): (f64, f64) = (line[15].parse().unwrap(), line[16].parse().unwrap());
+        assert_eq!(limit, 1000.0);
+        assert_eq!(&line[17], if value <= limit { "true" } else { "false" });
+    }
+    assert_eq!(promises().filter(|line| &line[13] == "changed").count(), 2);
+}
+
+#[test]
+fn a_sweep_without_searches_has_no_file_of_trials() {
+    let size = synthetic::Size { stores: 1, points: 2, repeats: 1, seconds: 2, drawn: 40 };
+    let (experiment, loaded) = searched(|place| synthetic::sweep(place, size));
+    let files = experiment::files(&experiment, &loaded).unwrap();
+    assert!(files.iter().all(|(name, _)| name != "trials.csv"));
+    let page = experiment::html(&experiment, &loaded);
+    assert!(page.contains("Loads</h3>") && !page.contains("Search for the saturation"));
+}
