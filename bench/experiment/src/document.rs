@@ -122,6 +122,7 @@ fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> 
     warnings.extend(lost.map(|lost| match lost {
         Lost::Store(error) => format!("The store was lost: {error}."),
         Lost::Workload(problem) => format!("The workload ended the run: {problem}."),
+        Lost::Clients(problem) => format!("{problem}."),
     }));
     if cfg!(debug_assertions) {
         warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
@@ -157,12 +158,6 @@ pub(crate) fn document(
         ended_by: record.ended_by.name().to_owned(),
         client_cpu_s: record.cpu.as_secs_f64(),
     };
-    let mut messages = Messages::new();
-    for recorder in &record.recorders {
-        for (key, count) in recorder.messages() {
-            *messages.entry(key).or_default() += count;
-        }
-    }
     let catalog = crate::properties::catalog();
     let properties = plan.properties.iter().map(|(name, setting)| {
         let ignored = catalog.find(name).is_some_and(|property| property.source == Source::Ignored);
@@ -199,7 +194,7 @@ pub(crate) fn document(
         },
         environment: crate::environment::environment(),
         warnings,
-        metrics: metric_results(plan, totals, &messages, &percentiles),
+        metrics: metric_results(plan, totals, &record.messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),
             not_started: record.not_started.count(),
@@ -213,6 +208,7 @@ pub(crate) fn document(
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
         client: costs.client,
         processes: costs.processes,
+        group: record.group.clone(),
         series,
     };
     document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();

@@ -9,6 +9,7 @@ mod environment;
 pub mod file;
 pub mod folder;
 pub mod foreign;
+pub mod group;
 mod kept;
 pub mod perform;
 pub mod plan;

@@ -6,6 +6,7 @@
 //! which the names say.
 
 use crate::{
+    group::GroupResult,
     histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
     recorder::Pair,
@@ -49,6 +50,9 @@ pub struct ResultDocument {
     /// What watched processes of the store used in the measured time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessLoad>,
+    /// The client processes, where several made this result together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupResult>,
     /// Summary of every interval, in order of time, warm-up included.
     pub series: Vec<IntervalSummary>,
 }

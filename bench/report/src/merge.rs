@@ -126,6 +126,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         censored: censored(parts)?,
         pacing,
         steadiness: None,
+        group: None,
         stationarity: None,
         client: client(parts, together),
         processes: processes(parts, together),

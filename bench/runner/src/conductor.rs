@@ -14,7 +14,7 @@ use crate::{
 };
 use serval_measure::{
     histogram::Histogram,
-    recorder::{Recorder, Totals},
+    recorder::{Messages, Recorder, Totals},
 };
 use std::{
     sync::{
@@ -231,7 +231,14 @@ impl<C: Clock> Conductor<'_, C> {
             stationarity: watch.looks.and_then(|looks| looks.judged()),
             ended_by,
             totals,
-            recorders: self.recorders,
+            messages: {
+                let all = self.recorders.iter().flat_map(|recorder| recorder.messages());
+                let mut sum = Messages::new();
+                all.for_each(|(key, count)| *sum.entry(key).or_default() += count);
+                sum
+            },
+            legacy: self.recorders.iter().filter_map(|recorder| recorder.legacy()).collect(),
+            group: None,
             in_flight,
             not_started,
             cpu: watch.cpu,

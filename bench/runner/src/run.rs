@@ -9,9 +9,11 @@ use crate::{
     stage::Stage,
 };
 use serval_measure::{
+    group::GroupResult,
     histogram::Histogram,
+    legacy::Legacy,
     load::{Stationarity, Steadiness},
-    recorder::{Pair, Recorder, RecorderOptions, Totals},
+    recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
 use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
 use serval_workload::Workload;
@@ -277,8 +279,11 @@ pub struct RunRecord {
     pub ended_by: EndedBy,
     /// Everything that was written down.
     pub totals: Totals,
-    /// The recorders themselves, for messages and older measurement types.
-    pub recorders: Vec<Arc<Recorder>>,
+    /// What the store said to failures.
+    pub messages: Messages,
+    /// Older measurement types, a thread or event loop each, if they were asked
+    /// for.
+    pub legacy: Vec<Legacy>,
     /// Ages of operations still in flight when waiting for them ended, ns.
     pub in_flight: Histogram,
     /// Ages at the end of operations that were due and not started, ns.
@@ -297,6 +302,8 @@ pub struct RunRecord {
     pub due: Option<f64>,
     /// How long operations due were held to be sent together.
     pub slack: Duration,
+    /// The processes that took part, where there were several.
+    pub group: Option<GroupResult>,
 }
 
 /// Why a run could not go on in the middle of it.
@@ -308,6 +315,9 @@ pub enum Lost {
     /// The workload cannot go on, in its own words.
     #[error("{0}")]
     Workload(String),
+    /// Processes of its group are lost, in words.
+    #[error("{0}")]
+    Clients(String),
 }
 
 /// Why there is no result.
@@ -319,6 +329,9 @@ pub enum RunError {
     /// Interrupted before the first operation.
     #[error("interrupted before the first operation")]
     Interrupted,
+    /// Several processes could not run together.
+    #[error("{0}")]
+    Group(String),
     /// Steadiness cannot be told from a load that changes.
     #[error(
         "warming up until steady needs a constant target: with target.schedule, set warmup and leave warmup.max out"

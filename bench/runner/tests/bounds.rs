@@ -213,7 +213,7 @@ fn failures_are_counted_with_the_stores_words() {
         let options = RunOptions { clients: 2, units: Some(10), ..RunOptions::default() };
         let record = go(TestStore::new(execution, Answer::Fail), &options).unwrap();
         assert_eq!((record.totals.units, record.totals.units_failed), (10, 10));
-        let words: u64 = record.recorders.iter().flat_map(|r| r.messages().into_values()).sum();
+        let words: u64 = record.messages.into_values().sum();
         assert_eq!(words, 10);
     }
 }

@@ -72,6 +72,7 @@ impl From<Lost> for Failure {
             Lost::Store(error) => error.into(),
             // What was configured asks for what cannot be done.
             Lost::Workload(problem) => Failure::usage(problem),
+            Lost::Clients(problem) => Failure { status: STORE, message: problem },
         }
     }
 }
@@ -99,7 +100,7 @@ impl From<ExperimentError> for Failure {
             ExperimentError::Run(error @ RunError::Interrupted) => {
                 Failure { status: INTERRUPTED, message: error.to_string() }
             }
-            ExperimentError::Run(error @ RunError::Panicked(_)) => {
+            ExperimentError::Run(error @ (RunError::Panicked(_) | RunError::Group(_))) => {
                 Failure { status: STORE, message: error.to_string() }
             }
         }

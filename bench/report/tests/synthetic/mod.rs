@@ -197,6 +197,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             slack_ns: 0,
             lateness: Latency::of(&late, &PERCENTILES),
         }),
+        group: None,
         steadiness: Some(Steadiness {
             steady: !run.failures,
             max_s: 60.0,

@@ -108,7 +108,7 @@ pub(super) fn export(plan: &Plan, performed: &Performed) -> Result<(), Failure> 
 /// The older measurement types of all threads.
 fn legacy(performed: &Performed) -> Legacy {
     let mut merged: BTreeMap<(Metric, Status, TimeKind), LegacySeries> = BTreeMap::new();
-    for legacy in performed.record.recorders.iter().filter_map(|recorder| recorder.legacy()) {
+    for legacy in &performed.record.legacy {
         for (metric, status, time, series) in legacy.series() {
             merged.entry((metric, status, time)).or_default().merge(series);
         }

@@ -166,6 +166,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
         censored: Censored::default(),
         pacing: None,
         steadiness: None,
+        group: None,
         stationarity: None,
         client: None,
         processes: Vec::new(),

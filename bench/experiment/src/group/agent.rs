@@ -1,0 +1,141 @@
+//! A client of a group at work: makes a plan of what it is sent, runs it when all do, and
+//! hands over what it saw.
+
+use super::{
+    LOAD, RUN,
+    wire::{IntervalWire, RecordWire},
+};
+use crate::perform::ExperimentError;
+use crate::{
+    perform::{Files, perform},
+    plan::{Plan, Request},
+    session::open,
+};
+use serval_coordination::{
+    agent::{self, Joining, Line, News, Quit, Worker},
+    directory::DirectoryError,
+    message::{ClientFacts, Work},
+};
+use serval_model::properties::{Origin, Properties};
+use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, clock};
+use serval_workload::core::Phase;
+
+/// How an agent is joined to the others.
+#[derive(Debug, Clone)]
+pub struct Joined {
+    /// ZooKeeper's address.
+    pub cluster: String,
+    /// The node that everything is below.
+    pub root: String,
+    /// Silence after which a coordinator is given up.
+    pub timeout: std::time::Duration,
+    /// Whether it ends after one group.
+    pub once: bool,
+}
+
+/// What this process says of itself.
+pub(super) fn facts() -> ClientFacts {
+    let environment = crate::environment();
+    ClientFacts {
+        host: environment.host,
+        process: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        processors: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        stores: serval_stores::STORES.iter().map(|store| store.name.to_owned()).collect(),
+    }
+}
+
+/// Waits for work and does it, until it is told to end. `told` is told what people
+/// want to know, `show` of each run.
+///
+/// # Errors
+///
+/// That ZooKeeper cannot be reached.
+pub fn agent(joined: &Joined, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+    let joining = Joining {
+        cluster: joined.cluster.clone(),
+        root: joined.root.clone(),
+        timeout: joined.timeout,
+        once: joined.once,
+        facts: facts(),
+        clock: clock::now,
+    };
+    agent::serve(&joining, quit, &mut Hands { told })
+}
+
+struct Hands<'a> {
+    told: &'a mut dyn FnMut(&str),
+}
+
+impl Worker for Hands<'_> {
+    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String> {
+        let phase = match work.kind.as_str() {
+            LOAD => Phase::Load,
+            RUN => Phase::Run,
+            other => return Err(format!("there is no kind of phase '{other}': use one version of Serval")),
+        };
+        let mut properties = Properties::new();
+        for (name, value) in work.properties {
+            properties.set(name, value, Origin::Program("sent by the coordinator"));
+        }
+        let store =
+            serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
+        let mut plan = Plan::new(Request { properties, phase, store, strict: false })
+            .map_err(|faults| faults.to_string())?;
+        (self.told)(&plan.describe());
+        let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
+        let control = Control::default();
+        let gate = line.clone();
+        plan.options.gate = Some(Gate::new(move || gate.ready()));
+        let ending = control.clone();
+        line.on_end(move || ending.interrupt());
+        let mut sending = Sending { line, units: (0, 0) };
+        let none: Option<Files<'_>> = None;
+        let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
+            Ok(performed) => performed,
+            // It was told to end before it began.
+            Err(ExperimentError::Run(RunError::Interrupted)) => return Ok(Vec::new()),
+            Err(error) => return Err(error.to_string()),
+        };
+        if let Some((first, _)) = performed.record.began {
+            line.began(first);
+        }
+        let overall = &performed.document.overall;
+        (self.told)(&format!(
+            "{} operations, {} failed, {:.0}/s",
+            overall.operations, overall.failed, overall.throughput
+        ));
+        let warnings = plan.workload.warnings();
+        let record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
+        serde_json::to_vec(&record).map_err(|error| error.to_string())
+    }
+
+    fn news(&mut self, news: News) {
+        let words = match news {
+            News::Waiting => "waiting for work".to_owned(),
+            News::Joined(client, by) => format!("client {} of a group led by {by}", client + 1),
+            News::Parted(why) => format!("left the group: {why}"),
+            News::Trouble(what) => format!("{what}; trying again"),
+        };
+        (self.told)(&words);
+    }
+}
+
+/// Hands intervals over as they end.
+struct Sending<'a> {
+    line: &'a Line,
+    units: (u64, u64),
+}
+
+impl Observer for Sending<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.units = (progress.units, progress.failed);
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        let (units, failed) = self.units;
+        if let Ok(bytes) = serde_json::to_vec(&IntervalWire::of(interval, units, failed)) {
+            self.line.interval(bytes);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The sum of what the clients of a group saw: interval by interval while it
+//! runs, and as a whole.
+
+use super::wire::{IntervalWire, RecordWire, WireError, add};
+use serval_coordination::message::ClientFacts;
+use serval_measure::{
+    document::Latency,
+    group::{GroupClient, GroupResult},
+    histogram::Histogram,
+    recorder::{Messages, Totals},
+};
+use serval_model::Share;
+use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, SystemTime},
+};
+
+/// Intervals of a client that wait for those of others, at most: an hour of seconds. A
+/// client that is so far behind is lost long before.
+const WAITING_MAX: usize = 3600;
+
+/// Percentiles of a client.
+const PERCENTILES: [f64; 4] = [50.0, 95.0, 99.0, 99.9];
+
+/// Intervals of all clients, and the sums of those that are complete.
+#[derive(Debug)]
+pub(crate) struct Intervals {
+    waiting: Vec<VecDeque<(Interval, u64, u64)>>,
+    gone: Vec<bool>,
+    /// Units of each client by its last interval, and failures.
+    units: Vec<(u64, u64)>,
+    /// Operations/s of each client in each interval.
+    pub(crate) rates: Vec<Vec<f64>>,
+}
+
+impl Intervals {
+    pub(crate) fn new(clients: usize) -> Intervals {
+        Intervals {
+            waiting: (0..clients).map(|_| VecDeque::new()).collect(),
+            gone: vec![false; clients],
+            units: vec![(0, 0); clients],
+            rates: vec![Vec::new(); clients],
+        }
+    }
+
+    /// A client's next interval.
+    pub(crate) fn take(&mut self, client: usize, wire: &IntervalWire) -> Result<(), WireError> {
+        let interval = wire.interval()?;
+        if let Some(waiting) = self.waiting.get_mut(client).filter(|waiting| waiting.len() < WAITING_MAX) {
+            waiting.push_back((interval, wire.units, wire.failed));
+        }
+        Ok(())
+    }
+
+    /// A client that sends no more: it has ended, or is lost.
+    pub(crate) fn gone(&mut self, client: usize) {
+        if let Some(gone) = self.gone.get_mut(client) {
+            *gone = true;
+        }
+    }
+
+    /// The sum of the next interval, once all that are there have sent theirs.
+    pub(crate) fn next(&mut self) -> Option<(Interval, Progress)> {
+        let complete =
+            self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || !waiting.is_empty());
+        if !complete || self.waiting.iter().all(VecDeque::is_empty) {
+            return None;
+        }
+        let mut sum: Option<Interval> = None;
+        for (client, waiting) in self.waiting.iter_mut().enumerate() {
+            let Some((interval, units, failed)) = waiting.pop_front() else {
+                self.rates[client].push(0.0);
+                continue;
+            };
+            self.units[client] = (units, failed);
+            let operations: u64 = interval.pairs.values().map(|pair| pair.service.count()).sum();
+            self.rates[client].push(operations as f64 / interval.length.as_secs_f64().max(1e-9));
+            match &mut sum {
+                None => sum = Some(interval),
+                Some(sum) => {
+                    sum.start = sum.start.min(interval.start);
+                    sum.length = sum.length.max(interval.length);
+                    add(&mut sum.pairs, &interval.pairs);
+                    sum.lateness.merge(&interval.lateness);
+                    sum.due = match (sum.due, interval.due) {
+                        (Some(a), Some(b)) => Some(a + b),
+                        (a, b) => a.or(b),
+                    };
+                }
+            }
+        }
+        let sum = sum?;
+        let (units, failed) =
+            self.units.iter().fold((0, 0), |(a, b), (units, failed)| (a + units, b + failed));
+        let progress = Progress { elapsed: sum.start + sum.length, warming_up: sum.warm_up, units, failed };
+        Some((sum, progress))
+    }
+}
+
+/// What a client left, or why there is nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) record: Option<RecordWire>,
+    pub(crate) lost: Option<String>,
+}
+
+fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency> {
+    let mut sum = Histogram::new();
+    histograms.for_each(|histogram| sum.merge(histogram));
+    (!sum.is_empty()).then(|| Latency::of(&sum, &PERCENTILES))
+}
+
+/// The record of the group, of those of its clients. `fatal`: whether a client that was
+/// lost ends what they do together.
+pub(crate) fn record(
+    started: SystemTime,
+    facts: &[ClientFacts],
+    left: &[Left],
+    rates: &[Vec<f64>],
+    skew: Option<(u64, u64)>,
+    fatal: bool,
+) -> Result<RunRecord, WireError> {
+    let mut sum = RunRecord {
+        started,
+        began: None,
+        duration: Duration::ZERO,
+        warm_up: Duration::ZERO,
+        steadiness: None,
+        stationarity: None,
+        ended_by: EndedBy::Count,
+        totals: Totals::default(),
+        messages: Messages::new(),
+        legacy: Vec::new(),
+        in_flight: Histogram::new(),
+        not_started: Histogram::new(),
+        cpu: Duration::ZERO,
+        client_time: Duration::ZERO,
+        clients: 0,
+        execution: String::new(),
+        lost: None,
+        due: None,
+        slack: Duration::ZERO,
+        group: None,
+    };
+    let (mut clients, mut lost) = (Vec::new(), Vec::new());
+    let mut executions = BTreeMap::<&str, usize>::new();
+    for (number, (facts, left)) in facts.iter().zip(left).enumerate() {
+        let share = Share::new(number as u64, rates.len() as u64).unwrap_or_default();
+        let mut client = GroupClient {
+            host: facts.host.clone(),
+            process: facts.process,
+            share: share.to_string(),
+            rates: rates.get(number).cloned().unwrap_or_default(),
+            lost: left.lost.clone(),
+            ..GroupClient::default()
+        };
+        lost.extend(left.lost.iter().map(|why| format!("client {share}, {}, {why}", facts.name())));
+        if let Some(part) = &left.record {
+            lost.extend(part.lost.iter().map(|why| format!("client {share}, {}: {why}", facts.name())));
+            *executions.entry(&part.execution).or_default() += 1;
+            merge(&mut sum, part, &mut client)?;
+        }
+        clients.push(client);
+    }
+    let executions: Vec<String> =
+        executions.into_iter().map(|(how, count)| format!("{count} processes with {how} each")).collect();
+    sum.execution = executions.join(", ");
+    sum.group = Some(GroupResult {
+        clients,
+        start_skew_ns: skew.map(|(skew, _)| skew),
+        clock_error_ns: skew.map(|(_, error)| error),
+    });
+    if fatal && !lost.is_empty() {
+        sum.lost = Some(Lost::Clients(lost.join("; ")));
+        sum.ended_by = EndedBy::Failed;
+    }
+    Ok(sum)
+}
+
+/// What counts more of the ways in which clients ended.
+fn worse(a: EndedBy, b: EndedBy) -> EndedBy {
+    let rank = |ended| match ended {
+        EndedBy::Count => 0,
+        EndedBy::Stopped => 1,
+        EndedBy::Time => 2,
+        EndedBy::Interrupted => 3,
+        EndedBy::Failed => 4,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
+    let duration = Duration::from_nanos(part.duration_ns);
+    let totals = part.totals()?;
+    let (in_flight, not_started) = part.unfinished()?;
+    let ok = totals.measured.iter().filter(|((metric, status), _)| status.is_ok() && metric.is_operation());
+    let times = ok.map(|(_, pair)| if totals.paced { &pair.response } else { &pair.service });
+    client.clients = part.clients as u64;
+    client.operations = part.units;
+    client.failed = part.units_failed;
+    client.throughput = part.units as f64 / duration.as_secs_f64().max(1e-9);
+    client.response = latency(times);
+    client.lateness = latency([&totals.lateness].into_iter());
+    client.load = part.load.clone();
+    sum.duration = sum.duration.max(duration);
+    sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
+    sum.ended_by = worse(sum.ended_by, part.ended_by()?);
+    add(&mut sum.totals.warm_up, &totals.warm_up);
+    add(&mut sum.totals.measured, &totals.measured);
+    sum.totals.lateness.merge(&totals.lateness);
+    sum.totals.overslept += totals.overslept;
+    sum.totals.units += totals.units;
+    sum.totals.units_failed += totals.units_failed;
+    sum.totals.paced |= totals.paced;
+    for message in part.messages() {
+        let (key, count) = message?;
+        *sum.messages.entry(key).or_default() += count;
+    }
+    sum.in_flight.merge(&in_flight);
+    sum.not_started.merge(&not_started);
+    sum.cpu += Duration::from_nanos(part.cpu_ns);
+    sum.client_time += Duration::from_nanos(part.client_time_ns);
+    sum.clients += part.clients;
+    sum.due = match (sum.due, part.due) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    };
+    sum.slack = sum.slack.max(Duration::from_nanos(part.slack_ns));
+    Ok(())
+}
