@@ -1,7 +1,7 @@
 //! Carrying an experiment out: one run after the other.
 
 use super::{
-    curves::{CurvePlan, Experiment},
+    curves::{CurvePlan, Experiment, Renewal},
     datasets::{Records, Stores},
     flags::flags,
     journal::{Journal, JournalError},
@@ -21,7 +21,7 @@ use serval_measure::{
 };
 use serval_model::{
     OperationKind, StoreError,
-    properties::{Origin, Properties, units::format_duration},
+    properties::{Faults, Origin, Properties, units::format_duration},
 };
 use serval_runner::{Control, EndedBy, RunError};
 use serval_workload::{
@@ -97,6 +97,13 @@ pub(super) struct Conductor<'a> {
     rates: Vec<Option<f64>>,
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
+
+/// Why records cannot be removed.
+pub(super) const NO_DELETE: &str =
+    "has no delete, so its records cannot be removed: give the store a 'restore' command";
+
+/// In the warning of a curve that was lost.
+const GIVEN_UP: &str = ": given up at ";
 
 /// The time spent on something, by name.
 pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
@@ -180,8 +187,10 @@ impl Experiment {
             rates: vec![None; self.curves.len()],
             spent: BTreeMap::new(),
         };
+        // What was given up before is tried again.
+        conductor.journal.document.warnings.retain(|words| !words.contains(GIVEN_UP));
         conductor.watcher.experiment(&conductor.journal.document);
-        let outcome = conductor.all();
+        let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
             Ok(true) if conductor.lost.contains(&true) => Stopped::CurvesLost,
             Ok(true) => Stopped::Complete,
@@ -219,6 +228,34 @@ impl Conductor<'_> {
 
     fn curve(&self, index: usize) -> &CurvePlan {
         &self.experiment.curves[index]
+    }
+
+    /// Refuses what a store cannot do before it is loaded for it.
+    fn refuse(&mut self) -> Result<(), ConductError> {
+        let mut faults = Vec::new();
+        for curve in &self.experiment.curves {
+            let records = &mut self.records[curve.dataset];
+            if records.state.loaded {
+                continue;
+            }
+            let properties = curve.properties.clone();
+            let request = Request { properties, phase: Phase::Run, store: curve.info, strict: true };
+            let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
+            // A store that is not there is told when its turn comes.
+            let Ok(session) = records.session(self.stores) else { continue };
+            let deletes = session.capabilities().contains(OperationKind::Delete);
+            if let Err(more) = crate::perform::refuse(&plan, session) {
+                faults.extend(more.0);
+            }
+            let by_delete =
+                matches!(records.dataset.renewal, Renewal::Server) && records.dataset.restore.is_none();
+            if self.experiment.file.run.state == StatePolicy::Reload && by_delete && !deletes {
+                let name = &curve.store;
+                faults.extend(Faults::one(format!("state = \"reload\": {name} {NO_DELETE}")).0);
+            }
+        }
+        faults.dedup();
+        if faults.is_empty() { Ok(()) } else { Err(ExperimentError::Faults(Faults(faults)).into()) }
     }
 
     /// Everything that is left to do. False if somebody asked for the end.
@@ -332,16 +369,20 @@ impl Conductor<'_> {
         }
         match error {
             ExperimentError::Store(_) | ExperimentError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
-                let name = &self.curve(job.curve).name;
-                let words = format!("{name}: given up at '{}': {error}", job.what);
-                self.watcher.note(&words);
-                self.journal.document.warnings.push(words);
-                self.lost[job.curve] = true;
-                self.journal.write()?;
+                self.give_up(job.curve, &job.what, &error.to_string())?;
                 Ok(None)
             }
             error => Err(error.into()),
         }
+    }
+
+    /// Loses a curve, which is tried again when the experiment is gone on with.
+    pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
+        let words = format!("{}{GIVEN_UP}'{at}': {why}", self.curve(curve).name);
+        self.watcher.note(&words);
+        self.journal.document.warnings.push(words);
+        self.lost[curve] = true;
+        Ok(self.journal.write()?)
     }
 
     fn run(&mut self, job: &Job) -> Result<Ran, ConductError> {
