@@ -1,9 +1,15 @@
 //! The highest rate that keeps a promise: halving, then repeats around it, then
 //! where the isotonic regression crosses. `docs/experiments.md` has the law.
 
-use super::conduct::{ConductError, Conductor, Job, Ran, window};
+use super::{
+    conduct::{ConductError, Conductor, Job, Ran, window},
+    flags::flags,
+};
 use crate::promise::Promise;
-use serval_measure::experiment::{Highest, RunEntry, RunKind};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Flag, Highest, RunEntry, RunKind},
+};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
 
 /// How far above the saturation the search begins.
@@ -17,6 +23,12 @@ pub(super) const RATES: usize = 4;
 
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
+
+/// The margin of a load of which nothing was done.
+const FAR: f64 = 20.0;
+
+/// What a run was for, its rate, and how it stood to the promise.
+type Tried = (RunKind, f64, Option<f64>);
 
 /// Where halving stands: rates between which the answer lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,9 +108,21 @@ impl Conductor<'_> {
         self.settings().clients.unwrap_or_else(|| window(self.saturation(curve).1))
     }
 
-    /// How the runs of a curve with an offered load stood to the promise: the
-    /// rate, the margin.
-    fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<(RunKind, f64, f64)>, ConductError> {
+    /// How a run stood to the promise, if it says something of it. A load that
+    /// was not done was not kept, whatever was promised of it.
+    fn margin(&self, promise: &Promise, document: &ResultDocument) -> Result<Option<f64>, ConductError> {
+        let standing = promise.standing(document).map_err(|problem| self.no_standing(problem))?;
+        let margin = standing.map(|standing| standing.margin);
+        if !flags(document).contains(&Flag::Overloaded) {
+            return Ok(margin);
+        }
+        let offered = document.pacing.as_ref().map_or(0.0, |pacing| pacing.target);
+        let missing = (offered / document.overall.throughput.max(1e-9)).ln();
+        Ok(margin.map(|margin| margin.max(missing.clamp(f64::MIN_POSITIVE, FAR))).or(Some(FAR)))
+    }
+
+    /// How the runs of a curve with an offered load stood to the promise.
+    fn trials(&self, curve: usize, promise: &Promise) -> Result<Vec<Tried>, ConductError> {
         let stored = serval_report::stored::StoredExperiment {
             folder: self.journal.path().to_owned(),
             document: self.journal.document.clone(),
@@ -107,8 +131,8 @@ impl Conductor<'_> {
         let mut trials = Vec::new();
         for entry in self.journal.document.runs.iter().filter(of) {
             let document = stored.result(entry).map_err(super::journal::JournalError::Stored)?;
-            let standing = promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
-            trials.push((entry.kind, entry.target.unwrap_or_default(), standing.margin));
+            let margin = self.margin(promise, &document)?;
+            trials.push((entry.kind, entry.target.unwrap_or_default(), margin));
         }
         Ok(trials)
     }
@@ -124,9 +148,10 @@ impl Conductor<'_> {
     /// lost or somebody asked for the end.
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
-        let searched = |(kind, rate, margin): (RunKind, f64, f64)| {
-            (kind == RunKind::Search).then_some((rate, margin <= 0.0))
-        };
+        // What says nothing breaks nothing.
+        let kept = |margin: Option<f64>| margin.is_none_or(|margin| margin <= 0.0);
+        let searched =
+            |(kind, rate, margin): Tried| (kind == RunKind::Search).then_some((rate, kept(margin)));
         let mut trials: Vec<(f64, bool)> =
             self.trials(curve, promise)?.into_iter().filter_map(searched).collect();
         loop {
@@ -144,9 +169,7 @@ impl Conductor<'_> {
             };
             match self.attempt(&job)? {
                 Some(Ran::Done(document)) => {
-                    let standing =
-                        promise.standing(&document).map_err(|problem| self.no_standing(problem))?;
-                    trials.push((rate, standing.margin <= 0.0));
+                    trials.push((rate, kept(self.margin(promise, &document)?)));
                 }
                 Some(Ran::Interrupted) | None => return Ok(None),
             }
@@ -184,8 +207,15 @@ impl Conductor<'_> {
 
     fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {
         let (saturation, _) = self.saturation(curve);
-        let trials: Vec<Trial> =
-            self.trials(curve, promise)?.into_iter().map(|(_, at, value)| Trial { at, value }).collect();
+        let trials: Vec<Trial> = self
+            .trials(curve, promise)?
+            .into_iter()
+            .filter_map(|(_, at, value)| Some(Trial { at, value: value? }))
+            .collect();
+        if trials.is_empty() {
+            let problem = "no operation that it is about was done in any run: take longer runs";
+            return Err(self.no_standing(problem.to_owned()));
+        }
         let most = trials.iter().map(|trial| trial.at).fold(0.0, f64::max);
         let mut notes = Vec::new();
         let found = crossing(&trials, CONFIDENCE, self.journal.document.seed);

@@ -60,9 +60,16 @@ pub(super) fn saturates(saturation: &Saturation) -> String {
 
 /// The highest rate under a promise, in words.
 pub(super) fn keeps(highest: &Highest) -> String {
-    let notes: String = highest.notes.iter().map(|note| format!(" {}", printable(note, 300))).collect();
+    let notes: Vec<String> = highest.notes.iter().map(|note| printable(note, 300)).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" Here {}.", notes.join("; ")) };
     // JSON has no infinity: the largest number stands for an end that is not known.
     let end = if highest.high < f64::MAX { rate(highest.high) } else { "no known end".to_owned() };
+    if highest.rate <= 0.0 {
+        return format!(
+            "{}: not kept, not even at {end} operations/s.{notes}",
+            printable(&highest.promise, 100)
+        );
+    }
     format!(
         "{}: kept up to {} operations/s ({:.0} % interval {} to {end}).{notes}",
         printable(&highest.promise, 100),
