@@ -269,6 +269,8 @@ fn carry_out(file: ExperimentFile, name: &str, place: &crate::args::PlaceArgs) -
             if let Ok(journal) = &stored {
                 document = experiment.with_seed(journal.document.seed).document(command_line());
             }
+            // Its lock would keep out the next.
+            drop(stored);
             Journal::resume(out, Some(&document.plan)).map_err(from_journal)?
         }
         (out, false) => {
@@ -298,17 +300,15 @@ fn conduct(
     json: bool,
 ) -> Result<ExitCode, Failure> {
     for warning in &experiment.warnings {
-        anstream::eprintln!("warning: {warning}");
+        tell!("warning: {warning}");
     }
     if cfg!(debug_assertions) {
-        anstream::eprintln!(
-            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
-        );
+        tell!("warning: this is a debug build; use cargo run --release for numbers worth quoting");
     }
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
-    anstream::eprintln!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
-    anstream::eprintln!("result: {} (it can be interrupted and gone on with)", folder.display());
+    tell!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
+    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let outcome = experiment.conduct(journal, &RealStores, &control, &mut live, keep_stores);
     drop(live);
@@ -350,7 +350,7 @@ fn conduct(
             };
             reported?;
             shown?;
-            anstream::eprintln!("report: {}", folder.join("report.html").display());
+            tell!("report: {}", folder.join("report.html").display());
             Ok(exit_code(&journal.document))
         }
     }
