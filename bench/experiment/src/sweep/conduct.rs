@@ -1,7 +1,7 @@
 //! Carrying an experiment out: one run after the other.
 
 use super::{
-    curves::{CurvePlan, Experiment, Renewal},
+    curves::{CurvePlan, Experiment},
     datasets::{Records, Stores},
     flags::flags,
     journal::{Journal, JournalError},
@@ -21,7 +21,7 @@ use serval_measure::{
 };
 use serval_model::{
     OperationKind, StoreError,
-    properties::{Faults, Origin, Properties, units::format_duration},
+    properties::{Origin, Properties, units::format_duration},
 };
 use serval_runner::{Control, EndedBy, RunError};
 use serval_workload::{
@@ -98,10 +98,6 @@ pub(super) struct Conductor<'a> {
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
 
-/// Why records cannot be removed.
-pub(super) const NO_DELETE: &str =
-    "has no delete, so its records cannot be removed: give the store a 'restore' command";
-
 /// In the warning of a curve that was lost.
 const GIVEN_UP: &str = ": given up at ";
 
@@ -174,6 +170,12 @@ impl Experiment {
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
         let begun = Instant::now();
+        let planned = self.curves.iter().map(|curve| &curve.name);
+        if !planned.eq(journal.document.curves.iter().map(|curve| &curve.name)) {
+            let problem = "its curves are not those of its plan".to_owned();
+            let path = journal.path().join(serval_report::stored::EXPERIMENT);
+            return Err(JournalError::State { path, problem }.into());
+        }
         let records = self.datasets.iter().map(|dataset| Records::new(dataset, &journal));
         let records = records.collect::<Result<Vec<_>, _>>()?;
         let mut conductor = Conductor {
@@ -228,34 +230,6 @@ impl Conductor<'_> {
 
     fn curve(&self, index: usize) -> &CurvePlan {
         &self.experiment.curves[index]
-    }
-
-    /// Refuses what a store cannot do before it is loaded for it.
-    fn refuse(&mut self) -> Result<(), ConductError> {
-        let mut faults = Vec::new();
-        for curve in &self.experiment.curves {
-            let records = &mut self.records[curve.dataset];
-            if records.state.loaded {
-                continue;
-            }
-            let properties = curve.properties.clone();
-            let request = Request { properties, phase: Phase::Run, store: curve.info, strict: true };
-            let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
-            // A store that is not there is told when its turn comes.
-            let Ok(session) = records.session(self.stores) else { continue };
-            let deletes = session.capabilities().contains(OperationKind::Delete);
-            if let Err(more) = crate::perform::refuse(&plan, session) {
-                faults.extend(more.0);
-            }
-            let by_delete =
-                matches!(records.dataset.renewal, Renewal::Server) && records.dataset.restore.is_none();
-            if self.experiment.file.run.state == StatePolicy::Reload && by_delete && !deletes {
-                let name = &curve.store;
-                faults.extend(Faults::one(format!("state = \"reload\": {name} {NO_DELETE}")).0);
-            }
-        }
-        faults.dedup();
-        if faults.is_empty() { Ok(()) } else { Err(ExperimentError::Faults(Faults(faults)).into()) }
     }
 
     /// Everything that is left to do. False if somebody asked for the end.

@@ -227,7 +227,8 @@ impl Conductor<'_> {
             }
             Crossing::Above => {
                 notes.push(format!(
-                    "the promise was kept at every rate that was tried, up to {} operations/s",
+                    "the promise was kept, on average, at every rate that was tried, up to {} operations/s; it may be \
+                     kept at higher ones",
                     serval_report::units::rate(most)
                 ));
                 (most, most, f64::INFINITY)

@@ -1,10 +1,11 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{ConductError, Conductor, Job, NO_DELETE, failed_per_s, result_bytes, set, spend};
+use super::conduct::{ConductError, Conductor, Job, failed_per_s, result_bytes, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
     flags::flags,
+    refusals::NO_DELETE,
 };
 use crate::{
     file::StatePolicy,
