@@ -131,7 +131,7 @@ impl Observer for Show {
         if !self.terminal && progress.elapsed >= self.next_line {
             self.next_line += LINE_EVERY;
             let done = self.units.map_or_else(String::new, |units| format!(" of {}", count(units)));
-            anstream::eprintln!(
+            tell!(
                 "{} {:>4}s: {}{done} · {message}",
                 self.title,
                 progress.elapsed.as_secs(),

@@ -97,7 +97,7 @@ pub(crate) fn command_line() -> Vec<String> {
 /// Tells warnings of a plan.
 pub(crate) fn tell_warnings(warnings: &[Fault]) {
     for warning in warnings {
-        anstream::eprintln!("warning: {warning}");
+        tell!("warning: {warning}");
     }
 }
 
