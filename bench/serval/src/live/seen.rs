@@ -137,6 +137,9 @@ pub(crate) struct Seen {
     pub(crate) custom: Vec<String>,
 }
 
+/// An interval shorter than this share of the one before is what is left over at a run's end.
+const LEFT_OVER: f64 = 0.2;
+
 impl Default for Seen {
     fn default() -> Self {
         Seen {
@@ -294,8 +297,10 @@ impl Seen {
 
     pub(crate) fn interval(&mut self, interval: &Interval) {
         let seconds = interval.length.as_secs_f64();
-        // What is left over at a run's end may be no time at all.
-        if seconds < 1e-3 {
+        // What is left over at a run's end is the time that the last operations were given, or
+        // none at all: its rate says nothing of the run.
+        let usual = self.last.as_ref().map_or(0.0, |last| last.rate.length.as_secs_f64());
+        if seconds < (LEFT_OVER * usual).max(1e-3) {
             return;
         }
         let rate = Rate {
@@ -328,5 +333,25 @@ impl Seen {
         }
         bounded(&mut self.rates, rate, RATES_MAX);
         self.last = Some(Last { rate, operations, all: IntervalTimes::of(&all) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::made_up, *};
+
+    #[test]
+    fn what_is_left_over_at_the_end_is_no_interval() {
+        let mut seen = Seen::default();
+        for second in 3..6 {
+            seen.interval(&made_up::interval(second, 12_000, 0));
+        }
+        let nothing = Interval { pairs: Default::default(), ..made_up::interval(6, 12_000, 0) };
+        seen.interval(&Interval { length: Duration::from_millis(30), ..nothing });
+        assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (3, 12_000.0));
+        // A whole one in which nothing was done is one: the store stalls.
+        let stall = Interval { pairs: Default::default(), ..made_up::interval(7, 12_000, 0) };
+        seen.interval(&stall);
+        assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (4, 0.0));
     }
 }
