@@ -423,6 +423,21 @@ fn digits_of_the_arithmetic_are_no_difference() {
     assert!(!matches!(judged(300.0 * (1.0 - 2e-16)), Verdict::Worse | Verdict::Better));
     assert!(!matches!(judged(300.0), Verdict::Worse | Verdict::Better));
     assert_eq!(judged(299.0), Verdict::Worse);
+    // The mean of seven equal logarithms is not that of five to the last digit.
+    let place = tempfile::tempdir().unwrap();
+    let side = |name: &str, seed, runs: u64| {
+        let folder = place.path().join(name);
+        for number in 0..runs {
+            let run = folder.join(number.to_string());
+            let mut document = write_run(&run, &Law { seed, rate: 20, seconds: 4, ..LAW }, number);
+            document.overall.throughput = 100.0;
+            json::write(&document, &mut File::create(run.join("result.json")).unwrap()).unwrap();
+        }
+        folder
+    };
+    let found = compared(&side("a", 3, 5), &side("b", 4, 7), &options());
+    let throughput = metric(&found, "", Kind::Throughput);
+    assert!(!matches!(throughput.verdict, Verdict::Worse | Verdict::Better), "{throughput:?}");
 }
 
 #[test]

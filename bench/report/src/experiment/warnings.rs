@@ -39,9 +39,12 @@ fn is_said_by_points(note: &str) -> bool {
     SAID_BY_FLAGS.iter().any(|start| note.starts_with(start)) || note.contains(" unfinished")
 }
 
+/// A point: its curve, and its load with what is to be said of it.
+type Named<'n> = (&'n str, String);
+
 /// Some points, by curve, and how many more: `redis at 2,000/s, 4,000/s; yesquel at 1,000/s`. What is
 /// to be said of a point stands behind its load.
-fn some(points: &[(&str, String)]) -> String {
+fn some(points: &[Named<'_>]) -> String {
     let more = points.len().saturating_sub(NAMED_MAX);
     let curves = points[..points.len() - more].chunk_by(|a, b| a.0 == b.0);
     let curves: Vec<String> = curves
@@ -74,8 +77,8 @@ fn apart(sentence: &str) -> (String, Vec<String>) {
 
 /// Sentences that differ in their numbers only as one, with the least and the most of each
 /// number, and the points that it is said of.
-fn together<'n>(said: &[(&'n str, String, String)]) -> Vec<(String, Vec<(&'n str, String)>)> {
-    let mut forms: Vec<(String, Vec<Vec<String>>, Vec<(&'n str, String)>)> = Vec::new();
+fn together<'n>(said: &[(&'n str, String, String)]) -> Vec<(String, Vec<Named<'n>>)> {
+    let mut forms: Vec<(String, Vec<Vec<String>>, Vec<Named<'n>>)> = Vec::new();
     for (curve, load, sentence) in said {
         let (form, numbers) = apart(sentence);
         let point = (*curve, load.clone());

@@ -44,7 +44,7 @@ impl Lines {
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
         // Searches for the saturation have the number in their name.
         if !step.what.contains("client") {
-            parts.push(plural(step.clients, "client"));
+            parts.push(plural(step.clients as u64, "client"));
         }
         if let Some(target) = step.target {
             parts.push(format!("offered {}/s", rate(target)));
