@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn no_two_plots_have_the_same_file() {
         let mut document = sample::paced();
-        let names = ["Größe", "שלום", "a b", "a,b"];
+        let names = ["a b", "a,b", "Größe"];
         for (metric, name) in document.metrics.iter_mut().zip(names) {
             for interval in &mut document.series {
                 if let Some(of) = interval.metrics.remove(&metric.name) {
