@@ -311,6 +311,17 @@ impl Conductor<'_> {
         jobs
     }
 
+    /// What share of the saturation a point is, if it was asked for so.
+    fn share(&self, job: &Job) -> Option<f64> {
+        match (job.kind, &self.experiment.file.question) {
+            (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
+                Point::Share(share) => Some(*share),
+                Point::Rate(_) | Point::Max => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The curves, beginning with another one each time.
     pub(super) fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.experiment.curves.len();
@@ -412,6 +423,7 @@ impl Conductor<'_> {
             point: job.point,
             repeat: job.repeat,
             target: job.target,
+            share: self.share(job),
             clients: document.run.clients,
             folder: folder_name,
             started: document.run.started.clone(),

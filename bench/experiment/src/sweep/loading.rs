@@ -216,6 +216,7 @@ impl Conductor<'_> {
                 point: 0,
                 repeat: 0,
                 target: None,
+                share: None,
                 clients: document.run.clients,
                 folder: name,
                 started: document.run.started.clone(),

@@ -104,8 +104,6 @@ pub(crate) fn tell_warnings(warnings: &[Fault]) {
 /// Warns of numbers from a build that is not optimised.
 pub(crate) fn tell_debug_build() {
     if cfg!(debug_assertions) {
-        anstream::eprintln!(
-            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
-        );
+        tell!("warning: this is a debug build; use cargo run --release for numbers worth quoting");
     }
 }
