@@ -130,8 +130,9 @@ fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> 
     if overall.operations == 0 {
         warnings.push("No operation was measured.".into());
     } else if overall.operations < SAMPLES_MIN && plan.phase_name() == "run" {
+        let were = if overall.operations == 1 { "operation was" } else { "operations were" };
         let n = overall.operations;
-        warnings.push(format!("Only {n} operations were measured: tail percentiles say little."));
+        warnings.push(format!("Only {n} {were} measured: tail percentiles say little."));
     }
     warnings
 }

@@ -79,7 +79,7 @@ pub struct Files<'a> {
 const RAW_LOG: &str = "raw.csv";
 
 /// Refuses what the store cannot do, naming the settings that ask for it.
-fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
+pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
     let able = session.capabilities();
     let refusals = plan.workload.demands().into_iter().filter(|demand| !able.contains(demand.kind));
     let faults: Vec<_> = refusals

@@ -8,7 +8,8 @@ use common::{Only, conduct_in, experiment};
 use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
 use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_model::{
-    Client, Execution, FieldSelection, OperationKinds, Outcome, Record, Reply, Store, StoreError,
+    Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
+    StoreError, properties::Origin,
 };
 use serval_report::stored::read_experiment;
 use serval_runner::Control;
@@ -32,6 +33,8 @@ struct Strict {
     /// Asks for the end at this insert.
     interrupt_at: u64,
     control: Control,
+    /// Whether it has no scans.
+    scanless: bool,
 }
 
 impl Strict {
@@ -51,7 +54,10 @@ impl Store for Strict {
         Execution::Threads
     }
     fn capabilities(&self) -> OperationKinds {
-        OperationKinds::ALL
+        match self.scanless {
+            true => OperationKinds::ALL.without(OperationKind::Scan),
+            false => OperationKinds::ALL,
+        }
     }
     fn describe(&self) -> Vec<(String, String)> {
         Vec::new()
@@ -159,6 +165,142 @@ fn an_interrupted_experiment_goes_on_where_it_stopped() {
     made.sort_unstable();
     assert_eq!(made, [(0, 0), (0, 1), (1, 0), (1, 1)], "each once");
     assert_eq!(after.seed, before.seed);
+}
+
+#[test]
+fn a_load_that_was_interrupted_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict { interrupt_at: 300, ..Strict::default() };
+    let mut file = file("", "[\"max\"]", "workloadd");
+    // Many more than a client inserts until the conductor has heard of it.
+    let many = ("recordcount".to_owned(), "200000".to_owned(), Origin::Program("the test"));
+    file.workloads[0].properties.retain(|(name, ..)| name != "recordcount");
+    file.workloads[0].properties.push(many);
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
+    let loaded = store.keys().len();
+    assert!((300..200_000).contains(&loaded), "{loaded}");
+    let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    assert_eq!(store.counts(), (0, 0), "inserted twice, not found");
+    let after = document(&path);
+    assert!(points(&after).iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{:?}", after.runs);
+}
+
+#[test]
+fn a_load_of_an_embedded_store_that_was_cut_off_begins_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let mut file = file("", "[\"max\"]", "workloadd");
+    file.stores[0].binding = "sqlite".into();
+    let real = serval_experiment::sweep::RealStores;
+    assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
+    // What a process that was killed in its load had written, and all records.
+    let mut unfinished = document(&path);
+    unfinished.complete = false;
+    unfinished.runs.clear();
+    std::fs::write(path.join("experiment.json"), serde_json::to_vec(&unfinished).unwrap()).unwrap();
+    let state = r#"{"datasets": {"memory": {"loaded": false, "next": 0, "running": true}}}"#;
+    std::fs::write(path.join("state.json"), state).unwrap();
+    assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
+    assert!(
+        points(&document(&path)).iter().all(|entry| entry.records_before == Some(1000) || entry.repeat > 0)
+    );
+}
+
+#[test]
+fn records_from_before_are_not_taken_for_the_experiments_own() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict::default();
+    let file = file("", "[\"max\"]", "workloada");
+    assert_eq!(
+        conduct_in(&place.path().join("other"), &file, &stores(&store), &Control::default()),
+        Stopped::Complete
+    );
+    for _ in 0..2 {
+        assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::CurvesLost);
+    }
+    let words = document(&path).warnings.join(" ");
+    assert!(words.contains("If they are there from before, remove them"), "{words}");
+}
+
+#[test]
+fn stores_whose_names_are_alike_have_files_of_their_own() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let mut file = file("", "[\"max\"]", "workloada");
+    file.stores[0] = serval_experiment::file::StoreEntry {
+        name: "s".repeat(60),
+        binding: "sqlite".into(),
+        ..file.stores[0].clone()
+    };
+    let mut other = file.workloads[0].clone();
+    other.name = "longer".into();
+    other.properties.push(("fieldlength".into(), "200".into(), common::origin()));
+    file.workloads.push(other);
+    let real = serval_experiment::sweep::RealStores;
+    assert_eq!(conduct_in(&path, &file, &real, &Control::default()), Stopped::Complete);
+    let folders = std::fs::read_dir(path.join("stores")).unwrap().count();
+    assert_eq!(folders, 2);
+}
+
+#[test]
+fn an_experiment_is_carried_out_by_one_process_at_a_time() {
+    use serval_experiment::sweep::{Experiment, Journal, JournalError};
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let experiment = Experiment::new(file("", "[\"max\"]", "workloada")).unwrap();
+    let first = Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let second = Journal::resume(&path, None);
+    assert!(matches!(second, Err(JournalError::InUse(_))), "{second:?}");
+    drop(first);
+    Journal::resume(&path, None).unwrap();
+}
+
+#[test]
+fn records_that_a_server_has_lost_are_loaded_again() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict { interrupt_at: 1400, ..Strict::default() };
+    let file = file("", "[\"max\"]", "workloadd");
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &store.control), Stopped::Interrupted);
+    // It was started again meanwhile, and keeps nothing on a disk.
+    store.keys().clear();
+    let store = Strict { interrupt_at: 0, control: Control::default(), ..store };
+    assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+    let after = document(&path);
+    assert!(points(&after).iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{:?}", after.runs);
+    assert_eq!(store.counts().0, 0);
+}
+
+#[test]
+fn inserts_go_on_after_the_last_key_of_another_experiment() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Strict::default();
+    for (name, load) in [("first", "true"), ("second", "false"), ("third", "false")] {
+        let file = file(&format!("load = {load}"), "[\"max\"]", "workloadd");
+        let path = place.path().join(name);
+        assert_eq!(conduct_in(&path, &file, &stores(&store), &Control::default()), Stopped::Complete);
+        let runs = document(&path).runs;
+        assert!(runs.iter().all(|entry| !entry.flags.contains(&Flag::Failures)), "{runs:?}");
+    }
+    assert_eq!(store.counts().0, 0, "inserted twice");
+}
+
+#[test]
+fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("e");
+    let store = Strict { scanless: true, ..Strict::default() };
+    let file = file("", "[\"max\"]", "workloade");
+    let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
+    let journal =
+        serval_experiment::sweep::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
+    let outcome = experiment.conduct(journal, &stores(&store), &Control::default(), &mut (), true);
+    let words = outcome.unwrap_err().to_string();
+    assert!(words.contains("has no SCAN"), "{words}");
+    assert!(store.keys().is_empty());
 }
 
 #[test]

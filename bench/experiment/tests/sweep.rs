@@ -124,8 +124,28 @@ fn a_promise_that_every_load_breaks_or_keeps_is_said_to_be_so() {
     let broken = highest("read.p99 < 1us");
     assert_eq!(broken.rate, 0.0);
     assert!(broken.notes[0].contains("broken at every rate"), "{broken:?}");
-    let kept = highest("read.p99 < 1h");
-    assert!(kept.notes[0].contains("kept at every rate"), "{kept:?}");
+    // What the store cannot do it does not promise.
+    for promise in ["read.p99 < 1h", "failed < 1%", "read.service.p99 < 1h"] {
+        let kept = highest(promise);
+        assert!((kept.rate / RATE - 1.0).abs() < 0.1, "{kept:?}");
+        assert!(kept.notes[0].contains("the store's saturation"), "{kept:?}");
+    }
+}
+
+#[test]
+fn runs_without_an_operation_of_the_promise_say_nothing() {
+    let time = VirtualTime::new();
+    let settings = SWEEP.replace("60s", "5s").replace("repeats = 2", "repeats = 1");
+    let mut file = experiment(&format!("{settings}[max]\npromise = \"update.p99 < 1us\"\n"), "workloadc");
+    file.properties.push(("updateproportion".into(), "0.002".into(), common::origin()));
+    let stores = Only(Box::new(move || session::in_virtual_time(queue(&time, 1), &time)));
+    let (stored, stopped) = conduct(&file, &stores);
+    assert_eq!(stopped, Stopped::Complete);
+    let has_updates =
+        |entry: &RunEntry| stored.result(entry).unwrap().metrics.iter().any(|metric| metric.name == "UPDATE");
+    assert!(!stored.document.runs.iter().all(has_updates), "each run had one: the test shows nothing");
+    let highest = stored.document.curves[0].highest.clone().unwrap();
+    assert_eq!(highest.rate, 0.0, "{highest:?}");
 }
 
 #[test]

@@ -213,6 +213,10 @@ pub struct RunEntry {
     /// Offered load, operations/s; absent for as fast as the store answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
+    /// What share of the curve's saturation that load is, if it was asked for so: 0.5 is half;
+    /// absent for rates and in experiments of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
     /// Clients.
     pub clients: u64,
     /// Its folder, below the experiment's: `runs/0007-redis-60%-2`. It has

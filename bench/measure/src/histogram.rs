@@ -328,7 +328,14 @@ impl Histogram {
         let hdr: hdrhistogram::Histogram<u64> =
             Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| DecodeError(e.to_string()))?;
         let mut histogram = Histogram::new();
+        // Sums of a few such are counted on; nobody has measured as many.
+        const COUNT_MAX: u64 = 1 << 53;
+        let mut all = 0u64;
         for step in hdr.iter_recorded() {
+            all = all.saturating_add(step.count_since_last_iteration());
+            if all > COUNT_MAX {
+                return Err(DecodeError(format!("it has more than {COUNT_MAX} times")));
+            }
             let value = step.value_iterated_to();
             let low = hdr.lowest_equivalent(value);
             histogram.record_n(
@@ -344,6 +351,11 @@ impl Histogram {
     pub fn decode_exact(text: &str, mean: f64, min: u64, max: u64) -> Result<Histogram, DecodeError> {
         let mut histogram = Histogram::decode(text)?;
         if histogram.count > 0 {
+            if min > max {
+                return Err(DecodeError(format!(
+                    "its least time, {min} ns, is above its greatest, {max} ns"
+                )));
+            }
             histogram.sum = (mean.max(0.0) * histogram.count as f64) as u128;
             histogram.min = min;
             histogram.max = max;
@@ -434,6 +446,13 @@ mod tests {
         for text in ["%", "AAAA", &"A".repeat(5 << 20)] {
             assert!(Histogram::decode(text).is_err());
         }
+        // What stands beside the cells may be wrong as well.
+        let text = of(&[5, 600]).encode();
+        assert!(Histogram::decode_exact(&text, 302.5, 5, 600).is_ok());
+        assert!(Histogram::decode_exact(&text, 302.5, 591, 0).unwrap_err().to_string().contains("is above"));
+        let mut many = Histogram::new();
+        (1..=5).for_each(|value| many.record_n(value, 1 << 52));
+        assert!(Histogram::decode(&many.encode()).unwrap_err().to_string().contains("more than"));
     }
 
     proptest! {

@@ -164,9 +164,15 @@ pub fn printable(text: &str, max: usize) -> String {
             clean.push('…');
             break;
         }
-        clean.push(if c.is_control() { ' ' } else { c });
+        clean.push(if c.is_control() || turns(c) { ' ' } else { c });
     }
     clean
+}
+
+/// Whether a character turns the direction of what stands behind it, over the end of its own text: a name
+/// must not change how the numbers beside it are read.
+pub(crate) fn turns(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
 }
 
 /// How often an operation ended, in whatever way. Numbers come from files

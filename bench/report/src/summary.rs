@@ -120,9 +120,10 @@ fn headline(text: &mut String, document: &ResultDocument, styles: &Styles) {
     let second = format!("{}, {}{warm_up}", plural(run.clients, "client"), time(overall.duration_s * 1e9));
     wrapped(text, "", &second, styles.dim);
     let third = format!(
-        "{} operations/s ({} operations, {} failed{})",
+        "{} operations/s ({} operation{}, {} failed{})",
         rate(overall.throughput),
         short_count(overall.operations),
+        if overall.operations == 1 { "" } else { "s" },
         short_count(overall.failed),
         match overall.failed {
             0 => String::new(),

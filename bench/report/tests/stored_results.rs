@@ -222,12 +222,12 @@ fn the_highest_rate_under_a_promise_is_told() {
         low: 38_900.0,
         high: 39_900.0,
         confidence: 0.95,
-        notes: vec!["The promise was never broken.".to_owned()],
+        notes: vec!["The promise was never broken.".to_owned(), "more may be kept".to_owned()],
         trials: Vec::new(),
     });
     let loaded = Loaded::read(&experiment).unwrap();
     let told = "read.p99 &lt; 10ms: kept up to 39,400 operations/s (95 % interval 38,900 to 39,900). The promise was \
-                never broken.";
+                never broken. More may be kept.";
     let page = experiment::html(&experiment, &loaded);
     assert_eq!(page.matches(told).count(), 2, "on its tile and at its points");
     let summary = experiment::summary(&experiment, &loaded, &Styles::plain());

@@ -65,7 +65,7 @@ impl Unfinished {
         }
         match screen {
             Some(screen) => screen.ending(),
-            None => anstream::eprintln!("\nending; once more ends at once"),
+            None => tell!("\nending; once more ends at once"),
         }
         control.interrupt();
         *first = Some(Instant::now());

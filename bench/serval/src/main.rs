@@ -1,6 +1,15 @@
 //! Serval measures cloud serving stores. This is its command line: it reads
 //! arguments and files, builds plans and prints; it measures nothing itself.
 
+/// Writes a line to standard error. What cannot be written there (its disk is full,
+/// its reader gone) ends no measurement, as a panic of `eprintln!` would.
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(anstream::stderr(), $($words)*);
+    }};
+}
+
 mod args;
 mod commands;
 mod failure;
@@ -76,7 +85,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             let style = anstyle::AnsiColor::Red.on_default().bold();
-            anstream::eprintln!("{style}error{style:#}: {failure}");
+            tell!("{style}error{style:#}: {failure}");
             failure.exit_code()
         }
     }

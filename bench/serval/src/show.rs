@@ -102,14 +102,14 @@ impl Show {
             return format!("warming up, {} left", span(left));
         }
         let rate = self.rate(progress.units);
-        let mut parts = vec![format!("{}/s", count(rate as u64))];
+        let mut parts = vec![format!("{}/s", serval_report::units::rate(rate))];
         if !self.latency.is_empty() {
             parts.push(self.latency.clone());
         }
         if progress.failed > 0 {
             parts.push(format!("{} failed", count(progress.failed)));
         }
-        if let Some(left) = self.remaining(progress, rate) {
+        if let Some(left) = self.remaining(progress, rate).filter(|left| !left.is_zero()) {
             parts.push(format!("ETA {}", span(left)));
         }
         parts.join(" · ")
@@ -129,9 +129,12 @@ impl Observer for Show {
         }
         let message = self.message(progress);
         if !self.terminal && progress.elapsed >= self.next_line {
-            self.next_line += LINE_EVERY;
+            // A run that hung for a while is not to be made up for line by line.
+            while self.next_line <= progress.elapsed {
+                self.next_line += LINE_EVERY;
+            }
             let done = self.units.map_or_else(String::new, |units| format!(" of {}", count(units)));
-            anstream::eprintln!(
+            tell!(
                 "{} {:>4}s: {}{done} · {message}",
                 self.title,
                 progress.elapsed.as_secs(),

@@ -46,6 +46,15 @@ fn prometheus_sees_a_bench_as_it_runs() {
     ] {
         assert!(seen.contains(words), "{words}:\n{seen}");
     }
+    // Tools that do not know that form ask for plain text.
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;version=0.0.4\r\n\r\n")
+        .unwrap();
+    let mut older = String::new();
+    stream.read_to_string(&mut older).unwrap();
+    assert!(older.contains("text/plain; version=0.0.4"), "{older}");
+    assert!(older.contains("# TYPE serval_operations_total counter") && !older.contains("# EOF"), "{older}");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let rest: Vec<String> = said.collect();

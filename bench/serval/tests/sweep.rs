@@ -32,7 +32,16 @@ fn a_sweep_of_two_stores_leaves_a_folder_with_a_report() {
     let result = place.path().join("r");
     assert_eq!(
         entries(&result),
-        ["experiment.json", "plots", "points.csv", "report.html", "runs", "state.json", "summary.txt"],
+        [
+            "experiment.json",
+            "plots",
+            "points.csv",
+            "report.html",
+            "runs",
+            "state.json",
+            "summary.txt",
+            "trials.csv"
+        ],
         "the stores' files are not kept"
     );
     let document = document(&result);

@@ -260,7 +260,8 @@ fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
     let workloads: Vec<WorkloadEntry> =
         tables.into_iter().filter_map(|table| workload(table, folder, several, axis.is_some())).collect();
     for (key, count) in [("stores", stores.len()), ("workloads", workloads.len())] {
-        if root.value(key).is_none() {
+        let listed = root.value(key).and_then(|value| value.get_ref().as_array().map(|list| list.is_empty()));
+        if root.value(key).is_none() || listed == Some(true) {
             source.fault_overall(format!("no [[{key}]]: an experiment needs at least one"));
         } else if count > CURVES_MAX {
             root.fault(key, format!("more than {CURVES_MAX}"));
@@ -527,6 +528,8 @@ at = 50.5
 
     #[test]
     fn other_versions_and_broken_files_are_refused() {
+        let none = words("version = 1\nstores = []\n[[workloads]]\n");
+        assert!(none.contains("no [[stores]]: an experiment needs at least one"), "{none}");
         assert!(words("version = 2\n").contains("reads version 1, the file has 2"));
         assert!(words("").contains("no version"));
         assert!(words("version = 1\n[[stores]\n").contains("x.toml:2: "));

@@ -17,6 +17,10 @@ const BEYOND: f64 = 1.1;
 /// Largest share of the saturation that may be asked for.
 const SHARE_MAX: f64 = 10.0;
 
+/// Offered loads that can be asked for, operations/s: from one in a quarter of an hour
+/// to the most that a target may be.
+const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e9;
+
 /// One offered load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Point {
@@ -60,8 +64,15 @@ impl Point {
                 }
                 Ok(Point::Share(share))
             }
-            None => Ok(Point::Rate(above_zero(text).ok_or_else(wrong)?)),
+            None => Point::rate(above_zero(text).ok_or_else(wrong)?),
         }
+    }
+
+    fn rate(rate: f64) -> Result<Point, String> {
+        if RATES.contains(&rate) {
+            return Ok(Point::Rate(rate));
+        }
+        Err(format!("{rate:e} operations/s is not from {} to 1,000,000,000", RATES.start()))
     }
 
     /// Even steps up to the saturation, and one beyond it.
@@ -101,6 +112,9 @@ fn bounded(points: Vec<Point>) -> Result<Vec<Point>, String> {
     if points.is_empty() || points.len() > POINTS_MAX {
         return Err(format!("from 1 to {POINTS_MAX} points"));
     }
+    if let Some((_, again)) = points.iter().enumerate().find(|(i, point)| points[..*i].contains(point)) {
+        return Err(format!("{again} twice: 'repeats' says how often each point is run"));
+    }
     Ok(points)
 }
 
@@ -122,7 +136,7 @@ pub(super) fn read(source: &Source<'_>, value: Value<'_>) -> Vec<Point> {
     };
     let points = items.iter().map(|item| match (item.get_ref().as_str(), number(item.get_ref())) {
         (Some(text), _) => Point::parse(text),
-        (None, Some(rate)) if rate > 0.0 => Ok(Point::Rate(rate)),
+        (None, Some(rate)) if rate > 0.0 && rate.is_finite() => Point::rate(rate),
         _ => Err("a point is \"60%\", a number of operations/s above 0, or \"max\"".to_owned()),
     });
     points.collect::<Result<Vec<_>, _>>().and_then(bounded).unwrap_or_else(fault)
@@ -147,7 +161,9 @@ mod tests {
         );
         assert_eq!(parse_points("3").unwrap().len(), 3);
         assert_eq!(parse_points("2000").unwrap(), [Point::Rate(2000.0)]);
-        for text in ["", "0", "-5", "x", "0%", "nan", "1e999", "5000%", "1"] {
+        for text in
+            ["", "0", "-5", "x", "0%", "nan", "1e999", "5000%", "1", "1e-300", "1e18", "9,9.0", "max,50%,max"]
+        {
             assert!(parse_points(text).is_err(), "{text}");
         }
     }

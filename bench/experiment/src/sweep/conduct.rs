@@ -98,6 +98,9 @@ pub(super) struct Conductor<'a> {
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
 
+/// In the warning of a curve that was lost.
+const GIVEN_UP: &str = ": given up at ";
+
 /// The time spent on something, by name.
 pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
     *spent.entry(what).or_default() += seconds;
@@ -167,6 +170,12 @@ impl Experiment {
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
         let begun = Instant::now();
+        let planned = self.curves.iter().map(|curve| &curve.name);
+        if !planned.eq(journal.document.curves.iter().map(|curve| &curve.name)) {
+            let problem = "its curves are not those of its plan".to_owned();
+            let path = journal.path().join(serval_report::stored::EXPERIMENT);
+            return Err(JournalError::State { path, problem }.into());
+        }
         let records = self.datasets.iter().map(|dataset| Records::new(dataset, &journal));
         let records = records.collect::<Result<Vec<_>, _>>()?;
         let mut conductor = Conductor {
@@ -180,8 +189,10 @@ impl Experiment {
             rates: vec![None; self.curves.len()],
             spent: BTreeMap::new(),
         };
+        // What was given up before is tried again.
+        conductor.journal.document.warnings.retain(|words| !words.contains(GIVEN_UP));
         conductor.watcher.experiment(&conductor.journal.document);
-        let outcome = conductor.all();
+        let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
             Ok(true) if conductor.lost.contains(&true) => Stopped::CurvesLost,
             Ok(true) => Stopped::Complete,
@@ -300,6 +311,17 @@ impl Conductor<'_> {
         jobs
     }
 
+    /// What share of the saturation a point is, if it was asked for so.
+    fn share(&self, job: &Job) -> Option<f64> {
+        match (job.kind, &self.experiment.file.question) {
+            (RunKind::Point, Question::Sweep(points)) => match points.get(job.point)? {
+                Point::Share(share) => Some(*share),
+                Point::Rate(_) | Point::Max => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The curves, beginning with another one each time.
     pub(super) fn curves_from(&self, turn: usize) -> impl Iterator<Item = usize> + use<> {
         let count = self.experiment.curves.len();
@@ -332,16 +354,20 @@ impl Conductor<'_> {
         }
         match error {
             ExperimentError::Store(_) | ExperimentError::Run(RunError::Store(_) | RunError::Panicked(_)) => {
-                let name = &self.curve(job.curve).name;
-                let words = format!("{name}: given up at '{}': {error}", job.what);
-                self.watcher.note(&words);
-                self.journal.document.warnings.push(words);
-                self.lost[job.curve] = true;
-                self.journal.write()?;
+                self.give_up(job.curve, &job.what, &error.to_string())?;
                 Ok(None)
             }
             error => Err(error.into()),
         }
+    }
+
+    /// Loses a curve, which is tried again when the experiment is gone on with.
+    pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
+        let words = format!("{}{GIVEN_UP}'{at}': {why}", self.curve(curve).name);
+        self.watcher.note(&words);
+        self.journal.document.warnings.push(words);
+        self.lost[curve] = true;
+        Ok(self.journal.write()?)
     }
 
     fn run(&mut self, job: &Job) -> Result<Ran, ConductError> {
@@ -397,6 +423,7 @@ impl Conductor<'_> {
             point: job.point,
             repeat: job.repeat,
             target: job.target,
+            share: self.share(job),
             clients: document.run.clients,
             folder: folder_name,
             started: document.run.started.clone(),

@@ -2,6 +2,7 @@
 //! which of them share records. Everything is checked here, before anything
 //! starts.
 
+use super::journal::clean;
 use crate::{
     file::{
         CURVES_MAX, ExperimentFile, PropertyLine, Question, StatePolicy, StoreEntry, WorkloadEntry, fault_at,
@@ -93,6 +94,8 @@ pub struct CurvePlan {
 pub(crate) struct Dataset {
     /// The name of the first curve that uses it.
     pub(crate) name: String,
+    /// The name of its files' folder, which no other one has.
+    pub(crate) folder: String,
     pub(crate) info: &'static StoreInfo,
     /// Of the first curve that uses it.
     pub(crate) properties: Properties,
@@ -256,6 +259,10 @@ impl Draft {
     ) -> Result<(), Faults> {
         let (info, properties) = resolved(file, store, workload)?;
         let name = curve_name(file, store, workload);
+        if self.curves.iter().any(|curve| curve.name == name) {
+            let problem = format!("two curves would be called '{name}': give the workload another name");
+            self.note(Faults(vec![fault_at(&workload.origin, problem)]));
+        }
         let checked = check(info, &properties)?;
         if let Question::Max(promise) = &file.question {
             let does = &checked.operations;
@@ -284,6 +291,7 @@ impl Draft {
             };
             let set = Dataset {
                 name: name.clone(),
+                folder: folder_name(&name, &self.datasets),
                 info,
                 properties: properties.clone(),
                 renewal,
@@ -348,6 +356,16 @@ fn located(faults: Faults, origin: &Option<Origin>) -> Faults {
             .map(|fault| Fault { origin: fault.origin.or_else(|| origin.clone()), ..fault })
             .collect(),
     )
+}
+
+/// The name of a data set's folder: names that differ may not do so in what a
+/// folder's name takes of them.
+fn folder_name(name: &str, others: &[Dataset]) -> String {
+    let clean = Some(clean(name)).filter(|clean| !clean.is_empty()).unwrap_or_else(|| "store".to_owned());
+    let numbered = (2..).map(|number| format!("{clean}-{number}"));
+    let mut names = std::iter::once(clean.clone()).chain(numbered);
+    let free = |candidate: &String| !others.iter().any(|other| other.folder == *candidate);
+    names.find(free).unwrap_or_default()
 }
 
 /// `redis`, and with several workloads `redis, A`.

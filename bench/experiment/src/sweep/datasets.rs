@@ -33,6 +33,9 @@ impl Stores for RealStores {
 /// the gaps that failed inserts and clients ahead of each other leave.
 const MISSING_IN_TURN: u64 = 100;
 
+/// Records at most that may have come without anybody's knowledge.
+const FOUND_MAX: u64 = 1 << 40;
+
 /// Names of a command's environment variables.
 const STORE_VARIABLE: &str = "SERVAL_STORE";
 const CURVE_VARIABLE: &str = "SERVAL_CURVE";
@@ -44,7 +47,13 @@ pub(crate) struct Records {
     /// Where an embedded store's files are.
     folder: Option<PathBuf>,
     pub(crate) state: RecordsState,
+    /// Whether the state is what a process before this one wrote down, and nobody
+    /// has looked since.
+    pub(crate) unseen: bool,
 }
+
+/// Records that are looked for to see whether any is there.
+const SAMPLES: u64 = 16;
 
 impl Records {
     /// The records as the journal knows them.
@@ -52,7 +61,7 @@ impl Records {
         let mut dataset = dataset.clone();
         let mut folder = None;
         if let Renewal::Files(kept) = dataset.renewal {
-            let place = journal.store_folder(&dataset.name)?;
+            let place = journal.store_folder(&dataset.folder)?;
             kept.place(&mut dataset.properties, &place, "the experiment's folder");
             folder = Some(place);
         }
@@ -62,7 +71,8 @@ impl Records {
             state.loaded = false;
             state.running = false;
         }
-        Ok(Records { dataset, session: None, folder, state })
+        let unseen = state.loaded;
+        Ok(Records { dataset, session: None, folder, state, unseen })
     }
 
     /// The store, opened if it is not.
@@ -148,6 +158,25 @@ impl Records {
         ExperimentError::Store(StoreError::new(self.dataset.info.name, problem))
     }
 
+    /// Whether none of the loaded records is there: a server that keeps its
+    /// records in memory and was started again has lost them.
+    pub(crate) fn are_gone(
+        &mut self,
+        core: &CoreWorkload,
+        stores: &dyn Stores,
+    ) -> Result<bool, ExperimentError> {
+        use serval_workload::Workload;
+        let (first, end) = core.load_range();
+        let count = end.saturating_sub(first);
+        if count == 0 {
+            return Ok(false);
+        }
+        let numbers = (0..SAMPLES.min(count)).map(|i| first + i * (count / SAMPLES.min(count)));
+        let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
+        let table = core.schema().table;
+        Ok(self.session(stores)?.count_records(&table, &keys).map_err(ExperimentError::Store)? == 0)
+    }
+
     /// The first key number from `state.next` on that no record has: a run that
     /// was cut off left no count.
     pub(crate) fn look_for_end(
@@ -163,7 +192,8 @@ impl Records {
             let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
             session.count_records(&table, &keys).map(|count| count > 0)
         })?;
-        Ok(end)
+        // A store that says of any key that it is there has no end.
+        Ok(if end - start > FOUND_MAX { start } else { end })
     }
 }
 

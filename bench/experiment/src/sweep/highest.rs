@@ -3,10 +3,14 @@
 
 use super::{
     conduct::{ConductError, Conductor, Job, Ran, window},
+    flags::flags,
     journal::JournalError,
 };
 use crate::{perform::ExperimentError, promise::Promise};
-use serval_measure::experiment::{Highest, PromiseTrial, RunEntry, RunKind};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Flag, Highest, PromiseTrial, RunEntry, RunKind},
+};
 use serval_model::properties::Faults;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
@@ -22,6 +26,9 @@ pub(super) const RATES: usize = 4;
 
 /// Confidence of the interval.
 const CONFIDENCE: f64 = 0.95;
+
+/// The margin of a load of which nothing was done.
+const FAR: f64 = 20.0;
 
 /// Where halving stands: rates between which the answer lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +70,8 @@ impl Bracket {
 struct Tried {
     kind: RunKind,
     rate: f64,
-    margin: f64,
+    /// `None` if the run says nothing of the promise.
+    margin: Option<f64>,
     told: PromiseTrial,
 }
 
@@ -119,14 +127,13 @@ impl Conductor<'_> {
         let mut trials = Vec::new();
         for entry in self.journal.document.runs.iter().filter(of) {
             let document = stored.result(entry).map_err(JournalError::Stored)?;
-            let standing = promise.standing(&document).map_err(no_standing)?;
+            let margin = margin(promise, &document)?;
             let values = promise.values(&document).map_err(no_standing)?;
-            let kept = standing.margin <= 0.0;
             trials.push(Tried {
                 kind: entry.kind,
                 rate: entry.target.unwrap_or_default(),
-                margin: standing.margin,
-                told: PromiseTrial { folder: entry.folder.clone(), kept, values },
+                margin,
+                told: PromiseTrial { folder: entry.folder.clone(), kept: kept(margin), values },
             });
         }
         Ok(trials)
@@ -137,7 +144,7 @@ impl Conductor<'_> {
     fn halve(&mut self, curve: usize, promise: &Promise) -> Result<Option<Bracket>, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let searched =
-            |tried: Tried| (tried.kind == RunKind::Search).then_some((tried.rate, tried.margin <= 0.0));
+            |tried: Tried| (tried.kind == RunKind::Search).then_some((tried.rate, kept(tried.margin)));
         let mut trials: Vec<(f64, bool)> =
             self.trials(curve, promise)?.into_iter().filter_map(searched).collect();
         loop {
@@ -155,8 +162,7 @@ impl Conductor<'_> {
             };
             match self.attempt(&job)? {
                 Some(Ran::Done(document)) => {
-                    let standing = promise.standing(&document).map_err(no_standing)?;
-                    trials.push((rate, standing.margin <= 0.0));
+                    trials.push((rate, kept(margin(promise, &document)?)));
                 }
                 Some(Ran::Interrupted) | None => return Ok(None),
             }
@@ -195,8 +201,12 @@ impl Conductor<'_> {
     fn answer(&self, curve: usize, promise: &Promise) -> Result<Highest, ConductError> {
         let (saturation, _) = self.saturation(curve);
         let tried = self.trials(curve, promise)?;
-        let trials: Vec<Trial> =
-            tried.iter().map(|tried| Trial { at: tried.rate, value: tried.margin }).collect();
+        let told = |tried: &Tried| Some(Trial { at: tried.rate, value: tried.margin? });
+        let trials: Vec<Trial> = tried.iter().filter_map(told).collect();
+        if trials.is_empty() {
+            let problem = "no operation that it is about was done in any run: take longer runs";
+            return Err(no_standing(problem.to_owned()));
+        }
         let most = trials.iter().map(|trial| trial.at).fold(0.0, f64::max);
         let mut notes = Vec::new();
         let found = crossing(&trials, CONFIDENCE, self.journal.document.seed);
@@ -208,7 +218,8 @@ impl Conductor<'_> {
             }
             Crossing::Above => {
                 notes.push(format!(
-                    "the promise was kept at every rate that was tried, up to {} operations/s",
+                    "the promise was kept, on average, at every rate that was tried, up to {} operations/s; it may be \
+                     kept at higher ones",
                     per_second(most)
                 ));
                 (most, most, f64::INFINITY)
@@ -225,6 +236,24 @@ impl Conductor<'_> {
         let trials = tried.into_iter().map(|tried| tried.told).collect();
         Ok(Highest { promise: promise.to_string(), rate, low, high, confidence: CONFIDENCE, notes, trials })
     }
+}
+
+/// How a run stood to the promise, if it says something of it. A load that
+/// was not done was not kept, whatever was promised of it.
+fn margin(promise: &Promise, document: &ResultDocument) -> Result<Option<f64>, ConductError> {
+    let standing = promise.standing(document).map_err(no_standing)?;
+    let margin = standing.map(|standing| standing.margin);
+    if !flags(document).contains(&Flag::Overloaded) {
+        return Ok(margin);
+    }
+    let offered = document.pacing.as_ref().map_or(0.0, |pacing| pacing.target);
+    let missing = (offered / document.overall.throughput.max(1e-9)).ln();
+    Ok(margin.map(|margin| margin.max(missing.clamp(f64::MIN_POSITIVE, FAR))).or(Some(FAR)))
+}
+
+/// What says nothing breaks nothing.
+fn kept(margin: Option<f64>) -> bool {
+    margin.is_none_or(|margin| margin <= 0.0)
 }
 
 fn no_standing(problem: String) -> ConductError {

@@ -54,6 +54,11 @@ pub enum JournalError {
          with --resume"
     )]
     Secrets(PathBuf),
+    /// Another process goes on with it.
+    #[error(
+        "{0}: another process is at work on the experiment there. Wait for its end, or choose another folder"
+    )]
+    InUse(PathBuf),
     /// A state that is none.
     #[error("{path}: {problem}. Remove the folder and begin again")]
     State {
@@ -72,7 +77,8 @@ pub(crate) struct RecordsState {
     /// The number of the next record to insert.
     pub(crate) next: u64,
     /// Whether a run that inserts had begun and not ended when this was
-    /// written: there may be records beyond `next`.
+    /// written: there may be records beyond `next`. Before `loaded`, whether a
+    /// load had: some of its records may be there.
     pub(crate) running: bool,
 }
 
@@ -88,11 +94,24 @@ pub struct Journal {
     /// The document so far.
     pub document: ExperimentDocument,
     state: State,
+    /// Held as long as this is; `None` where the file system has no locks.
+    _lock: Option<fs::File>,
 }
 
 fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |error| FolderError::System { path, what, error }
+}
+
+/// Locks an experiment's folder: two processes would remove each other's runs.
+fn lock(path: &Path) -> Result<Option<fs::File>, JournalError> {
+    // Where there is no folder, whoever reads it says so.
+    let Ok(folder) = fs::File::open(path) else { return Ok(None) };
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse(path.to_owned())),
+        Err(fs::TryLockError::Error(_)) => Ok(None),
+    }
 }
 
 /// A name as part of a folder's name.
@@ -109,8 +128,18 @@ impl Journal {
         if path.symlink_metadata().is_ok() {
             return Err(FolderError::Exists(path.to_owned()).into());
         }
-        fs::create_dir_all(path.join(RUNS)).map_err(system(path, "make this folder"))?;
-        let journal = Journal { path: path.to_owned(), document, state: State::default() };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(system(parent, "make this folder"))?;
+        }
+        // Of two that begin at the same time one is too late.
+        fs::create_dir(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => FolderError::Exists(path.to_owned()),
+            _ => system(path, "make this folder")(error),
+        })?;
+        let lock = lock(path)?;
+        let runs = path.join(RUNS);
+        fs::create_dir(&runs).map_err(system(&runs, "make this folder"))?;
+        let journal = Journal { path: path.to_owned(), document, state: State::default(), _lock: lock };
         journal.write()?;
         Ok(journal)
     }
@@ -118,6 +147,7 @@ impl Journal {
     /// Goes on with the experiment in a folder. With a document it must be the
     /// same plan; the folder's is used.
     pub fn resume(path: &Path, plan: Option<&str>) -> Result<Journal, JournalError> {
+        let lock = lock(path)?;
         let document = stored::read_experiment(&path.join(EXPERIMENT))?.document;
         if plan.is_some_and(|plan| plan != document.plan) {
             return Err(JournalError::OtherPlan(path.to_owned()));
@@ -129,7 +159,7 @@ impl Journal {
             return Err(JournalError::Complete(path.to_owned()));
         }
         let state = read_state(&path.join(STATE))?;
-        let journal = Journal { path: path.to_owned(), document, state };
+        let journal = Journal { path: path.to_owned(), document, state, _lock: lock };
         journal.remove_unfinished();
         Ok(journal)
     }
@@ -167,8 +197,8 @@ impl Journal {
     }
 
     /// The folder of an embedded store's files.
-    pub(crate) fn store_folder(&self, dataset: &str) -> Result<PathBuf, FolderError> {
-        let path = self.path.join(STORES).join(clean(dataset));
+    pub(crate) fn store_folder(&self, name: &str) -> Result<PathBuf, FolderError> {
+        let path = self.path.join(STORES).join(name);
         fs::create_dir_all(&path).map_err(system(&path, "make this folder"))?;
         Ok(path)
     }

@@ -2,7 +2,11 @@
 //! where a run left gaps.
 
 use super::conduct::{ConductError, Conductor, Job, failed_per_s, result_bytes, set, spend};
-use super::{curves::CurvePlan, flags::flags};
+use super::{
+    curves::{CurvePlan, Renewal},
+    flags::flags,
+    refusals::NO_DELETE,
+};
 use crate::{
     file::StatePolicy,
     perform::{ExperimentError, Files, Performed, perform},
@@ -35,10 +39,20 @@ impl Conductor<'_> {
     pub(super) fn make_ready(&mut self, job: &Job, curve: &CurvePlan) -> Result<bool, ConductError> {
         let policy = self.settings().state;
         let dataset = curve.dataset;
-        if !self.settings().load {
+        if !self.settings().load && !self.records[dataset].state.loaded {
             let records = &mut self.records[dataset];
             records.state.loaded = true;
             records.state.next = records.state.next.max(records.dataset.records);
+            // Whoever made them may have inserted more since.
+            records.state.running = curve.changes_records;
+        }
+        let unseen = std::mem::take(&mut self.records[dataset].unseen);
+        // What is put back, or loaded anew, may be half there.
+        let is = &self.records[dataset].dataset;
+        let stays = policy == StatePolicy::Continue
+            || (matches!(is.renewal, Renewal::Server) && is.restore.is_none());
+        if unseen && stays && self.settings().load {
+            self.look_whether_gone(dataset)?;
         }
         if self.records[dataset].state.loaded {
             if self.records[dataset].state.running {
@@ -67,10 +81,15 @@ impl Conductor<'_> {
         self.set_running(dataset, running)
     }
 
-    /// The plan of the load of a data set.
-    fn load_plan(&self, dataset: usize) -> Result<Plan, ConductError> {
+    /// The plan of the load of a data set. With `resumed` it inserts only what is
+    /// not there yet.
+    fn load_plan(&self, dataset: usize, resumed: bool) -> Result<Plan, ConductError> {
         let records = &self.records[dataset];
         let mut properties = records.dataset.properties.clone();
+        if resumed {
+            set(&mut properties, p::LOAD_RESUME.name, "true".to_owned());
+            set(&mut properties, core::BATCH_SIZE.name, "1".to_owned());
+        }
         let clients = self.settings().clients.unwrap_or(LOADING_CLIENTS);
         set(&mut properties, p::THREAD_COUNT.name, clients.to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
@@ -79,9 +98,22 @@ impl Conductor<'_> {
         Ok(plan.map_err(ExperimentError::Faults)?)
     }
 
+    /// An experiment that is gone on with may find an empty server.
+    fn look_whether_gone(&mut self, dataset: usize) -> Result<(), ConductError> {
+        let Some(core) = self.load_plan(dataset, false)?.core else { return Ok(()) };
+        if self.records[dataset].are_gone(&core, self.stores)? {
+            let name = &self.records[dataset].dataset.name;
+            self.watcher.note(&format!("{name}: the store has lost its records; they are loaded again"));
+            let state = &mut self.records[dataset].state;
+            (state.loaded, state.next) = (false, 0);
+            self.set_running(dataset, true)?;
+        }
+        Ok(())
+    }
+
     /// A run that was cut off may have left records that nobody counted.
     fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
-        let plan = self.load_plan(dataset)?;
+        let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
             let before = self.records[dataset].state.next;
             let end = self.records[dataset].look_for_end(core, self.stores)?;
@@ -127,10 +159,13 @@ impl Conductor<'_> {
 
     fn load(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
         let begun = Instant::now();
-        let plan = self.load_plan(dataset)?;
+        // A load that was cut off has left some of its records.
+        let cut_off = self.records[dataset].state.running;
+        let resumed = cut_off && !self.records[dataset].start_anew()?;
+        let plan = self.load_plan(dataset, resumed)?;
         let load = Job { kind: RunKind::Load, what: "load".into(), target: None, ..job.clone() };
         self.watcher.step(&self.step(&load, &plan));
-        self.records[dataset].state.running = true;
+        self.set_running(dataset, true)?;
         let first = !self.journal.document.runs.iter().any(|entry| {
             entry.kind == RunKind::Load && self.experiment.curves[entry.curve].dataset == dataset
         });
@@ -154,6 +189,11 @@ impl Conductor<'_> {
             return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
         }
         if let Some(failure) = failure {
+            // Where none was inserted there is nothing to go on with: what stands
+            // in the way is somebody else's.
+            if overall.failed >= overall.operations && !resumed {
+                self.set_running(dataset, false)?;
+            }
             let problem =
                 format!("{failure}. If they are there from before, remove them or take another table");
             return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
@@ -176,6 +216,7 @@ impl Conductor<'_> {
                 point: 0,
                 repeat: 0,
                 target: None,
+                share: None,
                 clients: document.run.clients,
                 folder: name,
                 started: document.run.started.clone(),
@@ -195,7 +236,7 @@ impl Conductor<'_> {
     /// Deletes all records of a data set, one by one. False if somebody asked
     /// for the end.
     fn erase(&mut self, job: &Job, dataset: usize) -> Result<bool, ConductError> {
-        let plan = self.load_plan(dataset)?;
+        let plan = self.load_plan(dataset, false)?;
         let store = self.records[dataset].dataset.info.name;
         let Some(core) = plan.core.clone() else {
             let problem =
@@ -204,9 +245,7 @@ impl Conductor<'_> {
         };
         let able = self.records[dataset].session(self.stores)?.capabilities();
         if !able.contains(OperationKind::Delete) {
-            let problem =
-                "it has no delete, so its records cannot be removed: give the store a 'restore' command";
-            return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
+            return Err(ExperimentError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
         }
         let step =
             Job { kind: RunKind::Load, what: "remove the records".into(), target: None, ..job.clone() };

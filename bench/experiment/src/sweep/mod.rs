@@ -9,6 +9,7 @@ mod flags;
 mod highest;
 mod journal;
 mod loading;
+mod refusals;
 mod saturation;
 
 pub use conduct::{ConductError, Stopped};

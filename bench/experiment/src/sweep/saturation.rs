@@ -92,6 +92,11 @@ impl Conductor<'_> {
                 busy = true;
                 let clients = match self.next_trial(curve, search) {
                     Next::Try(clients) => clients,
+                    Next::Found(saturation) if saturation.throughput <= 0.0 => {
+                        // A share of nothing is no load.
+                        self.give_up(curve, "saturation", "no operation succeeded")?;
+                        continue;
+                    }
                     Next::Found(saturation) => {
                         let name = &self.journal.document.curves[curve].name;
                         let words = format!(

@@ -120,13 +120,14 @@ impl Properties {
         if metadata.is_dir() {
             return Err(fault("is a folder, not a property file".into()));
         }
-        if metadata.len() > FILE_SIZE_MAX {
-            return Err(fault(format!(
-                "has {} bytes; a property file may have {FILE_SIZE_MAX}",
-                metadata.len()
-            )));
+        // What is no plain file, a pipe or a device, does not tell its length.
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(path).map_err(|e| fault(format!("cannot be read: {e}")))?;
+        std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_SIZE_MAX + 1), &mut bytes)
+            .map_err(|e| fault(format!("cannot be read: {e}")))?;
+        if bytes.len() as u64 > FILE_SIZE_MAX {
+            return Err(fault(format!("is longer than {FILE_SIZE_MAX} bytes, the most of a property file")));
         }
-        let bytes = std::fs::read(path).map_err(|e| fault(format!("cannot be read: {e}")))?;
         self.load(&bytes, path)
     }
 

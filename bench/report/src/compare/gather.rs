@@ -4,9 +4,9 @@ use super::{error::CompareError, run::Run};
 use crate::{
     notes::printable,
     stored::{self, EXPERIMENT, RESULT, Stored, StoredExperiment},
-    units::rate,
+    units::{digits, rate},
 };
-use serval_measure::experiment::{Flag, RunKind};
+use serval_measure::experiment::{Flag, RunEntry, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -28,27 +28,46 @@ pub(crate) struct Point {
     pub(crate) curve: String,
     workload: String,
     target: Option<f64>,
+    /// Of the curve's own saturation, where the load was asked for so.
+    share: Option<f64>,
     point: usize,
+    /// Which of the curve's points of this load it is, from 0.
+    nth: usize,
+}
+
+/// The load of a run of a point as it was asked for, for finding the same again.
+fn asked(run: &RunEntry) -> (Option<u64>, Option<u64>) {
+    match run.share {
+        Some(share) => (None, Some(share.to_bits())),
+        None => (run.target.map(f64::to_bits), None),
+    }
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= SAME_TARGET * a.abs().max(b.abs())
 }
 
 impl Point {
     /// Whether two are to be compared; curves by name where there are several.
     fn matches(&self, other: &Point, by_curve: bool) -> bool {
-        let same_target = match (self.target, other.target) {
-            (None, None) => true,
-            (Some(a), Some(b)) => (a - b).abs() <= SAME_TARGET * a.abs().max(b.abs()),
+        let same_load = match ((self.share, other.share), (self.target, other.target)) {
+            // Half of what each can do, whatever that is.
+            ((Some(a), Some(b)), _) => close(a, b),
+            (_, (None, None)) => true,
+            (_, (Some(a), Some(b))) => close(a, b),
             _ => false,
         };
-        same_target
-            && self.point == other.point
+        same_load
+            && self.nth == other.nth
             && self.workload == other.workload
             && (!by_curve || self.curve == other.curve)
     }
 
     fn name(&self, with_curve: bool) -> String {
-        let load = match self.target {
-            Some(target) => format!("{} operations/s offered", rate(target)),
-            None => "as fast as the store answers".to_owned(),
+        let load = match (self.share, self.target) {
+            (Some(share), _) => format!("{} % of the saturation offered", digits(share * 100.0)),
+            (None, Some(target)) => format!("{} operations/s offered", rate(target)),
+            (None, None) => "as fast as the store answers".to_owned(),
         };
         let name = if with_curve { &self.curve } else { &self.workload };
         printable(&format!("{name}, point {}: {load}", self.point + 1), 80)
@@ -63,6 +82,9 @@ pub struct Side {
     /// What it was given as.
     pub(crate) given: String,
     pub(crate) runs: Vec<(Option<Point>, Run)>,
+    /// Where curves saturate, of each experiment: the curve, its workload, the experiment's
+    /// folder, operations/s.
+    saturations: Vec<(String, String, PathBuf, f64)>,
     /// What must be known of it.
     pub(crate) warnings: Vec<String>,
 }
@@ -141,8 +163,13 @@ impl Side {
     /// `DIR:CURVE`, one curve of an experiment.
     pub fn read(name: &str, paths: &[PathBuf]) -> Result<Side, CompareError> {
         let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        let mut side =
-            Side { name: name.to_owned(), given: given.join(", "), runs: Vec::new(), warnings: Vec::new() };
+        let mut side = Side {
+            name: name.to_owned(),
+            given: given.join(", "),
+            runs: Vec::new(),
+            saturations: Vec::new(),
+            warnings: Vec::new(),
+        };
         let mut flags: BTreeMap<Flag, usize> = BTreeMap::new();
         let mut search = Search { folders: 0, seen: BTreeSet::new(), found: Vec::new() };
         for given in paths {
@@ -223,6 +250,13 @@ impl Side {
             let folder = experiment.folder.display();
             self.warnings.push(format!("The experiment {folder} of {} is not complete.", self.name));
         }
+        for of in document.curves.iter().filter(|of| curve.is_none_or(|wanted| wanted == of.name)) {
+            let found = of.saturation.as_ref().map(|saturation| saturation.throughput);
+            if let Some(throughput) = found.filter(|t| t.is_finite() && *t > 0.0) {
+                let folder = experiment.folder.clone();
+                self.saturations.push((of.name.clone(), of.workload.clone(), folder, throughput));
+            }
+        }
         let before = self.runs.len();
         for entry in document.runs.iter().filter(|run| run.kind == RunKind::Point) {
             let Some(of) = document.curves.get(entry.curve) else { continue };
@@ -231,11 +265,20 @@ impl Side {
             }
             let result = experiment.result(entry)?;
             let folder = experiment.run_folder(entry).unwrap_or_default();
+            let alike: BTreeSet<usize> = document
+                .runs
+                .iter()
+                .filter(|run| (run.kind, run.curve) == (RunKind::Point, entry.curve))
+                .filter(|run| run.point < entry.point && asked(run) == asked(entry))
+                .map(|run| run.point)
+                .collect();
             let point = Point {
                 curve: of.name.clone(),
                 workload: of.workload.clone(),
                 target: entry.target,
+                share: entry.share,
                 point: entry.point,
+                nth: alike.len(),
             };
             entry.flags.iter().for_each(|flag| *flags.entry(*flag).or_default() += 1);
             self.push(Some(point), Run::of(&folder.join(RESULT), &result)?)?;
@@ -352,12 +395,47 @@ pub(crate) fn pairs<'a>(a: &'a Side, b: &'a Side) -> Result<(Vec<Pair<'a>>, Vec<
     }
     if pairs.is_empty() {
         return Err(CompareError::Unfit(format!(
-            "no point of {} is one of {}: points match by workload, offered load and place{}. Rates that are shares of \
-             each store's own saturation differ; give rates in operations/s to compare them",
+            "no point of {} is one of {}: points match by workload and offered load{}, a rate with the same rate and a share of \
+             the saturation with the same share",
             a.given,
             b.given,
             if by_curve { ", and by the curve's name" } else { "" }
         )));
     }
     Ok((pairs, left))
+}
+
+/// Where a curve saturates, in the experiments of both sides.
+pub(crate) struct Saturations {
+    /// What it is of.
+    pub(crate) name: String,
+    /// Experiments' folders and operations/s.
+    pub(crate) a: Vec<(PathBuf, f64)>,
+    pub(crate) b: Vec<(PathBuf, f64)>,
+}
+
+/// The saturations of curves that are compared.
+pub(crate) fn saturations(a: &Side, b: &Side) -> Vec<Saturations> {
+    let by_curve = by_curve(a, b);
+    let mut all: Vec<Saturations> = Vec::new();
+    for (side, is_a) in [(a, true), (b, false)] {
+        for (curve, workload, folder, throughput) in &side.saturations {
+            let name = printable(if by_curve { curve } else { workload }, 60);
+            let at = all.iter().position(|of| of.name == name).unwrap_or_else(|| {
+                all.push(Saturations { name, a: Vec::new(), b: Vec::new() });
+                all.len() - 1
+            });
+            let of = if is_a { &mut all[at].a } else { &mut all[at].b };
+            of.push((folder.clone(), *throughput));
+        }
+    }
+    all.retain(|of| !of.a.is_empty() && !of.b.is_empty());
+    all
+}
+
+impl Pair<'_> {
+    /// Whether the sides were offered shares of their own saturations.
+    pub(crate) fn by_share(&self) -> bool {
+        self.point.is_some_and(|point| point.share.is_some())
+    }
 }

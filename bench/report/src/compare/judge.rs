@@ -9,6 +9,7 @@ use serval_measure::layout;
 use serval_statistics::{
     bootstrap::{self, Spread, hierarchical},
     difference::{Difference, Mean},
+    moments::{mean, variance},
     multiple::holm,
     quantile::quantile_of,
 };
@@ -40,7 +41,8 @@ fn scaled(kind: Kind, value: f64) -> f64 {
 
 /// A difference on that scale as a change.
 fn change(kind: Kind, difference: f64) -> f64 {
-    if kind.is_relative() { difference.exp_m1() } else { difference }
+    // No share is above 1, and no more apart from another.
+    if kind.is_relative() { difference.exp_m1() } else { difference.clamp(-1.0, 1.0) }
 }
 
 /// The metrics to compare, and what is left out and why.
@@ -118,14 +120,18 @@ fn spreads(
     (spreads, problems)
 }
 
-/// How far apart values can be and be told as the same: a cell of the
-/// histograms, as a share of the value.
+/// Where a value has no cell: what further digits are is arithmetic, and not the store's.
+const DIGITS: f64 = 1e-9;
+
+/// How far apart values can be and be told as the same, as a share of the value: a cell of the
+/// histograms, or [`DIGITS`].
 fn resolution(kind: Kind, value: f64) -> f64 {
     match kind.percentile() {
         Some(_) if value >= 1.0 => {
             let cell = layout::index_of(value as u64);
             (layout::highest_of(cell) - layout::lowest_of(cell) + 1) as f64 / value
         }
+        _ if kind.is_relative() => DIGITS,
         _ => 0.0,
     }
 }
@@ -151,6 +157,61 @@ fn noise(a: &[&Run], b: &[&Run], same: &[Vec<&Run>], metric: &Metric) -> Option<
     quantile_of(&apart, NOISE_QUANTILE)
 }
 
+/// The draws for a set of runs: from the seed and the runs alone, so that sides that are swapped
+/// are found to differ by the same, with the other sign.
+fn draws(runs: &[&Run], options: &Options) -> fastrand::Rng {
+    // FNV-1a.
+    let mut hash = options.seed ^ 0xcbf2_9ce4_8422_2325;
+    for run in runs {
+        let (started, seed, host) = &run.identity;
+        for byte in started.bytes().chain(seed.to_le_bytes()).chain(host.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    fastrand::Rng::with_seed(hash)
+}
+
+/// Compares throughputs that are known as numbers alone, each of them on its own; [`conclude`] comes after it.
+pub(crate) fn throughputs(a: &[f64], b: &[f64], options: &Options) -> Judged {
+    let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+    let (logs_a, logs_b) = (logs(a), logs(b));
+    let side = |values: &[f64]| {
+        let squared_error = (variance(values)? + DIGITS * DIGITS / 12.0) / values.len() as f64;
+        Some(Mean { mean: mean(values)?, squared_error, runs: values.len() })
+    };
+    let sides = side(&logs_a).zip(side(&logs_b));
+    let difference = sides.and_then(|(a, b)| Difference::of(&a, &b));
+    let apart: Vec<f64> = [&logs_a, &logs_b]
+        .into_iter()
+        .flat_map(|logs| {
+            logs.iter()
+                .enumerate()
+                .flat_map(|(nth, one)| logs[nth + 1..].iter().map(move |x| (x - one).abs()))
+        })
+        .collect();
+    let noise = quantile_of(&apart, NOISE_QUANTILE).map(|noise| noise.max(DIGITS));
+    let kind = Kind::Throughput;
+    let middle = |logs: &[f64]| mean(logs).unwrap_or(f64::NAN);
+    let interval = difference.map(|d| d.interval(options.alpha));
+    let told = MetricComparison {
+        metric: Metric { operation: None, kind },
+        a: middle(&logs_a).exp(),
+        b: middle(&logs_b).exp(),
+        change: change(kind, middle(&logs_b) - middle(&logs_a)),
+        low: interval.map(|(low, _)| change(kind, low)),
+        high: interval.map(|(_, high)| change(kind, high)),
+        p: difference.map(|d| d.p_value()),
+        p_adjusted: None,
+        noise: noise.map(|noise| change(kind, noise)),
+        detectable: None,
+        verdict: Verdict::Inconclusive,
+        values_a: a.to_vec(),
+        values_b: b.to_vec(),
+    };
+    let conclusive = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
+    Judged { told, difference, noise, conclusive }
+}
+
 /// Compares two sets of runs; [`conclude`] comes after it. `same` are sets of runs
 /// that are known to be of the same.
 pub(crate) fn judge(
@@ -159,12 +220,11 @@ pub(crate) fn judge(
     same: &[Vec<&Run>],
     metrics: &[Metric],
     options: &Options,
-    random: &mut fastrand::Rng,
 ) -> (Vec<Judged>, Vec<String>) {
     let conclusive = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
     let (values_a, values_b) = (matrix(a, metrics), matrix(b, metrics));
-    let (spreads_a, mut problems) = spreads(a, &values_a, metrics, options, random);
-    let (spreads_b, more) = spreads(b, &values_b, metrics, options, random);
+    let (spreads_a, mut problems) = spreads(a, &values_a, metrics, options, &mut draws(a, options));
+    let (spreads_b, more) = spreads(b, &values_b, metrics, options, &mut draws(b, options));
     problems.extend(more);
     let failed = |runs: &[&Run]| -> (f64, f64) {
         let share = Metric { operation: None, kind: Kind::FailedShare };
@@ -177,9 +237,9 @@ pub(crate) fn judge(
     let share = (failed_a + failed_b + 0.5) / (all_a + all_b + 1.0);
     let judged = metrics.iter().enumerate().map(|(index, metric)| {
         let kind = metric.kind;
-        let mean =
+        let middle =
             |values: &[Vec<f64>]| values.iter().map(|run| run[index]).sum::<f64>() / values.len() as f64;
-        let (mean_a, mean_b) = (mean(&values_a), mean(&values_b));
+        let (mean_a, mean_b) = (middle(&values_a), middle(&values_b));
         let back = |mean: f64| if kind.is_relative() { mean.exp() } else { mean };
         let cell = resolution(kind, back(mean_a)).max(resolution(kind, back(mean_b)));
         let side = |mean: f64, spread: &Spread, runs: &[&Run], operations: f64| {

@@ -66,7 +66,6 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
     }
     let (pairs, mut warnings) = gather::pairs(a, b)?;
     let by_curve = gather::by_curve(a, b);
-    let mut random = fastrand::Rng::with_seed(options.seed);
     let mut points = Vec::new();
     let mut all = Vec::new();
     let mut problems = Vec::new();
@@ -80,18 +79,53 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
         });
         let of = if pair.name.is_empty() { String::new() } else { format!("{}: ", pair.name) };
         let within = [setup::within("A", &pair.a), setup::within("B", &pair.b)];
+        let nothing = [("A", &pair.a), ("B", &pair.b)]
+            .into_iter()
+            .filter(|(_, runs)| runs.iter().all(|run| run.operations > 0 && run.counts.is_empty()));
+        let nothing = nothing.map(|(side, _)| format!("No operation of {side} succeeded."));
         warnings.extend(
-            left_out
-                .into_iter()
+            nothing
+                .chain(left_out)
                 .chain(within.into_iter().flatten())
                 .chain(untold)
                 .map(|w| format!("{of}{w}")),
         );
-        let (judged, more) = judge(&pair.a, &pair.b, &known, &metrics, options, &mut random);
+        let (judged, more) = judge(&pair.a, &pair.b, &known, &metrics, options);
         problems.extend(more);
         points.push((pair, judged.len()));
         all.extend(judged);
         told.extend(pair.a.iter().chain(&pair.b).filter(|run| !run.has_log()).map(|run| &run.path));
+    }
+    let saturations = gather::saturations(a, b);
+    let mut tested = Vec::new();
+    for of in &saturations {
+        let told: Vec<String> = [("A", &of.a), ("B", &of.b)]
+            .into_iter()
+            .map(|(side, found)| {
+                let mean = found.iter().map(|(_, x)| x.ln()).sum::<f64>() / found.len() as f64;
+                format!("{} operations/s in {side}", crate::units::rate(mean.exp()))
+            })
+            .collect();
+        if of.a.len() < RUNS_MIN || of.b.len() < RUNS_MIN {
+            warnings.push(format!(
+                "{} saturates at {}, found {} and {}: at least {RUNS_MIN} sweeps a side are needed to say whether that differs.",
+                of.name,
+                told.join(", "),
+                times(of.a.len()),
+                times(of.b.len()),
+            ));
+        } else {
+            let values =
+                |found: &[(std::path::PathBuf, f64)]| found.iter().map(|(_, x)| *x).collect::<Vec<_>>();
+            all.push(judge::throughputs(&values(&of.a), &values(&of.b), options));
+            tested.push(of);
+        }
+    }
+    if pairs.iter().any(|pair| pair.by_share()) {
+        warnings.push(
+            "Points are shares of each curve's own saturation: at the same share the sides were offered different loads."
+                .to_owned(),
+        );
     }
     conclude(&mut all, options);
     if !told.is_empty() {
@@ -111,7 +145,7 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
     }
     warnings.splice(0..0, a.warnings.iter().chain(&b.warnings).cloned());
     let mut metrics = all.into_iter().map(|judged| judged.told);
-    let points: Vec<PointComparison> = points
+    let mut points: Vec<PointComparison> = points
         .into_iter()
         .map(|(pair, number)| PointComparison {
             name: pair.name.clone(),
@@ -120,6 +154,17 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
             metrics: metrics.by_ref().take(number).collect(),
         })
         .collect();
+    points.extend(tested.into_iter().map(|of| {
+        let folders = |found: &[(std::path::PathBuf, f64)]| {
+            found.iter().map(|(folder, _)| folder.display().to_string()).collect()
+        };
+        PointComparison {
+            name: format!("{}, saturation, by sweeps", of.name),
+            runs_a: folders(&of.a),
+            runs_b: folders(&of.b),
+            metrics: metrics.by_ref().take(1).collect(),
+        }
+    }));
     let verdict = overall(&points);
     Ok(Comparison {
         comparison_version: COMPARISON_VERSION,
@@ -136,6 +181,11 @@ pub fn compare(a: &Side, b: &Side, same: &[Side], options: &Options) -> Result<C
         warnings,
         points,
     })
+}
+
+/// `once`, `5 times`.
+fn times(number: usize) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
 fn paths(runs: &[&Run]) -> Vec<String> {

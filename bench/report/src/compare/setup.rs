@@ -1,7 +1,7 @@
 //! What runs were: in what the set-up of two sides differs.
 
 use super::{document::SetupDifference, run::Run};
-use crate::notes::printable;
+use crate::{notes::printable, units::rate};
 use serval_measure::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,20 @@ const LEFT_OUT: [&str; 6] = ["seed", "label", "threadcount", "target", "workload
 const PROPERTY: &str = "property ";
 const FACT: &str = "store's ";
 
+/// A schedule as it is told: a rate that is a share of a saturation has more digits than anybody reads.
+fn offered(schedule: &str) -> String {
+    let number = schedule.strip_suffix("/s").and_then(|number| number.parse::<f64>().ok());
+    match number.filter(|number| number.is_finite() && number.fract() != 0.0) {
+        Some(number) => format!("{}/s", rate(number)),
+        None => schedule.to_owned(),
+    }
+}
+
 /// What a run was, by name. Names sort as they are to be read: what is most telling has no
 /// prefix.
 pub(crate) fn facts(document: &ResultDocument) -> BTreeMap<String, String> {
     let (run, environment) = (&document.run, &document.environment);
-    let load = document.pacing.as_ref().map(|pacing| pacing.schedule.clone());
+    let load = document.pacing.as_ref().map(|pacing| offered(&pacing.schedule));
     let mut facts = BTreeMap::from([
         ("store".to_owned(), run.store.clone()),
         ("workload".to_owned(), run.workload.clone()),

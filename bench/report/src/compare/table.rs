@@ -54,7 +54,8 @@ pub(crate) fn value(kind: Kind, value: f64) -> String {
 fn short(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => "–".to_owned(),
-        0.0 => "0".to_owned(),
+        // Less than one in a hundred million is of the arithmetic.
+        v if v < 0.000_001 => "0".to_owned(),
         v if v < 0.000_95 => format!("{value:.0e}"),
         v if v < 0.0995 => format!("{value:.3}"),
         v if v >= 99_999.5 => format!("{value:.0e}"),

@@ -8,7 +8,7 @@ use crate::{json, sample, stored::HISTOGRAM_LOG, summary::Styles};
 use proptest::prelude::*;
 use serval_measure::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind, Saturation},
     hdr_log::HdrLog,
     histogram::Histogram,
     recorder::Pair,
@@ -250,13 +250,18 @@ fn nothing_twice_nothing_empty_nothing_mixed() {
 
 /// An experiment of two curves with two points each.
 fn write_experiment(folder: &Path, seed: u64, factor: f64) {
+    write_experiment_of(folder, seed, factor, None);
+}
+
+/// The same; where a saturation is given, the first point is half of it.
+fn write_experiment_of(folder: &Path, seed: u64, factor: f64, saturation: Option<f64>) {
     let curve = |name: &str| Curve {
         name: name.to_owned(),
         store: name.to_owned(),
         binding: "redis".to_owned(),
         workload: "workloada".to_owned(),
         at: None,
-        saturation: None,
+        saturation: saturation.map(|throughput| Saturation { throughput, clients: 16, found: true }),
         highest: None,
     };
     let mut runs = Vec::new();
@@ -270,17 +275,20 @@ fn write_experiment(folder: &Path, seed: u64, factor: f64) {
     .into_iter()
     .enumerate()
     {
-        for repeat in 0..5u32 {
+        // Of several sweeps a side few repeats are enough.
+        let (repeats, rate) = if saturation.is_some() { (1, 40) } else { (5, LAW.rate) };
+        for repeat in 0..repeats {
             let number = at as u64 * 10 + u64::from(repeat);
             let name = format!("runs/{number:04}");
             let slow = if (curve, point) == (1, 1) { factor } else { 1.0 };
-            write_run(&folder.join(&name), &Law { seed, factor: slow, seconds: 6, ..LAW }, number);
+            write_run(&folder.join(&name), &Law { seed, factor: slow, seconds: 6, rate, ..LAW }, number);
             runs.push(RunEntry {
                 curve,
                 kind,
                 point,
                 repeat,
-                target: (point == 0).then_some(1000.0),
+                target: (point == 0).then_some(saturation.map_or(1000.0, |s| s / 2.0)),
+                share: saturation.filter(|_| point == 0).map(|_| 0.5),
                 clients: 16,
                 folder: name,
                 started: String::new(),
@@ -353,6 +361,83 @@ fn points_of_experiments_are_compared_with_their_like() {
     let single = write_side(&place.path().join("single"), &Law { seed: 5, ..LAW }, 2);
     let error = compare(&side(&[a]).unwrap(), &side(&[single]).unwrap(), &[], &options()).unwrap_err();
     assert!(error.to_string().contains("several points"), "{error}");
+}
+
+/// At half of what each can do, whatever that is; and what each can do.
+#[test]
+fn shares_of_the_saturation_are_compared_with_the_same_share() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = |name: &str, number: u64| place.path().join(format!("{name}{number}"));
+    for number in 0..5 {
+        let off = number as f64;
+        write_experiment_of(&folder("a", number), 10 + number, 1.0, Some(2_000.0 + off));
+        write_experiment_of(&folder("b", number), 20 + number, 1.0, Some(2_600.0 - off));
+    }
+    let found = compared(&folder("a", 0), &folder("b", 0), &options());
+    let names: Vec<&str> = found.points.iter().map(|point| point.name.as_str()).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(names[0], "first, point 1: 50.0 % of the saturation offered");
+    let told = "first saturates at 2,000 operations/s in A, 2,600 operations/s in B, found once and once: at least 5 sweeps";
+    assert!(found.warnings.iter().any(|warning| warning.starts_with(told)), "{:?}", found.warnings);
+    assert!(found.warnings.iter().any(|warning| warning.contains("were offered different loads")));
+    // Five sweeps a side, each with a saturation of its own, are repeats of one another.
+    let side = |name: &str| {
+        let folders: Vec<PathBuf> = (0..5).map(|number| folder(name, number)).collect();
+        Side::read(&name.to_uppercase(), &folders).unwrap()
+    };
+    let found = compare(&side("a"), &side("b"), &[], &options()).unwrap();
+    assert_eq!(found.points.len(), 6, "two points and a saturation of each curve");
+    assert!(found.points[..4].iter().all(|point| point.runs_a.len() == 5 && point.runs_b.len() == 5));
+    let saturation = &found.points[4];
+    assert_eq!(saturation.name, "first, saturation, by sweeps");
+    assert_eq!((saturation.runs_a.len(), saturation.metrics.len()), (5, 1));
+    assert_eq!(saturation.metrics[0].verdict, Verdict::Better, "{:?}", saturation.metrics[0]);
+    assert!((saturation.metrics[0].change - (2_598.0 / 2_002.0 - 1.0)).abs() < 1e-3);
+}
+
+#[test]
+fn sides_that_are_swapped_differ_by_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let a = write_side(&place.path().join("a"), &LAW, 5);
+    let b = write_side(&place.path().join("b"), &Law { seed: 9, factor: 1.1, ..LAW }, 7);
+    let (one, other) = (compared(&a, &b, &options()), compared(&b, &a, &options()));
+    let metrics = one.points[0].metrics.iter().zip(&other.points[0].metrics);
+    for (one, other) in metrics.filter(|(one, _)| one.metric.kind != Kind::FailedShare) {
+        let same =
+            |one: f64, other: f64| assert!((one.ln_1p() + other.ln_1p()).abs() < 1e-9, "{one} {other}");
+        same(one.change, other.change);
+        same(one.low.unwrap(), other.high.unwrap());
+        same(one.high.unwrap(), other.low.unwrap());
+        assert!((one.p.unwrap() - other.p.unwrap()).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn digits_of_the_arithmetic_are_no_difference() {
+    let judged = |b: f64| {
+        let mut all = vec![judge::throughputs(&[300.0; 5], &[b; 5], &options())];
+        conclude(&mut all, &options());
+        all.remove(0).told.verdict
+    };
+    // As 900 operations in 3.0000000000000004 s have it.
+    assert!(!matches!(judged(300.0 * (1.0 - 2e-16)), Verdict::Worse | Verdict::Better));
+    assert!(!matches!(judged(300.0), Verdict::Worse | Verdict::Better));
+    assert_eq!(judged(299.0), Verdict::Worse);
+    // The mean of seven equal logarithms is not that of five to the last digit.
+    let place = tempfile::tempdir().unwrap();
+    let side = |name: &str, seed, runs: u64| {
+        let folder = place.path().join(name);
+        for number in 0..runs {
+            let run = folder.join(number.to_string());
+            let mut document = write_run(&run, &Law { seed, rate: 20, seconds: 4, ..LAW }, number);
+            document.overall.throughput = 100.0;
+            json::write(&document, &mut File::create(run.join("result.json")).unwrap()).unwrap();
+        }
+        folder
+    };
+    let found = compared(&side("a", 3, 5), &side("b", 4, 7), &options());
+    let throughput = metric(&found, "", Kind::Throughput);
+    assert!(!matches!(throughput.verdict, Verdict::Worse | Verdict::Better), "{throughput:?}");
 }
 
 #[test]

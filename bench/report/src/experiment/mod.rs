@@ -16,7 +16,7 @@ mod view;
 mod warnings;
 
 use crate::{
-    html::PlotFile,
+    html::{PlotFile, named_apart},
     plot::{Key, Plot},
     stored::{Stored, StoredError, StoredExperiment},
     summary::Styles,
@@ -69,6 +69,7 @@ impl Part {
             point: 0,
             repeat: 0,
             target: document.pacing.as_ref().map(|pacing| pacing.target),
+            share: None,
             clients: run.clients,
             folder: String::new(),
             started: run.started.clone(),
@@ -166,17 +167,7 @@ pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
 pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
     let sections = sections(&View::new(parts));
     let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
-    let mut taken: BTreeMap<String, u32> = BTreeMap::new();
-    let files = figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot));
-    let apart = files.map(|mut file| {
-        let times = taken.entry(file.name.clone()).or_default();
-        *times += 1;
-        if *times > 1 {
-            file.name = format!("{}-{times}", file.name);
-        }
-        file
-    });
-    apart.collect()
+    named_apart(figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot)))
 }
 
 /// The files that an experiment's folder has for its readers: `report.html`,

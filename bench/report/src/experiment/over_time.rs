@@ -188,7 +188,7 @@ impl<'v> Strip<'v> {
             if let Some(times) = heat.times() {
                 // Room for the points' names.
                 let y = Axis::times_between(times.start..times.end * (times.end / times.start).powf(0.1));
-                plots.push(Plot { heat: Some(heat), ..base(title, y) });
+                plots.push(base(title, y).with_heat(heat));
             }
         };
         match &self.leading {

@@ -8,6 +8,10 @@ use super::{
 use crate::plot::{Line, Plot, by_percentile};
 
 const SMALL: (u32, u32) = (344, 260);
+/// Where there are many lines.
+const LARGE: (u32, u32) = (520, 320);
+/// Lines that find room in a small one, with their legend.
+const SMALL_LINES_MAX: usize = 6;
 
 /// A point of a curve.
 type Pick = for<'c> fn(&'c CurveView<'_>) -> Option<&'c Point>;
@@ -84,5 +88,7 @@ fn plot(
         let points = times.distribution.iter().map(|(x, y)| (*x, Some(*y)));
         Some(Line::new(&label, curve.style, points).dashed_by_style())
     });
-    by_percentile(title, lines.collect(), size)
+    let lines: Vec<Line> = lines.collect();
+    let size = if lines.len() > SMALL_LINES_MAX { LARGE } else { size };
+    by_percentile(title, lines, size)
 }

@@ -385,6 +385,7 @@ mod tests {
             point: 0,
             repeat: 0,
             target: None,
+            share: None,
             clients,
             folder: String::new(),
             started: String::new(),

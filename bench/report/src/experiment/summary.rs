@@ -58,11 +58,26 @@ pub(super) fn saturates(saturation: &Saturation) -> String {
     )
 }
 
+/// A note as a sentence, which may stand after another.
+fn sentence(note: &str) -> String {
+    let note = printable(note, 300);
+    let mut letters = note.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let end = if note.ends_with('.') { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
+}
+
 /// The highest rate under a promise, in words.
 pub(super) fn keeps(highest: &Highest) -> String {
-    let notes: String = highest.notes.iter().map(|note| format!(" {}", printable(note, 300))).collect();
+    let notes: String = highest.notes.iter().map(|note| format!(" {}", sentence(note))).collect();
     // JSON has no infinity: the largest number stands for an end that is not known.
     let end = if highest.high < f64::MAX { rate(highest.high) } else { "no known end".to_owned() };
+    if highest.rate <= 0.0 {
+        return format!(
+            "{}: not kept, not even at {end} operations/s.{notes}",
+            printable(&highest.promise, 100)
+        );
+    }
     format!(
         "{}: kept up to {} operations/s ({:.0} % interval {} to {end}).{notes}",
         printable(&highest.promise, 100),

@@ -151,7 +151,11 @@ impl CurveView<'_> {
         let most = self.saturation.map(|saturation| saturation.throughput);
         let half = most.or_else(|| Some(self.highest_sound()?.throughput.value))? / 2.0;
         let off = |point: &Point| (point.throughput.value - half).abs();
-        self.results.points.iter().min_by(|a, b| off(a).total_cmp(&off(b)))
+        let points = || self.results.points.iter();
+        // An overloaded point may have done half of the most, but it is no point of half the load.
+        let sound = points().filter(|point| !point.overloaded());
+        let nearest = |a: &&Point, b: &&Point| off(a).total_cmp(&off(b));
+        sound.min_by(nearest).or_else(|| points().min_by(nearest))
     }
 }
 

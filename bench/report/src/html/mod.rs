@@ -15,7 +15,7 @@ use serval_measure::{
     document::{Latency, MetricResult, ResultDocument, TimesResult},
     load::Usage,
 };
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 /// The page.
 pub fn html(document: &ResultDocument) -> String {
@@ -45,7 +45,23 @@ pub fn html(document: &ResultDocument) -> String {
 /// Every plot of the page, with a name for its file.
 pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
     let all = series::plots(document).into_iter().chain(distributions(document));
-    all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)).collect()
+    named_apart(all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)))
+}
+
+/// Files of which no two have the same name: those of operations may differ in what a file's name leaves out.
+pub(crate) fn named_apart(files: impl Iterator<Item = PlotFile>) -> Vec<PlotFile> {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let apart = files.map(|mut file| {
+        let mut name = file.name.clone();
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{}-{number}", file.name);
+        }
+        file.name = name;
+        file
+    });
+    apart.collect()
 }
 
 /// A plot as files.
@@ -387,9 +403,29 @@ mod tests {
         assert!(
             page.contains("&lt;b&gt;no such key&lt;/b&gt; &amp; &quot;none&quot; in &#39;usertable&#39;")
         );
-        assert_eq!(escape("\u{0}\u{1b}"), "\u{fffd}\u{fffd}");
+        assert_eq!(escape("\u{0}\u{1b}\u{202e}"), "\u{fffd}\u{fffd}\u{fffd}");
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(quoted("-p"), "-p");
+    }
+
+    #[test]
+    fn no_two_plots_have_the_same_file() {
+        let mut document = sample::paced();
+        let names = ["a b", "a,b", "Größe"];
+        for (metric, name) in document.metrics.iter_mut().zip(names) {
+            for interval in &mut document.series {
+                if let Some(of) = interval.metrics.remove(&metric.name) {
+                    interval.metrics.insert(name.to_owned(), of);
+                }
+            }
+            name.clone_into(&mut metric.name);
+        }
+        let plots = plots(&document);
+        let mut names: Vec<&str> = plots.iter().map(|plot| plot.name.as_str()).collect();
+        assert!(names.iter().any(|name| name.ends_with("-2")), "{names:?}");
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), plots.len());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Parts that all pages have.
 
 use crate::{
-    notes::Note,
-    plot::{Key, Plot, Shape, palette},
+    notes::{Note, turns},
+    plot::{Key, Plot, Shape, opacity, palette},
 };
 use std::fmt::{Display, Write as _};
 
@@ -38,7 +38,7 @@ pub(crate) fn escape(text: impl Display) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             // Not allowed in HTML.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c if (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
@@ -77,11 +77,15 @@ pub(crate) fn tile(page: &mut String, value: &str, what: &str) {
     );
 }
 
+/// Plots wider than this, in pixels, are moved sideways on a narrow screen.
+const WIDE_FROM: u32 = 600;
+
 /// A plot with its title and legend; `legend` is false where one above holds
 /// for it too.
 pub(crate) fn figure(page: &mut String, plot: &Plot, legend: bool) {
     let Some(svg) = plot.inline_svg() else { return };
-    let _ = write!(page, "<figure class=\"card\"><figcaption><h3>{}</h3>", escape(&plot.title));
+    let wide = if plot.size.0 > WIDE_FROM { " wide" } else { "" };
+    let _ = write!(page, "<figure class=\"card{wide}\"><figcaption><h3>{}</h3>", escape(&plot.title));
     if legend {
         keys(page, &plot.legend);
     }
@@ -114,6 +118,13 @@ fn sample(key: &Key) -> String {
                 format!("<polygon points=\"{}\"/>", points.join(" "))
             }
         },
+        Shape::Cell(shade) => {
+            return format!(
+                "<svg class=\"key cell\" aria-hidden=\"true\" viewBox=\"0 0 22 12\"><rect x=\"2\" y=\"0\" width=\"18\" \
+                 height=\"12\" opacity=\"{:.2}\"/></svg>",
+                opacity(shade)
+            );
+        }
         Shape::Bar => "<rect x=\"6\" y=\"1\" width=\"10\" height=\"10\"/>".to_owned(),
     };
     format!(

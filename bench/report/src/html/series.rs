@@ -83,8 +83,8 @@ pub(super) fn section(page: &mut String, document: &ResultDocument) {
 }
 
 /// What a heat map shows.
-pub(crate) const HEAT_WORDS: &str = "Heat maps: the stronger, the larger the share of the interval's operations that \
-    took so long; the faintest is a single one.";
+pub(crate) const HEAT_WORDS: &str = "Heat maps: a column is an interval, or some of them; the stronger a cell, the larger \
+    the share of its operations that took so long. The faintest may be a single one.";
 
 impl<'a> Series<'a> {
     fn new(series: &'a [IntervalSummary]) -> Option<Self> {
@@ -183,7 +183,7 @@ impl<'a> Series<'a> {
         let heat = Heat { columns: columns.collect() };
         let y = Axis::times_between(heat.times()?);
         let plot = self.plot(format!("Response time, {}, as heat map", metric.name), y, Vec::new())?;
-        Some(Plot { heat: Some(heat), ..plot })
+        Some(plot.with_heat(heat))
     }
 }
 

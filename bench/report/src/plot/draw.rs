@@ -305,9 +305,16 @@ impl Pen<'_> {
                         let box_of = [(x + r, y - r), (x + 3 * r, y + r)];
                         area.draw(&Rectangle::new(box_of, paint.filled()))?;
                     }
+                    Shape::Cell(shade) => {
+                        let r = self.part(6.0);
+                        let box_of = [(x + self.part(4.0), y - r), (x + self.part(20.0), y + r)];
+                        area.draw(&Rectangle::new(box_of, BLACK.mix(opacity(shade)).filled()))?;
+                    }
                 }
                 let text = self.font(TEXT).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-                area.draw_text(&key.label, &text, (x + self.part(26.0), y))?;
+                // Letters without tails stand above the middle of their line in bitmaps.
+                let lower = if self.output == Output::Bitmap { self.part(1.5) } else { 0 };
+                area.draw_text(&key.label, &text, (x + self.part(26.0), y + lower))?;
             }
         }
         Ok(())

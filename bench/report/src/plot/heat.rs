@@ -2,6 +2,7 @@
 //! cell a tenth of a decade, and the more of the interval's operations took
 //! that time, the stronger it is.
 
+use super::{Key, Shape};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::ops::Range;
 
@@ -15,6 +16,9 @@ const FAINTEST: f64 = 0.13;
 
 /// Pixels across at most: more than a page shows are not told apart.
 const ACROSS_MAX: usize = 900;
+
+/// Pixels across at least: of few and wide columns each is to end where its interval does.
+const ACROSS_MIN: usize = 400;
 
 /// Decades at most: from a nanosecond to an hour.
 const LEVELS_MAX: usize = 130;
@@ -53,8 +57,21 @@ fn shade(count: u64, all: u64) -> u8 {
 }
 
 /// How opaque a shade is, of 1.
-pub(super) fn opacity(shade: u8) -> f64 {
+pub(crate) fn opacity(shade: u8) -> f64 {
     f64::from(shade) / f64::from(SHADES)
+}
+
+/// Shares of an interval's operations whose shades are told, in thousandths.
+const TOLD: [(u64, &str); 4] =
+    [(1, "0.1 %"), (10, "1 %"), (100, "10 %"), (1000, "100 % of the interval's operations")];
+
+/// What shades stand for.
+pub(super) fn keys() -> impl Iterator<Item = Key> {
+    TOLD.into_iter().map(|(thousandths, label)| Key {
+        label: label.to_owned(),
+        style: 1,
+        shape: Shape::Cell(shade(thousandths, 1000)),
+    })
 }
 
 impl Heat {
@@ -92,7 +109,7 @@ impl Heat {
         let narrowest = narrowest.fold(f64::INFINITY, f64::min);
         let whole = x.end - x.start;
         let across = if narrowest.is_finite() { (2.0 * whole / narrowest).ceil() as usize } else { 1 };
-        let across = across.clamp(1, ACROSS_MAX);
+        let across = across.clamp(ACROSS_MIN, ACROSS_MAX);
         let mut picture = vec![0u8; across * height];
         for (column, level, shade) in self.cells() {
             let place = |value: f64| ((value - x.start) / whole * across as f64).round() as usize;
@@ -152,13 +169,13 @@ mod tests {
         let heat = Heat { columns };
         assert_eq!(heat.times().unwrap(), level_start(50)..level_start(54));
         let (width, height, alpha) = decoded(&heat.address(&(0.0..4.0)).unwrap());
-        // Two pixels for the narrowest column.
-        assert_eq!((width, height), (8, 4));
-        let row = |level: usize| &alpha[(53 - level) * 8..][..8];
-        assert_eq!(row(50)[..4], [255, 255, 0, 0]);
-        assert!(row(50)[4..].iter().all(|a| *a > 240), "{:?}", row(50));
+        // A hundred pixels for the narrowest column.
+        assert_eq!((width, height), (400, 4));
+        let row = |level: usize| &alpha[(53 - level) * 400..][..400];
+        assert!(row(50)[..100].iter().all(|a| *a == 255) && row(50)[100..200].iter().all(|a| *a == 0));
+        assert!(row(50)[200..].iter().all(|a| *a > 240), "{:?}", row(50));
         assert!(
-            row(53)[4..].iter().all(|a| *a > 20 && *a < 50),
+            row(53)[200..].iter().all(|a| *a > 20 && *a < 50),
             "one of ten thousand is seen: {:?}",
             row(53)
         );

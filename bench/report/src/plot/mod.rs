@@ -9,7 +9,7 @@ pub(crate) mod palette;
 
 pub(crate) use axis::Axis;
 use axis::percentile_place;
-pub(crate) use heat::{Column, Heat};
+pub(crate) use heat::{Column, Heat, opacity};
 use serval_measure::histogram::Histogram;
 use std::ops::Range;
 
@@ -75,6 +75,13 @@ impl Plot {
         self
     }
 
+    /// With a heat map, and what its shades stand for.
+    pub(crate) fn with_heat(mut self, heat: Heat) -> Plot {
+        self.legend.extend(heat::keys());
+        self.heat = Some(heat);
+        self
+    }
+
     /// As part of a page: without its title, which the page writes, and in
     /// colours that the page's style sheet replaces.
     pub(crate) fn inline_svg(&self) -> Option<String> {
@@ -112,6 +119,8 @@ pub(crate) enum Shape {
     Dot,
     /// As a bar.
     Bar,
+    /// As a cell of a heat map, of a shade.
+    Cell(u8),
 }
 
 /// A line, its marks, or both.

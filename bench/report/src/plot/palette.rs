@@ -42,9 +42,15 @@ fn place(style: usize) -> usize {
     style.saturating_sub(1) % STYLES
 }
 
+/// The number of a style's dash or mark. Each time that the colours begin again, these are
+/// one further: of thirty-six styles no two are the same.
+fn form(style: usize) -> usize {
+    (place(style) + style.saturating_sub(1) / STYLES) % STYLES
+}
+
 /// How lines of a style are dashed where they have no marks.
 pub(crate) fn dash(style: usize) -> Option<Dash> {
-    [None, Some((9, 4)), Some((3, 3)), Some((14, 4)), Some((6, 2)), Some((2, 5))][place(style)]
+    [None, Some((9, 4)), Some((3, 3)), Some((14, 4)), Some((6, 2)), Some((2, 5))][form(style)]
 }
 
 /// The corners of a style's mark around its middle, for a mark of about the
@@ -58,7 +64,7 @@ pub(crate) fn corners(style: usize) -> &'static [(f64, f64)] {
         &[(0.0, 1.25), (1.15, -0.8), (-1.15, -0.8)],
         &[(-0.5, -1.1), (0.5, -1.1), (1.1, 0.0), (0.5, 1.1), (-0.5, 1.1), (-1.1, 0.0)],
     ];
-    CORNERS[place(style)]
+    CORNERS[form(style)]
 }
 
 #[cfg(test)]
@@ -132,6 +138,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_thirty_six_styles_no_two_look_the_same() {
+        let looks = |look: &dyn Fn(usize) -> String| {
+            (1..=STYLES * STYLES).map(look).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(looks(&|style| format!("{} {:?}", number(style), dash(style))), 36);
+        assert_eq!(looks(&|style| format!("{} {:?}", number(style), corners(style))), 36);
     }
 
     #[test]

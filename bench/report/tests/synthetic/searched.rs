@@ -18,6 +18,7 @@ fn search(curve: usize, nth: usize, target: Option<f64>, clients: u64, throughpu
         point: usize::from(target.is_some()),
         repeat: nth as u32,
         target,
+        share: None,
         clients,
         folder: format!("runs/search-{curve}-{nth}-{clients}"),
         started: "2026-04-05T06:01:00Z".to_owned(),

@@ -85,7 +85,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
     let shown = bench.load.as_ref().map(|plan| {
-        anstream::eprintln!("{}", plan.describe());
+        tell!("{}", plan.describe());
         live.plan(plan);
         Show::new(plan, false, args.live.plain)
     });
@@ -103,7 +103,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 if loaded.record.ended_by == EndedBy::Interrupted {
                     return Err(interrupted());
                 }
-                anstream::eprintln!(
+                tell!(
                     "loaded {} records in {:.1} s, {}/s",
                     serval_report::units::count(overall.operations - overall.failed),
                     overall.duration_s,
@@ -122,7 +122,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             loaded
         }
     };
-    anstream::eprintln!("{}", bench.run.describe());
+    tell!("{}", bench.run.describe());
     live.plan(&bench.run);
     let mut show = Show::new(&bench.run, false, args.live.plain);
     let performed = bench.run(&control, &mut Both(&mut show, &mut live));
@@ -143,7 +143,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let made_load = loaded.as_ref().map(|loaded| render::json(&loaded.document)).transpose()?;
     let path = bench.finish(made_load, made)?;
     unfinished.set(None);
-    anstream::eprintln!("result: {}", path.display());
+    tell!("result: {}", path.display());
     shown?;
     if let Some(error) = performed.record.lost {
         return Err(error.into());

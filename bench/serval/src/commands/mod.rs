@@ -97,15 +97,13 @@ pub(crate) fn command_line() -> Vec<String> {
 /// Tells warnings of a plan.
 pub(crate) fn tell_warnings(warnings: &[Fault]) {
     for warning in warnings {
-        anstream::eprintln!("warning: {warning}");
+        tell!("warning: {warning}");
     }
 }
 
 /// Warns of numbers from a build that is not optimised.
 pub(crate) fn tell_debug_build() {
     if cfg!(debug_assertions) {
-        anstream::eprintln!(
-            "warning: this is a debug build; use cargo run --release for numbers worth quoting"
-        );
+        tell!("warning: this is a debug build; use cargo run --release for numbers worth quoting");
     }
 }

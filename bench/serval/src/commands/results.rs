@@ -54,7 +54,7 @@ enum Source {
 
 impl Source {
     fn read(paths: &[PathBuf]) -> Result<Source, Failure> {
-        let failed = |error: StoredError| Failure::usage(error.to_string());
+        let failed = |error: StoredError| Failure::usage(below(&error).unwrap_or_else(|| error.to_string()));
         if let [path] = paths
             && let Stored::Result(_, document) = stored::read(path).map_err(failed)?
         {
@@ -115,7 +115,34 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     };
     let short: Vec<String> = paths.iter().map(last).collect();
     let differ = short.iter().all(|name| short.iter().filter(|other| *other == name).count() == 1);
-    if differ { short } else { paths.iter().map(|path| path.display().to_string()).collect() }
+    let long = || paths.iter().map(|path| path.display().to_string()).collect();
+    let mut names: Vec<String> = if differ { short } else { long() };
+    // What is given twice is shown twice.
+    for nth in 1..names.len() {
+        let before = paths[..nth].iter().filter(|path| **path == paths[nth]).count();
+        if before > 0 {
+            names[nth] = format!("{} ({})", names[nth], before + 1);
+        }
+    }
+    names
+}
+
+/// Results below a folder that are named where one was wanted in it.
+const BELOW_NAMED: usize = 3;
+
+/// Where a folder has no result in it, but folders in it have.
+fn below(error: &StoredError) -> Option<String> {
+    let StoredError::Nothing(folder) = error else { return None };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.join(stored::RESULT).is_file() || path.join(stored::EXPERIMENT).is_file())
+        .collect();
+    found.sort();
+    let shown: Vec<String> = found.iter().take(BELOW_NAMED).map(|path| path.display().to_string()).collect();
+    let more = if found.len() > BELOW_NAMED { " ..." } else { "" };
+    (!found.is_empty())
+        .then(|| format!("{error}, but in folders below: name these, {}{more}", shown.join(" ")))
 }
 
 /// `serval report DIR...`.

@@ -268,6 +268,8 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
             if let Ok(journal) = &stored {
                 document = experiment.with_seed(journal.document.seed).document(command_line());
             }
+            // Its lock would keep out the next.
+            drop(stored);
             Journal::resume(out, Some(&document.plan)).map_err(from_journal)?
         }
         (out, false) => {
@@ -300,8 +302,8 @@ fn conduct(
     tell_debug_build();
     let folder = journal.path().to_owned();
     let (control, unfinished) = interrupt::control();
-    anstream::eprintln!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
-    anstream::eprintln!("result: {} (it can be interrupted and gone on with)", folder.display());
+    tell!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
+    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
     let outcome = experiment.conduct(journal, &RealStores, &control, &mut live, keep_stores);
     drop(live);
@@ -349,7 +351,7 @@ fn conduct(
             }
             reported?;
             shown?;
-            anstream::eprintln!("report: {}", folder.join("report.html").display());
+            tell!("report: {}", folder.join("report.html").display());
             Ok(exit_code(&journal.document))
         }
     }

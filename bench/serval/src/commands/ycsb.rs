@@ -57,18 +57,16 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
     let session = open(info.name, &plan.properties)?;
     if plan.resume && phase == Phase::Load {
-        anstream::eprintln!("looking at every record, and loading those that are missing");
+        tell!("looking at every record, and loading those that are missing");
     }
     let clients = plan.options.clients;
     let units = plan.workload.units().or(plan.options.units);
     if units.is_some_and(|units| units < clients as u64 && units > 0) {
-        anstream::eprintln!(
-            "warning: there are more clients (threadcount) than operations; some would have nothing to do"
-        );
+        tell!("warning: there are more clients (threadcount) than operations; some would have nothing to do");
     }
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
-    anstream::eprintln!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
+    tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
     let performed =
@@ -79,7 +77,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     show.last_line(&performed);
     drop(session);
     for warning in &performed.document.warnings {
-        anstream::eprintln!("warning: {warning}");
+        tell!("warning: {warning}");
     }
     let exported = export::export(&plan, &performed);
     let kept = match (folder, &performed.unwritten) {
@@ -100,7 +98,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
             _ => "; the same command with --resume loads them",
         };
         let missing = serval_report::units::count(missing);
-        anstream::eprintln!("the load is not complete: {missing} records are missing{advice}");
+        tell!("the load is not complete: {missing} records are missing{advice}");
     }
     // What could not be written is said after all numbers are out.
     if let Some(error) = performed.unwritten {
@@ -121,7 +119,7 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
     let properties = format!("{}.properties", plan.phase_name());
     folder.write(&properties, effective_properties(plan).as_bytes())?;
     let path = folder.finish()?;
-    anstream::eprintln!("result: {}", path.display());
+    tell!("result: {}", path.display());
     Ok(())
 }
 
@@ -212,7 +210,7 @@ impl<'a> Status<'a> {
             interval: &self.since,
         }
         .line();
-        anstream::eprintln!("{line}");
+        tell!("{line}");
         if self.plan.output.measurement_type == "timeseries" {
             // As YCSB: its older status goes to standard output as well.
             let _ = stdout(format!("{line}\n").as_bytes());
@@ -235,7 +233,7 @@ impl Observer for Status<'_> {
     }
 
     fn started(&mut self, _: SystemTime) {
-        anstream::eprintln!("Starting test.");
+        tell!("Starting test.");
     }
 
     fn progress(&mut self, progress: &Progress) {

@@ -3,7 +3,7 @@
 use super::seen::{Part, Point, Seen, plain};
 use crate::format::span;
 use serval_experiment::watching::Step;
-use serval_report::units::{count, rate, time};
+use serval_report::units::{count, plural, rate, time};
 use std::time::Duration;
 
 /// Time of a run between lines.
@@ -42,7 +42,10 @@ impl Lines {
     pub(super) fn step(&mut self, seen: &Seen, step: &Step) {
         self.next = LINE_EVERY;
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
-        parts.push(format!("{} clients", step.clients));
+        // Searches for the saturation have the number in their name.
+        if !step.what.contains("client") {
+            parts.push(plural(step.clients as u64, "client"));
+        }
         if let Some(target) = step.target {
             parts.push(format!("offered {}/s", rate(target)));
         }

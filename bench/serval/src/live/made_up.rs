@@ -122,6 +122,7 @@ pub(super) fn entry(repeat: u32, flags: Vec<Flag>) -> RunEntry {
         point: 1,
         repeat,
         target: Some(12_000.0),
+        share: Some(0.4),
         clients: 16,
         folder: "runs/0007-redis-40%-2".into(),
         started: String::new(),

@@ -106,7 +106,7 @@ impl Live {
         unfinished: &Unfinished,
     ) -> Result<Live, Failure> {
         let mut live = Live::exporting(args, !args.plain && dashboard::possible())?;
-        let lines = || Shown::Lines(Lines::new(Box::new(|line| anstream::eprintln!("{line}"))));
+        let lines = || Shown::Lines(Lines::new(Box::new(|line| tell!("{line}"))));
         live.shown = if args.plain || !dashboard::possible() {
             lines()
         } else {
@@ -132,7 +132,7 @@ impl Live {
             let told = Arc::clone(&seen);
             let warn: Warn = Box::new(move |words| match on_dashboard {
                 true => locked(&told).note(words),
-                false => anstream::eprintln!("warning: {words}"),
+                false => tell!("warning: {words}"),
             });
             let begin = |url: &Option<String>| {
                 otlp::Sending::begin(url.as_deref(), &totals, otlp::Times::default(), warn)
@@ -143,7 +143,7 @@ impl Live {
             args.prometheus.as_ref().map(|address| prometheus::serve(address, &totals)).transpose()?;
         if let Some(serving) = &prometheus {
             for address in serving.addresses() {
-                anstream::eprintln!("metrics: http://{address}/metrics");
+                tell!("metrics: http://{address}/metrics");
             }
         }
         Ok(Live {
@@ -181,7 +181,7 @@ impl Drop for Live {
         if let Shown::Dashboard(dashboard) = std::mem::replace(&mut self.shown, Shown::Nothing) {
             drop(dashboard);
             for note in &locked(&self.seen).notes {
-                anstream::eprintln!("note: {note}");
+                tell!("note: {note}");
             }
         }
     }

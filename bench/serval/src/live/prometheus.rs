@@ -1,4 +1,5 @@
-//! Metrics for Prometheus, in OpenMetrics' text form at `/metrics`.
+//! Metrics for Prometheus at `/metrics`, in OpenMetrics' text form, or in the older one for who asks
+//! for plain text.
 
 use super::totals::{BOUNDS_NS, Counts, Family, Sample, Totals, Value};
 use crate::{failure::Failure, locked};
@@ -6,7 +7,7 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{CONTENT_TYPE, HeaderValue},
+    header::{ACCEPT, CONTENT_TYPE, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
@@ -34,8 +35,10 @@ const CONNECTIONS_MAX: usize = 8;
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of a request's head: the least that hyper takes.
 const REQUEST_MAX: usize = 8192;
-/// What the answer is.
+/// What the answer is, in OpenMetrics' form.
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The same in the form before that.
+const OLDER: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 fn kind(value: &Value) -> MetricType {
     match value {
@@ -99,6 +102,45 @@ pub(super) fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
+/// OpenMetrics' text in the form before it: families are called as their samples are, an info is a gauge,
+/// and there are neither units nor an end.
+fn older(text: &str) -> String {
+    let (mut out, mut help) = (String::with_capacity(text.len()), None);
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("UNIT" | "EOF"), ..) => {}
+            (Some("#"), Some("HELP"), Some(name), words) => help = Some((name, words.unwrap_or_default())),
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (end, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    kind => ("", kind),
+                };
+                if let Some((of, words)) = help.take().filter(|(of, _)| *of == name) {
+                    out.push_str(&format!("# HELP {of}{end} {words}\n"));
+                }
+                out.push_str(&format!("# TYPE {name}{end} {kind}\n"));
+            }
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+/// Whether plain text is asked for, and OpenMetrics' form is not.
+fn wants_older(request: &Request<Incoming>) -> bool {
+    let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let kinds = accepts.flat_map(|value| value.split(','));
+    let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
+    let among =
+        |wanted: &[&str]| kinds.iter().any(|kind| wanted.iter().any(|w| kind.eq_ignore_ascii_case(w)));
+    among(&["text/plain", "text/html", "text/*"]) && !among(&["application/openmetrics-text"])
+}
+
 /// Where metrics are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -152,15 +194,16 @@ fn answer(request: &Request<Incoming>, totals: &Mutex<Totals>) -> Response<Full<
         *response.status_mut() = status;
         response
     };
-    if request.method() != Method::GET || request.uri().path() != "/metrics" {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path() != "/metrics" {
         return of(StatusCode::NOT_FOUND, "metrics are at /metrics\n".to_owned());
     }
     // Copied, so that the conductor does not wait for the text.
     let totals = locked(totals).clone();
     match text(totals.families()) {
         Ok(text) => {
+            let (text, kind) = if wants_older(request) { (older(&text), OLDER) } else { (text, TEXT) };
             let mut response = of(StatusCode::OK, text);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             response
         }
         Err(error) => of(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
@@ -250,4 +293,20 @@ pub(super) fn serve_within(
     let thread = thread::Builder::new().name("serval-metrics".to_owned());
     let thread = thread.spawn(move || drop(runtime.block_on(ended))).map_err(failed)?;
     Ok(Serving { addresses, end: Some(end), thread: Some(thread) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_form_calls_families_as_their_samples() {
+        let open = "# HELP a_seconds CPU  time\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1.5\n\
+                    # HELP step What\n# TYPE step info\nstep_info{step=\"# TYPE x info\"} 1\n\
+                    # HELP t Times\n# TYPE t histogram\nt_bucket{le=\"+Inf\"} 2\n# EOF\n";
+        let wanted = "# HELP a_seconds_total CPU  time\n# TYPE a_seconds_total counter\na_seconds_total 1.5\n\
+                      # HELP step_info What\n# TYPE step_info gauge\nstep_info{step=\"# TYPE x info\"} 1\n\
+                      # HELP t Times\n# TYPE t histogram\nt_bucket{le=\"+Inf\"} 2\n";
+        assert_eq!(older(open), wanted);
+    }
 }

@@ -125,6 +125,8 @@ pub(crate) struct Seen {
     pub(crate) rates: VecDeque<Rate>,
     /// The last interval.
     pub(crate) last: Option<Last>,
+    /// Whether the interval after that was taken for what is left over at the end.
+    left_over: bool,
     /// Runs that are done, the oldest first.
     pub(crate) points: VecDeque<Point>,
     /// Operations and failures of all runs that are done.
@@ -136,6 +138,9 @@ pub(crate) struct Seen {
     /// Names of the workload's own metrics.
     pub(crate) custom: Vec<String>,
 }
+
+/// An interval shorter than this share of the one before is what is left over at a run's end.
+const LEFT_OVER: f64 = 0.2;
 
 impl Default for Seen {
     fn default() -> Self {
@@ -153,6 +158,7 @@ impl Default for Seen {
             measured_from: None,
             rates: VecDeque::new(),
             last: None,
+            left_over: false,
             points: VecDeque::new(),
             ended: (0, 0),
             notes: VecDeque::new(),
@@ -241,6 +247,7 @@ impl Seen {
         self.progress = None;
         self.measured_from = None;
         self.last = None;
+        self.left_over = false;
     }
 
     pub(crate) fn ended(&mut self, entry: &RunEntry, result: &ResultDocument) {
@@ -294,10 +301,18 @@ impl Seen {
 
     pub(crate) fn interval(&mut self, interval: &Interval) {
         let seconds = interval.length.as_secs_f64();
-        // What is left over at a run's end may be no time at all.
+        // What is left over at a run's end is the time that the last operations were given, or
+        // none at all: its rate says nothing of the run.
         if seconds < 1e-3 {
             return;
         }
+        let usual = self.last.as_ref().map_or(0.0, |last| last.rate.length.as_secs_f64());
+        let left_over = seconds < LEFT_OVER * usual;
+        // What another one follows was not the end: the one before was long, as where the machine stood still.
+        if left_over && !std::mem::replace(&mut self.left_over, true) {
+            return;
+        }
+        self.left_over = false;
         let rate = Rate {
             done: operations(interval) as f64 / seconds,
             offered: interval.due.map(|due| due / seconds),
@@ -328,5 +343,30 @@ impl Seen {
         }
         bounded(&mut self.rates, rate, RATES_MAX);
         self.last = Some(Last { rate, operations, all: IntervalTimes::of(&all) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::made_up, *};
+
+    #[test]
+    fn what_is_left_over_at_the_end_is_no_interval() {
+        let mut seen = Seen::default();
+        for second in 3..6 {
+            seen.interval(&made_up::interval(second, 12_000, 0));
+        }
+        let nothing = Interval { pairs: Default::default(), ..made_up::interval(6, 12_000, 0) };
+        seen.interval(&Interval { length: Duration::from_millis(30), ..nothing });
+        assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (3, 12_000.0));
+        // After a long one those that follow are short, and no end.
+        let long = Interval { length: Duration::from_secs(9), ..made_up::interval(6, 12_000, 0) };
+        seen.interval(&long);
+        (7..10).for_each(|second| seen.interval(&made_up::interval(second, 12_000, 0)));
+        assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.length), (6, Duration::from_secs(1)));
+        // A whole one in which nothing was done is one: the store stalls.
+        let stall = Interval { pairs: Default::default(), ..made_up::interval(7, 12_000, 0) };
+        seen.interval(&stall);
+        assert_eq!((seen.rates.len(), seen.last.as_ref().unwrap().rate.done), (7, 0.0));
     }
 }

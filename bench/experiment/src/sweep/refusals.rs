@@ -1,0 +1,47 @@
+//! What a store turns out not to do once it is open, said before it is loaded.
+
+use super::{
+    conduct::{ConductError, Conductor},
+    curves::Renewal,
+};
+use crate::{
+    file::StatePolicy,
+    perform::{ExperimentError, refuse},
+    plan::{Plan, Request},
+};
+use serval_model::{OperationKind, properties::Faults};
+use serval_workload::core::Phase;
+
+/// Why records cannot be removed.
+pub(super) const NO_DELETE: &str =
+    "has no delete, so its records cannot be removed: give the store a 'restore' command";
+
+impl Conductor<'_> {
+    /// Refuses what a store cannot do before it is loaded for it.
+    pub(super) fn refuse(&mut self) -> Result<(), ConductError> {
+        let mut faults = Vec::new();
+        for curve in &self.experiment.curves {
+            let records = &mut self.records[curve.dataset];
+            if records.state.loaded {
+                continue;
+            }
+            let properties = curve.properties.clone();
+            let request = Request { properties, phase: Phase::Run, store: curve.info, strict: true };
+            let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
+            // A store that is not there is told when its turn comes.
+            let Ok(session) = records.session(self.stores) else { continue };
+            let deletes = session.capabilities().contains(OperationKind::Delete);
+            if let Err(more) = refuse(&plan, session) {
+                faults.extend(more.0);
+            }
+            let by_delete =
+                matches!(records.dataset.renewal, Renewal::Server) && records.dataset.restore.is_none();
+            if self.experiment.file.run.state == StatePolicy::Reload && by_delete && !deletes {
+                let name = &curve.store;
+                faults.extend(Faults::one(format!("state = \"reload\": {name} {NO_DELETE}")).0);
+            }
+        }
+        faults.dedup();
+        if faults.is_empty() { Ok(()) } else { Err(ExperimentError::Faults(Faults(faults)).into()) }
+    }
+}
