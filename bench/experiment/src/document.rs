@@ -207,7 +207,7 @@ pub(crate) fn document(
         steadiness: record.steadiness.clone(),
         // A load is not one thing all the time: the store grows.
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
-        client: costs.client,
+        client: record.group.as_ref().map_or(costs.client, |group| group.load()),
         processes: costs.processes,
         group: record.group.clone(),
         series,

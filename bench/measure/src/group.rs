@@ -18,6 +18,41 @@ pub struct GroupResult {
     pub clock_error_ns: Option<u64>,
 }
 
+impl GroupResult {
+    /// What all together used; where a client bounded the result it is named.
+    pub fn load(&self) -> Option<ClientLoad> {
+        let loads: Vec<(&GroupClient, &ClientLoad)> =
+            self.clients.iter().filter_map(|client| Some((client, client.load.as_ref()?))).collect();
+        if loads.is_empty() {
+            return None;
+        }
+        let largest = |field: fn(&ClientLoad) -> Option<f64>| {
+            loads.iter().filter_map(|(_, load)| field(load)).reduce(f64::max)
+        };
+        let mut sum = ClientLoad {
+            busiest_thread: largest(|load| load.busiest_thread),
+            outside_store: largest(|load| load.outside_store),
+            machine_busy: largest(|load| load.machine_busy),
+            ..ClientLoad::default()
+        };
+        let add = |sum: &mut Option<u64>, more: Option<u64>| *sum = sum.zip(more).map(|(a, b)| a + b);
+        sum.usage.run_queue_s = Some(0.0);
+        (sum.usage.memory_bytes, sum.usage.sent_bytes, sum.usage.received_bytes) = (Some(0), Some(0), Some(0));
+        for (client, load) in loads {
+            sum.threads += load.threads;
+            sum.usage.cpu_s += load.usage.cpu_s;
+            sum.usage.run_queue_s = sum.usage.run_queue_s.zip(load.usage.run_queue_s).map(|(a, b)| a + b);
+            add(&mut sum.usage.memory_bytes, load.usage.memory_bytes);
+            add(&mut sum.usage.sent_bytes, load.usage.sent_bytes);
+            add(&mut sum.usage.received_bytes, load.usage.received_bytes);
+            sum.bound_by_client.extend(
+                load.bound_by_client.iter().map(|why| format!("Client {} on {}: {why}", client.share, client.host)),
+            );
+        }
+        Some(sum)
+    }
+}
+
 /// One process of a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GroupClient {
@@ -47,6 +82,9 @@ pub struct GroupClient {
     /// Operations/s in each interval of the series.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<f64>,
+    /// What its workload had to say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Why what it did is not all here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,

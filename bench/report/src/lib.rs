@@ -6,6 +6,7 @@
 pub mod compare;
 pub mod csv;
 pub mod experiment;
+mod group;
 pub mod html;
 pub mod json;
 pub mod merge;

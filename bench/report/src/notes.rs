@@ -2,7 +2,7 @@
 //! warnings, and those that its numbers make.
 
 use crate::{
-    stationary,
+    group, stationary,
     units::{count, percent, plural, rate, time},
 };
 use serval_measure::{
@@ -62,6 +62,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     // Before all else: such numbers say little of the store.
     for reason in document.client.iter().flat_map(|client| &client.bound_by_client) {
         say(printable(reason, REASON_MAX), vec![]);
+    }
+    for note in document.group.iter().flat_map(group::notes) {
+        say(note.text, note.details);
     }
     match document.overall.ended_by.as_str() {
         "interrupted" => {

@@ -71,6 +71,9 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
         }
         wrapped(&mut text, "", what, styles.dim);
     }
+    if let Some(group) = &document.group {
+        crate::group::summary(&mut text, group, styles);
+    }
     costs(&mut text, document, styles);
     text
 }

@@ -32,6 +32,10 @@ impl Failure {
         Failure { status: USAGE, message: message.into() }
     }
 
+    pub(crate) fn store(message: impl Into<String>) -> Self {
+        Failure { status: STORE, message: message.into() }
+    }
+
     pub(crate) fn output(message: impl Into<String>) -> Self {
         Failure { status: OUTPUT, message: message.into() }
     }

@@ -61,6 +61,7 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
         Command::Report(args) => done(commands::results::report(&args)),
         Command::Compare(args) => commands::compare::compare(&args),
         Command::Merge(args) => done(commands::results::merge(&args)),
+        Command::Agent(args) => commands::agent::agent(&args),
         Command::Driver(args::DriverCommand::Check(args)) => commands::driver::check(&args),
         Command::Driver(args::DriverCommand::Serve(args)) => done(commands::driver::serve(&args)),
         Command::Schema { document } => {

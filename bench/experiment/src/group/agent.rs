@@ -20,9 +20,9 @@ use serval_model::properties::{Origin, Properties};
 use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
 
-/// How an agent is joined to the others.
+/// Where an agent waits for work.
 #[derive(Debug, Clone)]
-pub struct Joined {
+pub struct Agent {
     /// ZooKeeper's address.
     pub cluster: String,
     /// The node that everything is below.
@@ -51,7 +51,7 @@ pub(super) fn facts() -> ClientFacts {
 /// # Errors
 ///
 /// That ZooKeeper cannot be reached.
-pub fn agent(joined: &Joined, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
+pub fn agent(joined: &Agent, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<(), DirectoryError> {
     let joining = Joining {
         cluster: joined.cluster.clone(),
         root: joined.root.clone(),

@@ -203,6 +203,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Re
     client.response = latency(times);
     client.lateness = latency([&totals.lateness].into_iter());
     client.load = part.load.clone();
+    client.warnings = part.warnings.clone();
     sum.duration = sum.duration.max(duration);
     sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
     sum.ended_by = worse(sum.ended_by, part.ended_by()?);

@@ -6,18 +6,23 @@
 
 mod agent;
 mod merged;
+pub mod properties;
 mod wire;
 
-pub use agent::{Joined, agent};
+pub use agent::{Agent, agent};
+pub use serval_coordination::agent::Quit;
 
-use crate::{plan::Plan, session::Session};
+use crate::{plan::Plan, properties as p, session::Session};
 use merged::{Intervals, Left};
 use serval_coordination::{
     coordinator::{Coordinator, LeadError, Leading, Report},
     group::OnLost,
     message::{ClientFacts, Work},
 };
-use serval_model::{Execution, OperationKinds, Outcome, Purpose, Reply, Schema, Share, StoreError};
+use serval_model::{
+    Execution, OperationKinds, Outcome, Purpose, Reply, Schema, Share, StoreError,
+    properties::{Fault, Faults, Property},
+};
 use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::{Workload, core::Phase};
 use std::{
@@ -135,6 +140,29 @@ impl Team {
     /// Its clients.
     pub fn clients(&self) -> &[ClientFacts] {
         &self.facts
+    }
+
+    /// Refuses what several processes cannot do as one.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each setting that asks for it.
+    pub fn check(plan: &Plan, raw: bool) -> Result<(), Faults> {
+        let mut faults = Vec::new();
+        let mut refuse = |property: &Property, problem: &str| {
+            let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
+            faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
+        };
+        if plan.options.steady.is_some() {
+            refuse(&p::WARM_UP_MAX, "clients of a group warm up for a time that is given: set warmup alone");
+        }
+        if !matches!(plan.output.measurement_type, "hdrhistogram") || raw {
+            refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
+        }
+        if plan.options.share != Share::WHOLE {
+            refuse(&p::SHARE, "a group divides the work itself");
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
     }
 
     /// The group as a store that is open. `local` is the store as it is opened here, by

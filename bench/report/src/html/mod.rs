@@ -37,6 +37,9 @@ pub fn html(document: &ResultDocument) -> String {
             series::section(page, document);
             by_percentile(page, document);
         }
+        if let Some(group) = &document.group {
+            crate::group::section(page, group, series::without_end(&document.series));
+        }
         loads(page, document);
         facts(page, document);
     })
@@ -44,7 +47,10 @@ pub fn html(document: &ResultDocument) -> String {
 
 /// Every plot of the page, with a name for its file.
 pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
-    let all = series::plots(document).into_iter().chain(distributions(document));
+    let group = document.group.as_ref().and_then(|group| {
+        Some(("processes".to_owned(), crate::group::plot(group, series::without_end(&document.series))?))
+    });
+    let all = series::plots(document).into_iter().chain(distributions(document)).chain(group);
     named_apart(all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)))
 }
 

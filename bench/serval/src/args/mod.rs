@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Merge the results of clients that ran side by side
     Merge(MergeArgs),
+    /// Wait for work on a load machine, as one of several clients (docs/coordination.md)
+    Agent(AgentArgs),
     /// Test a driver, or serve a store as one (docs/driver-protocol.md)
     #[command(subcommand)]
     Driver(DriverCommand),
@@ -191,9 +193,39 @@ pub(crate) struct YcsbArgs {
     #[arg(long, requires = "result")]
     pub(crate) raw: bool,
     #[command(flatten)]
+    pub(crate) group: GroupArgs,
+    #[command(flatten)]
     pub(crate) live: LiveArgs,
     #[command(flatten)]
     pub(crate) java: JavaArgs,
+}
+
+/// Several client processes as one.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// Client processes that divide the work: agents (coordination.clients)
+    #[arg(long, value_name = "N")]
+    pub(crate) clients: Option<String>,
+    /// ZooKeeper by which they find each other (coordination.zookeeper)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) coordination: Option<String>,
+}
+
+/// `serval agent`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// ZooKeeper by which coordinators find it: HOST:2181, several with commas between
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: String,
+    /// Node of ZooKeeper that everything is below (coordination.root)
+    #[arg(long, value_name = "NODE", default_value = "serval")]
+    pub(crate) root: String,
+    /// Silence after which ZooKeeper's session is over
+    #[arg(long, value_name = "TIME", default_value = "6s")]
+    pub(crate) timeout: String,
+    /// End after one group
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// `serval load`.

@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod driver;

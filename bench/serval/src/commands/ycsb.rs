@@ -1,6 +1,6 @@
 //! `serval load` and `serval run`: YCSB's commands with YCSB's output.
 
-use super::{command_line, export, java_flags, resolved, run_properties, tell_warnings};
+use super::{agent, command_line, export, java_flags, resolved, run_properties, tell_warnings};
 use crate::{
     args::{LoadArgs, YcsbArgs},
     failure::{self, Failure},
@@ -43,6 +43,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let mut properties = run_properties(&args.properties)?;
     let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
+    agent::group_properties(&args.group, &mut properties);
     if args.status {
         properties.set(p::STATUS.name, "true", Origin::CommandLine("-s".into()));
     }
@@ -55,7 +56,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let mut live = Live::of_runs(&args.live)?;
     live.plan(&plan);
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
-    let session = open(info.name, &plan.properties)?;
+    let local = open(info.name, &plan.properties)?;
     if plan.resume && phase == Phase::Load {
         tell!("looking at every record, and loading those that are missing");
     }
@@ -66,6 +67,11 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     }
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
+    let team = agent::gather(&plan, args.raw, &control)?;
+    let session = match &team {
+        Some(team) => team.session(local, &plan),
+        None => local,
+    };
     tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });

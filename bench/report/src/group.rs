@@ -1,0 +1,154 @@
+//! Several client processes that made one result: what each did.
+
+use crate::{
+    html::parts::{escape, figure},
+    notes::{Note, percentile, printable},
+    plot::{Axis, Line, Plot},
+    summary::{Styles, line, wrapped},
+    units::{count, rate, time},
+};
+use serval_measure::{
+    document::{IntervalSummary, Latency},
+    group::{GroupClient, GroupResult},
+};
+use std::fmt::Write as _;
+
+/// Processes that have a curve of their own; all are in the table.
+const CURVES_MAX: usize = 12;
+
+/// Processes that a summary lists.
+const LISTED_MAX: usize = 20;
+
+/// Clock errors from which a start is worth a word, ns: the skew that is wanted.
+const SKEW_NS: u64 = 2_000_000;
+
+/// What people call it.
+fn name(client: &GroupClient) -> String {
+    format!("{} on {} (process {})", client.share, printable(&client.host, 40), client.process)
+}
+
+/// What is to be said before numbers of a group are quoted.
+pub(crate) fn notes(group: &GroupResult) -> Vec<Note> {
+    let lost = group.clients.iter().filter_map(|client| {
+        let why = printable(client.lost.as_deref()?, 300);
+        let text = match client.operations {
+            0 => format!("Client {} {why}: nothing of what it did is in the numbers.", name(client)),
+            _ => format!("Client {} {why}.", name(client)),
+        };
+        Some(Note { text, details: vec![] })
+    });
+    let skew = group.start_skew_ns.unwrap_or(0) + group.clock_error_ns.unwrap_or(0);
+    let apart = (skew > SKEW_NS).then(|| Note {
+        text: format!(
+            "The clients may have begun as much as {} apart (clocks are known to {}).",
+            time(skew as f64),
+            time(group.clock_error_ns.unwrap_or(0) as f64)
+        ),
+        details: vec![],
+    });
+    let own = group.clients.iter().flat_map(|client| {
+        let note = |warning: &String| Note {
+            text: format!("Client {}: {}", name(client), printable(warning, 300)),
+            details: vec![],
+        };
+        client.warnings.iter().map(note)
+    });
+    lost.chain(apart).chain(own).collect()
+}
+
+fn quantile(latency: Option<&Latency>, p: f64) -> String {
+    latency.and_then(|latency| percentile(latency, p)).map_or("–".to_owned(), |ns| time(ns as f64))
+}
+
+/// How exactly they began together, in words.
+fn together(group: &GroupResult) -> Option<String> {
+    let (skew, error) = (group.start_skew_ns?, group.clock_error_ns?);
+    Some(format!(
+        "Begun within {} of each other, as clocks known to {} tell.",
+        time(skew as f64),
+        time(error as f64)
+    ))
+}
+
+/// A line a process.
+pub(crate) fn summary(text: &mut String, group: &GroupResult, styles: &Styles) {
+    let shown = &group.clients[..group.clients.len().min(LISTED_MAX)];
+    let names: Vec<String> = shown.iter().map(name).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("PROCESS".len());
+    text.push('\n');
+    let head = format!(
+        "{:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
+        "PROCESS", "count", "/s", "failed", "p50", "p99", "late p99"
+    );
+    line(text, &head, styles.heading);
+    for (client, name) in shown.iter().zip(&names) {
+        let cells = format!(
+            "{name:width$} {:>10} {:>8} {:>7} {:>7} {:>7} {:>8}",
+            count(client.operations),
+            rate(client.throughput),
+            count(client.failed),
+            quantile(client.response.as_ref(), 50.0),
+            quantile(client.response.as_ref(), 99.0),
+            quantile(client.lateness.as_ref(), 99.0),
+        );
+        line(text, &cells, anstyle::Style::new());
+    }
+    if group.clients.len() > shown.len() {
+        line(text, &format!("and {} more", group.clients.len() - shown.len()), styles.dim);
+    }
+    if let Some(words) = together(group) {
+        wrapped(text, "", &words, styles.dim);
+    }
+}
+
+/// Operations a second of each process.
+pub(crate) fn plot(group: &GroupResult, series: &[IntervalSummary]) -> Option<Plot> {
+    let end = series.last().map(|interval| interval.start_s + interval.length_s)?;
+    let middle = |interval: &IntervalSummary| interval.start_s + interval.length_s / 2.0;
+    let lines: Vec<Line> = group
+        .clients
+        .iter()
+        .take(CURVES_MAX)
+        .zip(1..)
+        .map(|(client, style)| {
+            let points = series.iter().zip(&client.rates).map(|(interval, rate)| (middle(interval), Some(*rate)));
+            Line::new(&client.share, style, points).dashed_by_style()
+        })
+        .collect();
+    let y = Axis::rates(lines.iter().flat_map(Line::values).fold(0.0, f64::max), 540)?;
+    let x = Axis::seconds(end, 1040)?;
+    Some(Plot::new("Operations a second, of each process", (1040, 240), x, y).with_lines(lines))
+}
+
+/// The section of a page.
+pub(crate) fn section(page: &mut String, group: &GroupResult, series: &[IntervalSummary]) {
+    page.push_str(
+        "<h2>Client processes</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th class=\"text\">process</th>\
+         <th class=\"text\">host</th><th>clients</th><th>operations</th><th>/s</th><th>failed</th><th>p50</th><th>p99</th>\
+         <th>late p99</th><th>CPU</th></tr></thead>\n<tbody>\n",
+    );
+    for client in &group.clients {
+        let cpu = client.load.as_ref().map_or("–".to_owned(), |load| time(load.usage.cpu_s * 1e9));
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{cpu}</td></tr>",
+            escape(&client.share),
+            escape(format!("{} (process {})", printable(&client.host, 60), client.process)),
+            count(client.clients),
+            count(client.operations),
+            rate(client.throughput),
+            count(client.failed),
+            quantile(client.response.as_ref(), 50.0),
+            quantile(client.response.as_ref(), 99.0),
+            quantile(client.lateness.as_ref(), 99.0),
+        );
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+    if let Some(words) = together(group) {
+        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(words));
+    }
+    if let Some(plot) = plot(group, series) {
+        figure(page, &plot, true);
+    }
+}

@@ -1,0 +1,68 @@
+//! `serval agent`, and the clients of a group for commands that lead one.
+
+use crate::{
+    args::{AgentArgs, GroupArgs},
+    failure::Failure,
+};
+use serval_experiment::{
+    group::{Agent, Quit, Team, agent as serve, properties as p},
+    plan::Plan,
+};
+use serval_model::properties::{Origin, Properties, units::parse_duration};
+use serval_runner::Control;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{process::ExitCode, time::Duration};
+
+/// `serval agent`: waits for work until it is told to end.
+pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
+    let timeout = parse_duration(&args.timeout, 1_000_000_000)
+        .map_err(|problem| Failure::usage(format!("--timeout: {problem}")))?;
+    let agent = Agent {
+        cluster: args.join.clone(),
+        root: args.root.clone(),
+        timeout: Duration::from_nanos(timeout),
+        once: args.once,
+    };
+    let quit = Quit::default();
+    let quitting = quit.clone();
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::output(format!("no signals: {error}")))?;
+    std::thread::spawn(move || {
+        let mut asked = false;
+        for signal in signals.forever() {
+            if std::mem::replace(&mut asked, true) {
+                std::process::exit(128 + signal);
+            }
+            tell!("ending; once more ends at once");
+            quitting.quit();
+        }
+    });
+    serve(&agent, &quit, &mut |words| tell!("{words}"))
+        .map_err(|error| Failure::store(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What flags say of a group, as properties.
+pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
+    for (property, value, flag) in
+        [(&p::CLIENTS, &args.clients, "--clients"), (&p::ZOOKEEPER, &args.coordination, "--coordination")]
+    {
+        if let Some(value) = value {
+            properties.set(property.name, value, Origin::CommandLine(flag.into()));
+        }
+    }
+}
+
+/// Gathers the group that properties ask for, if they ask for one.
+pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
+    let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
+    Team::check(plan, raw)?;
+    let team = Team::gather(leading, control, &mut |joined, wanted, who| match who {
+        Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
+        None => tell!("waiting for clients: {joined} of {wanted} have come"),
+    });
+    team.map(Some).map_err(|error| Failure::store(error.to_string()))
+}
