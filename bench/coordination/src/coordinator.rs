@@ -28,7 +28,8 @@ use tokio::{
 /// Time in which a connection must have said who it is.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Exchanges about the clock that are made as soon as a client has joined.
+/// Exchanges about the clock that are made as soon as a client has joined, one after
+/// the other.
 const FIRST_EXCHANGES: usize = 16;
 
 /// Pause before ZooKeeper is asked again.
@@ -256,6 +257,8 @@ struct Line {
     /// barrier: it has left when both are so.
     handed_over: bool,
     at_barrier: bool,
+    /// Exchanges about its clock that are still to be made.
+    first_exchanges: usize,
 }
 
 /// What comes to the desk.
@@ -412,16 +415,23 @@ impl Desk {
         self.next_line += 1;
         let timeout_ms = self.leading.settings.timeout / 1_000_000;
         let _ = out.send(Frame::Message(ToClient::Welcome { client: client as u64, timeout_ms }));
-        for _ in 0..FIRST_EXCHANGES {
-            let _ = out.send(Frame::Message(ToClient::Ask { asked: 0 }));
-        }
+        let _ = out.send(Frame::Message(ToClient::Ask { asked: 0 }));
         self.listen(line, reading);
         if self.by_client.len() <= client {
             self.by_client.resize(client + 1, None);
         }
         self.by_client[client] = Some(line);
-        self.lines
-            .insert(line, Line { client, facts: facts.clone(), out, handed_over: false, at_barrier: false });
+        self.lines.insert(
+            line,
+            Line {
+                client,
+                facts: facts.clone(),
+                out,
+                handed_over: false,
+                at_barrier: false,
+                first_exchanges: FIRST_EXCHANGES,
+            },
+        );
         self.tell(Report::Joined { client, facts });
     }
 
@@ -461,7 +471,16 @@ impl Desk {
             }
             Frame::Message(message) => match message {
                 ToCoordinator::Answer { asked, answered } => {
-                    Event::Clock(Exchange { asked, answered, received: at })
+                    let exchange = Exchange { asked, answered, received: at };
+                    self.group.on(client, Event::Clock(exchange), self.now(), actions);
+                    let first = self.lines.get_mut(&line).is_some_and(|line| {
+                        line.first_exchanges = line.first_exchanges.saturating_sub(1);
+                        line.first_exchanges > 0
+                    });
+                    if first || self.group.wants_clock(client, self.now()) {
+                        self.send(client, ToClient::Ask { asked: 0 });
+                    }
+                    return;
                 }
                 ToCoordinator::Agreed { attempt } => Event::Agreed(attempt),
                 ToCoordinator::Began { at } => Event::Began(at),
@@ -664,6 +683,12 @@ impl Desk {
                             self.send(client, ToClient::Propose { attempt, at: offset.to_client(at) });
                         }
                     }
+                }
+                Action::AskClocks => {
+                    let now = self.now();
+                    self.send_all(|client| {
+                        self.group.wants_clock(client, now).then_some(ToClient::Ask { asked: 0 })
+                    });
                 }
                 Action::Confirm { attempt, at } => {
                     self.send_all(|_| Some(ToClient::Confirm { attempt }));

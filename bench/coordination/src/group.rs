@@ -140,6 +140,9 @@ pub enum Action {
         /// The instant.
         at: u64,
     },
+    /// Ask all about their clocks again, for some are not known well enough
+    /// ([`Group::wants_clock`]).
+    AskClocks,
     /// Tell all that take part that it is so.
     Confirm {
         /// Number of the proposal.
@@ -243,6 +246,8 @@ enum Stage {
     Gathering,
     Idle,
     Entering,
+    /// All have entered; the clocks of some are not known well enough yet.
+    Clocks,
     Proposed {
         attempt: u32,
         at: u64,
@@ -352,7 +357,12 @@ impl Group {
         };
         it.heard = it.heard.max(now);
         match (event, it.standing, self.stage) {
-            (Event::Clock(exchange), ..) => return it.clock.add(exchange),
+            (Event::Clock(exchange), _, stage) => {
+                it.clock.add(exchange);
+                if stage != Stage::Clocks {
+                    return;
+                }
+            }
             (Event::Began(at), Standing::Agreed | Standing::Left, _) => it.began = Some(at),
             (Event::Entered, Standing::Preparing, _) => self.clients.put(client, Standing::Entered),
             (Event::Agreed(number), Standing::Entered, Stage::Proposed { attempt, .. })
@@ -406,6 +416,7 @@ impl Group {
             Stage::Entering => {
                 self.lose_where(Loss::Absent, now, actions, |client| client.standing == Standing::Preparing);
             }
+            Stage::Clocks => self.refuse_bad_clocks(now, actions),
             // Nothing was confirmed, so nobody begins.
             Stage::Proposed { attempt, .. } if attempt < ATTEMPTS_MAX => {
                 self.propose(attempt + 1, now, actions);
@@ -451,7 +462,7 @@ impl Group {
     fn end(&mut self, now: u64, actions: &mut Vec<Action>) {
         let began = match self.stage {
             Stage::Gathering | Stage::Idle => return self.disband(actions),
-            Stage::Entering | Stage::Proposed { .. } => None,
+            Stage::Entering | Stage::Clocks | Stage::Proposed { .. } => None,
             Stage::Running { at } => Some(at),
             Stage::Stopping { .. } | Stage::Disbanded => return,
         };
@@ -472,17 +483,19 @@ impl Group {
         let (preparing, entered) =
             (self.clients.count(Standing::Preparing), self.clients.count(Standing::Entered));
         match self.stage {
+            Stage::Entering | Stage::Clocks if self.clients.taking_part() == 0 => {
+                self.over(None, now, actions)
+            }
             Stage::Entering if preparing == 0 => {
-                self.refuse_bad_clocks(now, actions);
-                if self.stage == Stage::Entering {
-                    if self.clients.taking_part() == 0 {
-                        return self.over(None, now, actions);
-                    }
+                self.stage = Stage::Clocks;
+                self.deadline = now.saturating_add(self.settings.timeout / 2);
+                if self.clocks_are_known(now) {
                     self.propose(1, now, actions);
                 } else {
-                    self.go_on(now, actions);
+                    actions.push(Action::AskClocks);
                 }
             }
+            Stage::Clocks if self.clocks_are_known(now) => self.propose(1, now, actions),
             Stage::Proposed { .. } if self.clients.taking_part() == 0 => self.over(None, now, actions),
             Stage::Proposed { attempt, at } if entered == 0 => {
                 self.stage = Stage::Running { at };
@@ -497,10 +510,27 @@ impl Group {
         }
     }
 
+    /// Whether more should be asked about the clock of a client.
+    pub fn wants_clock(&self, client: usize, now: u64) -> bool {
+        self.stage == Stage::Clocks
+            && self.clients.all.get(client).is_some_and(|client| {
+                client.standing == Standing::Entered
+                    && self.clock_error(client, now) > self.settings.clock_error_max
+            })
+    }
+
+    fn clock_error(&self, client: &Client, now: u64) -> f64 {
+        client.clock.at(now).map_or(f64::INFINITY, |offset| offset.error)
+    }
+
+    fn clocks_are_known(&self, now: u64) -> bool {
+        (0..self.clients.all.len()).all(|client| !self.wants_clock(client, now))
+    }
+
     fn refuse_bad_clocks(&mut self, now: u64, actions: &mut Vec<Action>) {
         for number in 0..self.clients.all.len() {
             let client = &self.clients.all[number];
-            let error = client.clock.at(now).map_or(f64::INFINITY, |offset| offset.error);
+            let error = self.clock_error(client, now);
             if client.standing == Standing::Entered && error > self.settings.clock_error_max {
                 self.lose(number, Loss::Clock(error as u64), now, actions);
             }

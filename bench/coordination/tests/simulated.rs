@@ -177,6 +177,11 @@ impl World {
         for action in actions {
             match action {
                 Action::Complete | Action::Dismiss(_) => {}
+                Action::AskClocks => {
+                    all(self)
+                        .into_iter()
+                        .for_each(|client| self.after(0, Happening::ToClient(client, Message::Ask)));
+                }
                 Action::Propose { attempt, at } => {
                     for client in all(self) {
                         let at = self.group.offset(client, at).expect("its clock is known").to_client(at);

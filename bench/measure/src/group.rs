@@ -37,7 +37,8 @@ impl GroupResult {
         };
         let add = |sum: &mut Option<u64>, more: Option<u64>| *sum = sum.zip(more).map(|(a, b)| a + b);
         sum.usage.run_queue_s = Some(0.0);
-        (sum.usage.memory_bytes, sum.usage.sent_bytes, sum.usage.received_bytes) = (Some(0), Some(0), Some(0));
+        (sum.usage.memory_bytes, sum.usage.sent_bytes, sum.usage.received_bytes) =
+            (Some(0), Some(0), Some(0));
         for (client, load) in loads {
             sum.threads += load.threads;
             sum.usage.cpu_s += load.usage.cpu_s;
@@ -46,7 +47,9 @@ impl GroupResult {
             add(&mut sum.usage.sent_bytes, load.usage.sent_bytes);
             add(&mut sum.usage.received_bytes, load.usage.received_bytes);
             sum.bound_by_client.extend(
-                load.bound_by_client.iter().map(|why| format!("Client {} on {}: {why}", client.share, client.host)),
+                load.bound_by_client
+                    .iter()
+                    .map(|why| format!("Client {} on {}: {why}", client.share, client.host)),
             );
         }
         Some(sum)

@@ -111,7 +111,8 @@ pub(crate) fn plot(group: &GroupResult, series: &[IntervalSummary]) -> Option<Pl
         .take(CURVES_MAX)
         .zip(1..)
         .map(|(client, style)| {
-            let points = series.iter().zip(&client.rates).map(|(interval, rate)| (middle(interval), Some(*rate)));
+            let points =
+                series.iter().zip(&client.rates).map(|(interval, rate)| (middle(interval), Some(*rate)));
             Line::new(&client.share, style, points).dashed_by_style()
         })
         .collect();

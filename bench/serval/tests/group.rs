@@ -121,7 +121,8 @@ fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
 #[test]
 fn operations_are_divided_and_the_sum_is_whole() {
     let Some(cluster) = zookeeper() else { return };
-    let words = format!("run noop -P {} -p operationcount=3001 -p threadcount=2 -p seed=7", workload("workloada"));
+    let words =
+        format!("run noop -P {} -p operationcount=3001 -p threadcount=2 -p seed=7", workload("workloada"));
     let (ran, document) = result(&cluster, &words, 3);
     assert_eq!((document.overall.operations, document.overall.failed), (3001, 0));
     assert_eq!(document.run.clients, 6);
@@ -131,9 +132,12 @@ fn operations_are_divided_and_the_sum_is_whole() {
     assert_eq!(shares, [("1/3", 1000), ("2/3", 1000), ("3/3", 1001)]);
     assert!(group.start_skew_ns.is_some() && group.clock_error_ns.is_some());
     // What is shown is the sum of what each saw.
-    let counted: u64 = document.metrics.iter().filter(|metric| metric.name != "CLEANUP").map(|metric| {
-        metric.ok.as_ref().map_or(0, |times| times.response.count)
-    }).sum();
+    let counted: u64 = document
+        .metrics
+        .iter()
+        .filter(|metric| metric.name != "CLEANUP")
+        .map(|metric| metric.ok.as_ref().map_or(0, |times| times.response.count))
+        .sum();
     assert_eq!(counted, 3001);
     assert_eq!(ran.value("[READ], Operations,") + ran.value("[UPDATE], Operations,"), 3001.0);
     let in_series: u64 =
@@ -145,7 +149,8 @@ fn operations_are_divided_and_the_sum_is_whole() {
 #[test]
 fn records_are_loaded_once_and_offered_load_is_that_of_all() {
     let Some(cluster) = zookeeper() else { return };
-    let (_, loaded) = result(&cluster, &format!("load noop -P {} -p recordcount=1000", workload("workloada")), 4);
+    let (_, loaded) =
+        result(&cluster, &format!("load noop -P {} -p recordcount=1000", workload("workloada")), 4);
     assert_eq!((loaded.overall.operations, loaded.overall.failed), (1000, 0));
     let words = format!(
         "run noop -P {} -p target=2000 -p target.arrivals=uniform -p maxexecutiontime=1 -p operationcount=0",
@@ -207,9 +212,14 @@ fn a_client_that_stands_still_is_noticed_and_the_others_go_on_if_asked() {
     assert!(ends.iter().all(|(status, _)| *status == 0), "{ends:#?}");
     assert!(ends[2].1.iter().any(|line| line.contains("left the group")), "{ends:#?}");
     let document = document(place.path());
-    let lost: Vec<&str> = group(&document).clients.iter().filter_map(|client| client.lost.as_deref()).collect();
+    let lost: Vec<&str> =
+        group(&document).clients.iter().filter_map(|client| client.lost.as_deref()).collect();
     assert!(lost.len() == 1 && lost[0].contains("says nothing any more"), "{lost:?}");
-    assert!(document.warnings.iter().any(|warning| warning.contains("says nothing any more")), "{:?}", document.warnings);
+    assert!(
+        document.warnings.iter().any(|warning| warning.contains("says nothing any more")),
+        "{:?}",
+        document.warnings
+    );
 }
 
 #[test]

@@ -98,7 +98,9 @@ pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
     let cluster = reader.optional_text(&ZOOKEEPER).filter(|text| !text.trim().is_empty());
     let listen = reader.optional_text(&LISTEN).and_then(|text| {
         let address: Result<SocketAddr, _> = text.trim().parse();
-        address.map_err(|_| reader.fault(&LISTEN, format!("'{text}' is no address such as 10.0.0.5:7500"))).ok()
+        address
+            .map_err(|_| reader.fault(&LISTEN, format!("'{text}' is no address such as 10.0.0.5:7500")))
+            .ok()
     });
     let (root, group) = (reader.text(&ROOT), reader.text(&GROUP));
     if group.is_empty() || group.contains('/') || group.starts_with('.') {

@@ -40,8 +40,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
             quitting.quit();
         }
     });
-    serve(&agent, &quit, &mut |words| tell!("{words}"))
-        .map_err(|error| Failure::store(error.to_string()))?;
+    serve(&agent, &quit, &mut |words| tell!("{words}")).map_err(|error| Failure::store(error.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 
