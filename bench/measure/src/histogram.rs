@@ -56,6 +56,11 @@ impl LiveHistogram {
         bump(&self.sum, ns.wrapping_mul(n));
     }
 
+    /// The sum of all times so far, ns, which wraps.
+    pub(crate) fn sum(&self) -> u64 {
+        self.sum.load(Relaxed)
+    }
+
     /// Adds what has been counted so far to `total`.
     pub fn add_to(&self, total: &mut Histogram) {
         let (min, max) = (self.min.load(Relaxed), self.max.load(Relaxed));

@@ -51,8 +51,8 @@ pub struct Recorder {
     overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
-    ended: AtomicU64,
-    ended_ns: AtomicU64,
+    warmed: AtomicU64,
+    warmed_ns: AtomicU64,
 }
 
 /// Which recordings are wanted beyond the histograms that are always kept.
@@ -87,8 +87,8 @@ impl Recorder {
             overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            ended_ns: AtomicU64::new(0),
+            warmed: AtomicU64::new(0),
+            warmed_ns: AtomicU64::new(0),
         });
         let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
         (Arc::clone(&recorder), RecorderHandle { recorder, raw })
@@ -100,11 +100,18 @@ impl Recorder {
         (self.units.load(Relaxed), self.units_failed.load(Relaxed))
     }
 
-    /// Operations of the store that have ended, in the warm-up and after it, and
-    /// the sum of their service times in ns, which wraps; cheap enough to ask
-    /// many times a second.
+    /// What has ended so far: operations of the store in the warm-up, units after
+    /// it; and the sum of the operations' service times in ns, which wraps. Cheap
+    /// enough to ask many times a second.
     pub fn ended(&self) -> (u64, u64) {
-        (self.ended.load(Relaxed), self.ended_ns.load(Relaxed))
+        let operations = Metric::all().filter(|metric| metric.is_operation());
+        let slots = operations.flat_map(|metric| {
+            let first = metric.index() * STATUSES;
+            &self.measured[first..first + STATUSES]
+        });
+        let measured = slots.filter_map(|slot| Some(slot.get()?.service.sum()));
+        let ns = measured.fold(self.warmed_ns.load(Relaxed), u64::wrapping_add);
+        (self.warmed.load(Relaxed) + self.units.load(Relaxed), ns)
     }
 
     /// Adds everything measured so far to `totals`.
@@ -165,8 +172,12 @@ impl RecorderHandle {
     #[inline]
     pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
         let recorder = &*self.recorder;
-        self.ended(metric, times.service);
-        let slots = if at.warm_up { &recorder.warm_up } else { &recorder.measured };
+        let slots = if at.warm_up {
+            self.warmed(metric, times.service);
+            &recorder.warm_up
+        } else {
+            &recorder.measured
+        };
         let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
         pair.service.record(times.service);
         if recorder.paced {
@@ -201,14 +212,13 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts an operation once more, in sums that are looked at often: those of
-    /// histograms would take too long.
-    #[inline]
-    fn ended(&self, metric: Metric, ns: u64) {
+    /// Counts an operation of the warm-up once more, in sums that are looked at
+    /// often. What is measured does not pay for it.
+    fn warmed(&self, metric: Metric, ns: u64) {
         if metric.is_operation() {
             let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
-            add(&self.recorder.ended, 1);
-            add(&self.recorder.ended_ns, ns);
+            add(&self.recorder.warmed, 1);
+            add(&self.recorder.warmed_ns, ns);
         }
     }
 

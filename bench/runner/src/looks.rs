@@ -29,7 +29,7 @@ pub(crate) struct Looks {
     over: bool,
 }
 
-/// Operations that have ended, warm-up included, and the sum of their service
+/// What has ended (units, after the warm-up), and the sum of the service
 /// times, ns.
 pub(crate) fn ended(recorders: &[Arc<Recorder>]) -> (u64, u64) {
     let sums = recorders.iter().map(|recorder| recorder.ended());
