@@ -394,7 +394,6 @@ mod tests {
             }
         }
     }
-    use proptest::prelude::*;
 
     fn of(values: &[u64]) -> Histogram {
         let mut histogram = Histogram::new();

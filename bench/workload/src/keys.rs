@@ -14,7 +14,7 @@ pub enum KeyOrder {
     /// The record's number (`insertorder=ordered`).
     Ordered,
     /// One of a range (`insertorder=uniform`).
-    Uniform(KeyNumbers),
+    Uniform(Box<KeyNumbers>),
 }
 
 /// The numbers of a range in an order that looks random: keys that are loaded

@@ -30,6 +30,7 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };
 const NOW: Duration = Duration::from_millis(1_700_000_000_123);

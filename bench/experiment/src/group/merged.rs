@@ -214,8 +214,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Re
     sum.totals.units += totals.units;
     sum.totals.units_failed += totals.units_failed;
     sum.totals.paced |= totals.paced;
-    for message in part.messages() {
-        let (key, count) = message?;
+    for (key, count) in part.messages()? {
         *sum.messages.entry(key).or_default() += count;
     }
     sum.in_flight.merge(&in_flight);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
     load::ClientLoad,
-    recorder::{Pair, Totals},
+    recorder::{Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
 use serval_runner::{EndedBy, Interval, RunRecord};
@@ -197,12 +197,11 @@ impl RecordWire {
     }
 
     /// The store's words.
-    pub(crate) fn messages(
-        &self,
-    ) -> impl Iterator<Item = Result<((Metric, Status, Box<str>), u64), WireError>> + '_ {
-        self.messages.iter().map(|(index, name, words, count)| {
+    pub(crate) fn messages(&self) -> Result<Messages, WireError> {
+        let one = |(index, name, words, count): &(usize, String, String, u64)| {
             Ok(((metric(*index)?, status(name)?, words.as_str().into()), *count))
-        })
+        };
+        self.messages.iter().map(one).collect()
     }
 }
 

@@ -328,7 +328,7 @@ fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
                 );
                 return None;
             };
-            KeyOrder::Uniform(noted(reader, &p::INSERT_RANGE, KeyNumbers::new(low, high, seed))?)
+            KeyOrder::Uniform(Box::new(noted(reader, &p::INSERT_RANGE, KeyNumbers::new(low, high, seed))?))
         }
         (order, range) => {
             if range.is_some() {
