@@ -13,8 +13,7 @@ pub const ZOOKEEPER: Property = Property::serval(
     "coordination.zookeeper",
     Kind::Text,
     "ZooKeeper by which several client processes work as one: host:2181, or several with commas between.",
-)
-.aliases(&["barrier-zkServer"]);
+);
 /// How many client processes.
 pub const CLIENTS: Property = Property::serval(
     "coordination.clients",
@@ -22,16 +21,14 @@ pub const CLIENTS: Property = Property::serval(
     "Client processes (agents) that divide the work; 1 is this process alone.",
 )
 .default("1")
-.unit("processes")
-.aliases(&["barrier-size"]);
+.unit("processes");
 /// The root.
 pub const ROOT: Property = Property::serval(
     "coordination.root",
     Kind::Text,
     "Node of ZooKeeper that everything is below; agents and coordinators of one root find each other.",
 )
-.default("serval")
-.aliases(&["barrier-zkRoot"]);
+.default("serval");
 /// The group's name.
 pub const GROUP: Property = Property::serval(
     "coordination.group",
