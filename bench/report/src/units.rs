@@ -1,7 +1,8 @@
 //! Numbers as people read them.
 
 /// A time with three significant digits in the unit that fits: `999 ns`,
-/// `1.50 µs`, `12.3 ms`, `3.20 s`. Above 1000 s whole seconds.
+/// `1.50 µs`, `12.3 ms`, `3.20 s`. Above 1000 s whole seconds, above what a table has
+/// room for a power of ten: `3.2e9 s`.
 pub fn time(ns: f64) -> String {
     if !ns.is_finite() {
         return "–".to_owned();
@@ -13,8 +14,14 @@ pub fn time(ns: f64) -> String {
             return if unit == "ns" { format!("{value:.0} ns") } else { format!("{} {unit}", digits(value)) };
         }
     }
-    format!("{} s", digits(ns / 1e9))
+    match ns / 1e9 {
+        seconds if seconds >= MUCH => format!("{seconds:.1e} s"),
+        seconds => format!("{} s", digits(seconds)),
+    }
 }
+
+/// From where numbers are told as powers of ten.
+const MUCH: f64 = 1e7;
 
 /// Three significant digits for numbers below 1000, whole ones above.
 pub fn digits(value: f64) -> String {
@@ -94,7 +101,7 @@ pub fn bytes(number: u64) -> String {
         }
         value /= 1024.0;
     }
-    format!("{} TiB", digits(value))
+    if value >= MUCH { format!("{value:.1e} TiB") } else { format!("{} TiB", digits(value)) }
 }
 
 #[cfg(test)]
