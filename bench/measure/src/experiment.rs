@@ -33,7 +33,7 @@ pub struct ExperimentDocument {
     /// What the publication saw; may be empty.
     #[serde(default)]
     pub saw: String,
-    /// `sweep` or `max`.
+    /// `sweep`, `max` or `phases`.
     pub kind: String,
     /// When it began, RFC 3339.
     pub started: String,
@@ -53,8 +53,11 @@ pub struct ExperimentDocument {
     pub curves: Vec<Curve>,
     /// The runs that have ended, in order of time.
     pub runs: Vec<RunEntry>,
+    /// The phases that have ended, in order of time; empty in experiments of other kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseEntry>,
     /// Runs that the plan has in all, searches left out: their number is not
-    /// known before.
+    /// known before. In an experiment of phases, its phases.
     pub runs_planned: u64,
     /// Whether all of them have been done.
     pub complete: bool,
@@ -240,6 +243,56 @@ pub struct RunEntry {
     pub records_before: Option<u64>,
     /// What to know of it.
     pub flags: Vec<Flag>,
+}
+
+/// A phase that has ended. Times are seconds since the first phase began, by the clock of
+/// the process that conducts: one axis for all phases.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseEntry {
+    /// What it is called.
+    pub name: String,
+    /// `load`, `run`, `pause`, `presplit`, `command` or `wait`.
+    pub kind: String,
+    /// The clients that took part, by their numbers from 1; empty for all, or for this process
+    /// alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<u64>,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// When it began, s; what is made ready (connections, for example) is in it.
+    pub start_s: f64,
+    /// When it had ended, s.
+    pub end_s: f64,
+    /// Where the intervals of its result begin to count, s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series_start_s: Option<f64>,
+    /// The folder of its result, below the experiment's, for loads and runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Operations that it measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// Of these, how many failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
+    /// Operations/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<f64>,
+    /// What was run, for phases that are a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// How often it was asked, for a wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u64>,
+    /// The last lines that it printed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<String>,
+    /// What to know of a load or run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+    /// What is to be known of it before quoting a number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The JSON Schema of [`ExperimentDocument`], pretty-printed.

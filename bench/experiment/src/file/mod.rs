@@ -1,9 +1,14 @@
 //! Experiment files: `docs/experiments.md` has the format.
 
+mod phases;
 mod points;
 mod reader;
 mod write;
 
+pub use phases::{
+    At, COMMAND_TIMEOUT, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY,
+    WAIT_TIMEOUT, asks_for_phases, of_properties,
+};
 pub use points::{POINTS, POINTS_MAX, Point, parse_points};
 pub(crate) use write::SECRET;
 
@@ -191,8 +196,21 @@ pub struct ExperimentFile {
     pub workloads: Vec<WorkloadEntry>,
 }
 
-/// Reads an experiment file. All faults come at once.
-pub fn read_file(path: &Path) -> Result<ExperimentFile, Faults> {
+/// What a file asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnyFile {
+    /// A sweep, or a search for the highest rate.
+    Series(Box<ExperimentFile>),
+    /// Phases, one after the other.
+    Phases(Box<PhasesFile>),
+}
+
+/// Reads an experiment file of any kind. All faults come at once.
+///
+/// # Errors
+///
+/// All faults, with their lines.
+pub fn read_file(path: &Path) -> Result<AnyFile, Faults> {
     let fault = |problem: String| Faults::one(format!("{}: {problem}", path.display()));
     if path.is_dir() {
         return Err(fault("is a folder, not an experiment file".into()));
@@ -204,12 +222,29 @@ pub fn read_file(path: &Path) -> Result<ExperimentFile, Faults> {
         return Err(fault(format!("is longer than {} MiB, which is the most that is read", FILE_MAX >> 20)));
     }
     let text = String::from_utf8(bytes).map_err(|_| fault("is not UTF-8".into()))?;
-    read(&text, path)
+    read_any(&text, path)
 }
 
-/// Reads an experiment file's text, which came from `path`; workload files are
+/// Reads the text of a sweep or search, which came from `path`; workload files are
 /// looked for beside it.
+///
+/// # Errors
+///
+/// All faults, with their lines; that it is of phases.
 pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
+    match read_any(text, path)? {
+        AnyFile::Series(file) => Ok(*file),
+        AnyFile::Phases(_) => Err(Faults::one(format!("{}: is a file of phases", path.display()))),
+    }
+}
+
+/// Reads the text of a file of any kind, which came from `path`; workload files are
+/// looked for beside it.
+///
+/// # Errors
+///
+/// All faults, with their lines.
+pub fn read_any(text: &str, path: &Path) -> Result<AnyFile, Faults> {
     let source = Source::new(text, path);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -220,7 +255,12 @@ pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
         return Err(Faults(source.into_faults()));
     }
     let root = Table::new(&source, document.get_ref(), 0..0, "the file");
-    let file = file(&source, &root);
+    let file = version(&source, &root).and_then(|()| {
+        if root.value("phases").is_some() {
+            return phases::file(&source, &root).map(|file| AnyFile::Phases(Box::new(file)));
+        }
+        file(&source, &root).map(|file| AnyFile::Series(Box::new(file)))
+    });
     root.finish();
     let faults = source.into_faults();
     match file {
@@ -229,7 +269,8 @@ pub fn read(text: &str, path: &Path) -> Result<ExperimentFile, Faults> {
     }
 }
 
-fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
+/// Checks the version; `None` where nothing that follows can be judged.
+fn version(source: &Source<'_>, root: &Table<'_, '_>) -> Option<()> {
     match root.count("version", 0..u64::MAX) {
         Some(FORMAT_VERSION) => {}
         Some(other) => {
@@ -243,6 +284,10 @@ fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
             }
         }
     }
+    Some(())
+}
+
+fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
     let title = root.text("title").filter(|title| !title.trim().is_empty());
     let stem = source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let axis = root.text("axis");

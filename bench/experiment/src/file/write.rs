@@ -1,7 +1,8 @@
 //! An experiment file's text again, with everything in it that was elsewhere.
 
 use super::{
-    ARRIVALS, ExperimentFile, FORMAT_VERSION, PointOrder, PropertyLine, Question, StatePolicy, name_of,
+    ARRIVALS, At, ExperimentFile, FORMAT_VERSION, PhaseSpec, PhaseWork, PhasesFile, PointOrder, PropertyLine,
+    Question, StatePolicy, StoreEntry, name_of,
 };
 use crate::document::shown;
 use serval_model::properties::units::format_duration;
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 pub(crate) const SECRET: &str = "***";
 
 /// Text as TOML has it.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {
@@ -49,6 +50,94 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.map(|item| quoted(&item)).collect::<Vec<_>>().join(", "))
 }
 
+fn store(out: &mut String, store: &StoreEntry) {
+    out.push_str("\n[[stores]]\n");
+    line(out, "name", &store.name);
+    line(out, "binding", &store.binding);
+    if !store.watch.is_empty() {
+        let _ = writeln!(out, "watch = {}", list(store.watch.iter().cloned()));
+    }
+    line(out, "save", store.save.as_deref().unwrap_or_default());
+    line(out, "restore", store.restore.as_deref().unwrap_or_default());
+    properties(out, "[stores.properties]", &store.properties);
+}
+
+fn span(time: std::time::Duration) -> String {
+    format_duration(time.as_nanos() as u64)
+}
+
+/// A file of phases as text.
+pub(super) fn phases(file: &PhasesFile, version: u64) -> String {
+    let mut out = format!("version = {version}\n");
+    line(&mut out, "title", &file.title);
+    line(&mut out, "figure", &file.figure);
+    line(&mut out, "about", &file.about);
+    line(&mut out, "saw", &file.saw);
+    if let Some(seed) = file.seed {
+        let _ = writeln!(out, "seed = {seed}");
+    }
+    if !file.group.is_empty() {
+        out.push_str("\n[group]\n");
+        for (name, value, _) in &file.group {
+            let key = name.strip_prefix("coordination.").unwrap_or(name);
+            let _ = writeln!(out, "{} = {}", quoted(key), quoted(value));
+        }
+    }
+    if !file.properties.is_empty() {
+        out.push('\n');
+    }
+    properties(&mut out, "[properties]", &file.properties);
+    store(&mut out, &file.store);
+    file.phases.iter().for_each(|entry| phase(&mut out, entry));
+    out
+}
+
+fn numbers(clients: &[u64]) -> String {
+    let all: Vec<String> = clients.iter().map(u64::to_string).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn phase(out: &mut String, phase: &PhaseSpec) {
+    out.push_str("\n[[phases]]\n");
+    line(out, "name", &phase.name);
+    line(out, "kind", phase.work.kind());
+    if let Some(clients) = &phase.clients {
+        let _ = writeln!(out, "clients = {}", numbers(clients));
+    }
+    match &phase.work {
+        PhaseWork::Load | PhaseWork::Run | PhaseWork::Later(_) => {}
+        PhaseWork::Pause(time) => line(out, "time", &span(*time)),
+        PhaseWork::Presplit { partitions, points, command, timeout } => {
+            if let Some(partitions) = partitions {
+                let _ = writeln!(out, "partitions = {partitions}");
+            }
+            if !points.is_empty() {
+                let _ = writeln!(out, "points = {}", list(points.iter().cloned()));
+            }
+            line(out, "command", command.as_deref().unwrap_or_default());
+            line(out, "timeout", &span(*timeout));
+        }
+        PhaseWork::Command { command, at, timeout } => {
+            line(out, "command", command);
+            line(out, "at", name_of(&At::NAMES, at));
+            line(out, "timeout", &span(*timeout));
+        }
+        PhaseWork::Wait { command, every, timeout } => {
+            line(out, "command", command);
+            line(out, "every", &span(*every));
+            line(out, "timeout", &span(*timeout));
+        }
+    }
+    if let Some(file) = &phase.workload {
+        line(out, "workload", &file.to_string_lossy());
+    }
+    properties(out, "[phases.properties]", &phase.properties);
+    for only in &phase.only {
+        let _ = writeln!(out, "[[phases.only]]\nclients = {}", numbers(&only.clients));
+        properties(out, "[phases.only.properties]", &only.properties);
+    }
+}
+
 impl ExperimentFile {
     /// The file as text. Values of secrets are left out (`***` stands for
     /// them); files of workloads that are still named are named by their paths from
@@ -61,7 +150,6 @@ impl ExperimentFile {
         line(&mut out, "saw", &self.saw);
         line(&mut out, "axis", self.axis.as_deref().unwrap_or_default());
         let run = &self.run;
-        let span = |time: std::time::Duration| format_duration(time.as_nanos() as u64);
         out.push_str("\n[run]\n");
         match run.clients {
             Some(clients) => {
@@ -100,17 +188,7 @@ impl ExperimentFile {
             out.push('\n');
         }
         properties(&mut out, "[properties]", &self.properties);
-        for store in &self.stores {
-            out.push_str("\n[[stores]]\n");
-            line(&mut out, "name", &store.name);
-            line(&mut out, "binding", &store.binding);
-            if !store.watch.is_empty() {
-                let _ = writeln!(out, "watch = {}", list(store.watch.iter().cloned()));
-            }
-            line(&mut out, "save", store.save.as_deref().unwrap_or_default());
-            line(&mut out, "restore", store.restore.as_deref().unwrap_or_default());
-            properties(&mut out, "[stores.properties]", &store.properties);
-        }
+        self.stores.iter().for_each(|entry| store(&mut out, entry));
         for workload in &self.workloads {
             out.push_str("\n[[workloads]]\n");
             line(&mut out, "name", &workload.name);

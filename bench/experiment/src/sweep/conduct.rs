@@ -153,6 +153,7 @@ impl Experiment {
             environment: crate::environment(),
             curves: curves.collect(),
             runs: Vec::new(),
+            phases: Vec::new(),
             runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
             complete: false,
             time_s: BTreeMap::new(),

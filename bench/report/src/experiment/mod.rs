@@ -106,6 +106,7 @@ impl Part {
                 highest: None,
             }],
             runs: vec![entry],
+            phases: Vec::new(),
             runs_planned: 1,
             complete: true,
             time_s: BTreeMap::new(),
