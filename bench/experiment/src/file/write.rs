@@ -96,6 +96,20 @@ impl ExperimentFile {
                 let _ = writeln!(out, "\n[max]\npromise = {}", quoted(&promise.to_string()));
             }
         }
+        if let Some(group) = &self.group {
+            out.push_str("\n[group]\n");
+            for (key, value) in group.keys() {
+                // A number stands without quotes.
+                match key {
+                    "clients" => {
+                        let _ = writeln!(out, "{key} = {value}");
+                    }
+                    _ => {
+                        let _ = writeln!(out, "{key} = {}", quoted(&value));
+                    }
+                }
+            }
+        }
         if !self.properties.is_empty() {
             out.push('\n');
         }

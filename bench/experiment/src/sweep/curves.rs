@@ -209,6 +209,9 @@ impl Experiment {
         if let Err((key, problem)) = file.run.check() {
             draft.note(Faults::one(format!("{key}: {problem}")));
         }
+        if let Some(group) = &file.group {
+            draft.note(Faults(vec![fault_at(&group.origin, "[group]: not for sweeps and searches yet")]));
+        }
         for workload in &file.workloads {
             for store in &file.stores {
                 if let Err(more) = draft.add(&file, store, workload) {

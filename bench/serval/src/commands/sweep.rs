@@ -236,6 +236,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         axis: None,
         run,
         question,
+        group: None,
         properties: lines,
         stores: stores.collect(),
         workloads: workloads.collect(),
