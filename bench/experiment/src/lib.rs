@@ -12,6 +12,7 @@ pub mod foreign;
 pub mod group;
 mod kept;
 pub mod perform;
+pub mod phases;
 pub mod plan;
 pub mod promise;
 pub mod properties;

@@ -313,6 +313,9 @@ impl Plan {
         let workload_info = workload_info(&mut reader);
         let rate = rate(&mut reader);
         let share = share(&mut reader, workload_info);
+        if reader.given(&p::PHASES) {
+            reader.fault(&p::PHASES, "only serval load, serval run and experiment files go through phases");
+        }
         let clients = reader.count(&p::THREAD_COUNT).max(1) as usize;
         let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
         let operations = operations.map(|count| share.of(count).max(1));

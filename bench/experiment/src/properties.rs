@@ -128,6 +128,13 @@ pub const LOAD_RESUME: Property = Property::serval(
      not in the results.",
 )
 .default("false");
+/// How many phases.
+pub const PHASES: Property = Property::serval(
+    "phases",
+    Kind::Count { min: 1, max: 1000 },
+    "Number of phases that 'serval load' and 'serval run' go through, as YCSB++'s: phaseK.NAME=VALUE sets a property \
+     for phase K alone, phaseK.load=yes or no says what it does (docs/phases.md).",
+);
 /// Load or run.
 pub const DO_TRANSACTIONS: Property = Property::ycsb(
     "dotransactions",
@@ -203,6 +210,7 @@ pub const CLIENT: Table = Table {
         &SEED,
         &SHARE,
         &LOAD_RESUME,
+        &PHASES,
         &DO_TRANSACTIONS,
         &STATUS,
         &STATUS_INTERVAL,

@@ -60,19 +60,29 @@ impl StoredExperiment {
     /// Where a run of it is. A folder's name that leads out of the experiment
     /// is refused: documents come from anywhere.
     pub fn run_folder(&self, entry: &RunEntry) -> Option<PathBuf> {
-        let inside = Path::new(&entry.folder)
-            .components()
-            .all(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir));
-        inside.then(|| self.folder.join(&entry.folder))
+        self.is_inside(&entry.folder).then(|| self.folder.join(&entry.folder))
+    }
+
+    /// Whether a folder's name leads to one inside the experiment's.
+    pub(crate) fn is_inside(&self, folder: &str) -> bool {
+        let mut parts = Path::new(folder).components();
+        parts.all(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::CurDir))
     }
 
     /// The result of a run of it.
     pub fn result(&self, entry: &RunEntry) -> Result<ResultDocument, StoredError> {
-        let folder = self.run_folder(entry).ok_or_else(|| StoredError::Experiment {
-            path: self.folder.join(EXPERIMENT),
-            problem: format!("the folder '{}' of a run is not inside the experiment's", entry.folder),
-        })?;
-        read_result(&folder.join(RESULT))
+        self.result_in(&entry.folder)
+    }
+
+    /// The result in a folder of it.
+    pub fn result_in(&self, folder: &str) -> Result<ResultDocument, StoredError> {
+        if !self.is_inside(folder) {
+            return Err(StoredError::Experiment {
+                path: self.folder.join(EXPERIMENT),
+                problem: format!("the folder '{folder}' of a run is not inside the experiment's"),
+            });
+        }
+        read_result(&self.folder.join(folder).join(RESULT))
     }
 }
 

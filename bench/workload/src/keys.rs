@@ -39,6 +39,11 @@ impl KeyNumbers {
         Ok(KeyNumbers { low, order: Bijection::new(high - low + 1, seed)? })
     }
 
+    /// The first number of the range.
+    pub fn low(&self) -> u64 {
+        self.low
+    }
+
     /// How many numbers it has.
     pub fn count(&self) -> u64 {
         self.order.items()
@@ -91,6 +96,28 @@ impl KeyFormat {
         out.push_str(text);
     }
 
+    /// Keys that divide those of the records `first` to `first + count - 1` into `partitions` pieces
+    /// of one size: each is the first of a piece but of the first one. `None` where the order
+    /// of keys as text is not that of numbers: hashed ones, and such as are not padded.
+    pub fn split_points(&self, first: u64, count: u64, partitions: u64) -> Option<Vec<String>> {
+        let (low, numbers) = match &self.order {
+            KeyOrder::Hashed => return None,
+            KeyOrder::Ordered => (first, count),
+            KeyOrder::Uniform(numbers) => (numbers.low(), numbers.count()),
+        };
+        let high = low.checked_add(numbers.checked_sub(1)?)?;
+        if high.to_string().len() > self.digits && low.to_string().len() != high.to_string().len() {
+            return None;
+        }
+        let format = KeyFormat { order: KeyOrder::Ordered, digits: self.digits };
+        let point = |i: u64| low + (u128::from(numbers) * u128::from(i) / u128::from(partitions)) as u64;
+        let mut points: Vec<u64> = (1..partitions).map(point).collect();
+        points.dedup();
+        // Before the first key there is nothing to divide.
+        points.retain(|point| *point > low);
+        Some(points.into_iter().map(|point| format.key(point)).collect())
+    }
+
     /// The key of a record.
     pub fn key(&self, number: u64) -> String {
         let mut key = String::new();
@@ -104,6 +131,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn pieces_are_of_one_size_and_in_the_order_of_text() {
+        let numbers = |low, high| KeyOrder::Uniform(Box::new(KeyNumbers::new(low, high, 0).unwrap()));
+        let uniform = KeyFormat { order: numbers(0, 999), digits: 4 };
+        let points = uniform.split_points(0, 10, 4).unwrap();
+        assert_eq!(points, ["user0250", "user0500", "user0750"]);
+        // Fewer keys than pieces.
+        assert_eq!(KeyFormat { order: numbers(5, 6), digits: 1 }.split_points(0, 2, 9).unwrap(), ["user6"]);
+        let ordered = |digits| KeyFormat { order: KeyOrder::Ordered, digits };
+        assert_eq!(ordered(3).split_points(0, 200, 2).unwrap(), ["user100"]);
+        // 99 comes after 100 as text.
+        assert_eq!(ordered(1).split_points(0, 200, 2), None);
+        assert_eq!(ordered(1).split_points(100, 200, 2).unwrap(), ["user200"]);
+        assert_eq!(KeyFormat { order: KeyOrder::Hashed, digits: 1 }.split_points(0, 9, 2), None);
+    }
 
     #[test]
     fn keys_are_ycsbs() {

@@ -13,6 +13,7 @@ use crate::children::Children;
 
 mod baseline;
 mod bindings;
+mod coordination;
 pub(crate) mod driver;
 mod figures;
 mod latencies;
@@ -104,6 +105,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "sweep",
         measures: "a sweep of two stores: the time beside loading, warming up and measuring",
         run: sweep::sweep,
+    },
+    Benchmark {
+        name: "coordination",
+        measures: "one and four agents at one load on Redis; the same work with and without coordination",
+        run: coordination::coordination,
     },
     Benchmark {
         name: "yesquel-inserts",

@@ -56,7 +56,7 @@ fn fixture(children: &Children) -> Result<Fixture> {
 }
 
 /// A ZooKeeper that answers. Dropping it stops it and removes its files.
-struct ZookeeperServer {
+pub(crate) struct ZookeeperServer {
     process: Process,
     port: u16,
     /// Where it speaks TLS; only with a password.
@@ -85,7 +85,7 @@ impl Server for ZookeeperServer {
 }
 
 impl ZookeeperServer {
-    fn start(children: &Children, options: &Options) -> Result<Self> {
+    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
     }
 

@@ -1,10 +1,12 @@
 //! Experiment files: `docs/experiments.md` has the format.
 
+mod group;
 mod phases;
 mod points;
 mod reader;
 mod write;
 
+pub use group::{GroupEntry, LOST};
 pub use phases::{
     At, COMMAND_TIMEOUT, Only, PARTITIONS_MAX, PHASES_MAX, PhaseSpec, PhaseWork, PhasesFile, WAIT_EVERY,
     WAIT_TIMEOUT, asks_for_phases, of_properties,
@@ -188,6 +190,8 @@ pub struct ExperimentFile {
     pub run: RunSettings,
     /// What is asked.
     pub question: Question,
+    /// The client processes that make every run together, if several do.
+    pub group: Option<GroupEntry>,
     /// Properties of all curves.
     pub properties: Vec<PropertyLine>,
     /// The stores.
@@ -297,6 +301,7 @@ fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
     };
     let run = root.table("run", "[run]").map_or_else(RunSettings::default, |table| settings(table));
     let question = question(source, root);
+    let group = root.table("group", "[group]").map(group::group);
     let stores: Vec<StoreEntry> =
         root.tables("stores", "[[stores]]").into_iter().filter_map(|table| store(table)).collect();
     let folder = source.path.parent().unwrap_or(Path::new(""));
@@ -322,6 +327,7 @@ fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<ExperimentFile> {
         axis,
         run,
         question,
+        group,
         properties,
         stores,
         workloads,
@@ -497,6 +503,11 @@ order = "rising"
 seed = 7
 [sweep]
 points = ["50%", 2000, "max"]
+[group]
+clients = 4
+zookeeper = "zoo:2181"
+lost = "continue"
+wait = "1.5s"
 [properties]
 recordcount = 1_000
 core.flag = true
@@ -541,7 +552,35 @@ at = 50.5
         assert_eq!((file.workloads[0].name.as_str(), file.workloads[0].at), ("25", Some(25.0)));
         assert_eq!(text(&file.workloads[1].properties), "a.b=c");
         let line = |lines: &[PropertyLine]| lines[0].2.to_string();
-        assert_eq!(line(&file.stores[0].properties), "dir/x.toml:24");
+        assert_eq!(line(&file.stores[0].properties), "dir/x.toml:29");
+    }
+
+    #[test]
+    fn a_group_is_what_its_properties_are() {
+        let group = read(WHOLE, Path::new("dir/x.toml")).unwrap().group.unwrap();
+        assert_eq!((group.clients, group.lost, group.root.as_deref()), (Some(4), Some(LOST[1].1), None));
+        let lines: Vec<String> = group
+            .properties()
+            .iter()
+            .map(|(name, value, origin)| format!("{origin}: {name}={value}"))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "dir/x.toml:17: coordination.clients=4",
+                "dir/x.toml:17: coordination.zookeeper=zoo:2181",
+                "dir/x.toml:17: coordination.lost=continue",
+                "dir/x.toml:17: coordination.wait=1500ms",
+            ]
+        );
+        let words = words("version = 1\n[group]\nclients = 0\nlost = \"no\"\nzoo = 1\n");
+        for part in [
+            "clients: must be a whole number from 1",
+            "lost: 'no' is not one of end, continue",
+            "unknown key 'zoo'",
+        ] {
+            assert!(words.contains(part), "'{part}' is not in\n{words}");
+        }
     }
 
     #[test]
@@ -549,6 +588,10 @@ at = 50.5
         let file = read(WHOLE, Path::new("dir/x.toml")).unwrap();
         let again = read(&file.to_toml(), Path::new("y.toml")).unwrap();
         assert_eq!(again.to_toml(), file.to_toml());
+        let group =
+            |file: &ExperimentFile| file.group.clone().map(|group| GroupEntry { origin: None, ..group });
+        assert!(group(&file).is_some());
+        assert_eq!(group(&again), group(&file));
         assert_eq!((again.run, again.question), (file.run, file.question));
     }
 

@@ -2,7 +2,7 @@
 //! `phaseK.NAME=VALUE` in properties. `docs/phases.md` has both formats.
 
 use super::{
-    FORMAT_VERSION, PropertyLine, StoreEntry, checked_name, origin,
+    FORMAT_VERSION, GroupEntry, PropertyLine, StoreEntry, checked_name, group, origin,
     reader::{Source, Table},
     unique,
 };
@@ -152,8 +152,8 @@ pub struct PhasesFile {
     pub saw: String,
     /// The seed; `None` to draw one.
     pub seed: Option<u64>,
-    /// Properties of the group (`coordination.*`); empty for this process alone.
-    pub group: Vec<PropertyLine>,
+    /// The client processes that do the work of one, if several do.
+    pub group: Option<GroupEntry>,
     /// Properties of all phases.
     pub properties: Vec<PropertyLine>,
     /// The store.
@@ -161,10 +161,6 @@ pub struct PhasesFile {
     /// The phases, in order.
     pub phases: Vec<PhaseSpec>,
 }
-
-/// Keys of `[group]`, which are properties of coordination.
-const GROUP: [&str; 9] =
-    ["clients", "zookeeper", "root", "group", "timeout", "wait", "listen", "lost", "clock.max"];
 
 pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFile> {
     let title = root.text("title").filter(|title| !title.trim().is_empty());
@@ -178,13 +174,15 @@ pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFi
         Some(table) => table.properties(),
         None => Vec::new(),
     };
-    let group = root.table("group", "[group]").map_or(Vec::new(), |table| group(source, &table));
+    let group = root.table("group", "[group]").map(group::group);
     let stores = root.tables("stores", "[[stores]]");
     match stores.len() {
         0 => source.fault_overall("no [[stores]]: an experiment of phases needs one"),
         1 => {}
-        _ => root
-            .fault("stores", "phases are of one store: run the file once for each (--store), or make more files"),
+        _ => root.fault(
+            "stores",
+            "phases are of one store: run the file once for each (--store), or make more files",
+        ),
     }
     let store = stores.into_iter().filter_map(|table| super::store(table)).next();
     let folder = source.path.parent().unwrap_or(Path::new(""));
@@ -210,18 +208,6 @@ pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFi
         store: store?,
         phases,
     })
-}
-
-fn group(source: &Source<'_>, table: &Table<'_, '_>) -> Vec<PropertyLine> {
-    let mut lines = table.properties();
-    for (name, _, origin) in &mut lines {
-        if !GROUP.contains(&name.as_str()) {
-            let problem = format!("unknown key '{name}' in [group]: there is {}", GROUP.join(", "));
-            source.note(Fault { origin: Some(origin.clone()), problem });
-        }
-        *name = format!("coordination.{name}");
-    }
-    lines
 }
 
 fn phase(table: Table<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {
@@ -280,7 +266,7 @@ fn phase(table: Table<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {
         }
     }
     table.finish();
-    let name = name.unwrap_or_else(|| format!("{} {}", nth + 1, work.kind()));
+    let name = name.unwrap_or_else(|| format!("{} {}", work.kind(), nth + 1));
     Some(PhaseSpec { name, work, clients, workload, properties, only, origin: Some(place) })
 }
 
@@ -317,7 +303,10 @@ fn work(table: &Table<'_, '_>, kind: &str, time: Option<Duration>) -> Option<Pha
             let partitions = table.count("partitions", 2..PARTITIONS_MAX + 1);
             let points = table.texts("points");
             if (table.value("partitions").is_some()) == (table.value("points").is_some()) {
-                table.fault("partitions", "either partitions (how many pieces) or points (a list of keys) is needed");
+                table.fault(
+                    "partitions",
+                    "either partitions (how many pieces) or points (a list of keys) is needed",
+                );
             }
             let command = table.text("command");
             PhaseWork::Presplit { partitions, points, command, timeout: timeout(COMMAND_TIMEOUT) }
@@ -342,9 +331,8 @@ fn work(table: &Table<'_, '_>, kind: &str, time: Option<Duration>) -> Option<Pha
 }
 
 /// Keys of a phase in properties that are no properties of its work.
-const OF_PHASE: [&str; 11] = [
-    "kind", "load", "name", "time", "command", "at", "every", "timeout", "partitions", "points", "clients",
-];
+const OF_PHASE: [&str; 11] =
+    ["kind", "load", "name", "time", "command", "at", "every", "timeout", "partitions", "points", "clients"];
 
 /// Whether properties ask for phases.
 pub fn asks_for_phases(properties: &Properties) -> bool {
@@ -402,15 +390,14 @@ pub fn of_properties(
     if !faults.is_empty() {
         return Err(Faults(faults));
     }
-    let (group, properties) = all.into_iter().partition(|(name, _, _)| name.starts_with("coordination."));
     Ok(PhasesFile {
         title: title.to_owned(),
         about: String::new(),
         figure: String::new(),
         saw: String::new(),
         seed: None,
-        group,
-        properties,
+        group: None,
+        properties: all,
         store: store.clone(),
         phases,
     })
@@ -438,7 +425,9 @@ fn of_lines(nth: usize, lines: Vec<PropertyLine>, default: &'static str) -> Resu
         let list: Vec<String> = value.split(',').map(|item| super::write::quoted(item.trim())).collect();
         let value = match key.as_str() {
             "points" | "clients" => format!("[{}]", list.join(", ")),
-            "partitions" => value.trim().parse::<u64>().map_or_else(|_| super::write::quoted(value), |n| n.to_string()),
+            "partitions" => {
+                value.trim().parse::<u64>().map_or_else(|_| super::write::quoted(value), |n| n.to_string())
+            }
             _ => super::write::quoted(value),
         };
         text.push_str(&format!("{key} = {value}\n"));

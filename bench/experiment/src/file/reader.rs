@@ -37,10 +37,6 @@ impl<'a> Source<'a> {
         self.faults.borrow_mut().push(fault);
     }
 
-    pub(super) fn note(&self, fault: Fault) {
-        self.faults.borrow_mut().push(fault);
-    }
-
     pub(super) fn fault_overall(&self, problem: impl Into<String>) {
         let problem = format!("{}: {}", self.path.display(), problem.into());
         self.faults.borrow_mut().push(Fault { origin: None, problem });

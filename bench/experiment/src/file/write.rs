@@ -1,8 +1,8 @@
 //! An experiment file's text again, with everything in it that was elsewhere.
 
 use super::{
-    ARRIVALS, At, ExperimentFile, FORMAT_VERSION, PhaseSpec, PhaseWork, PhasesFile, PointOrder, PropertyLine,
-    Question, StatePolicy, StoreEntry, name_of,
+    ARRIVALS, At, ExperimentFile, FORMAT_VERSION, GroupEntry, PhaseSpec, PhaseWork, PhasesFile, PointOrder,
+    PropertyLine, Question, StatePolicy, StoreEntry, name_of,
 };
 use crate::document::shown;
 use serval_model::properties::units::format_duration;
@@ -50,6 +50,22 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.map(|item| quoted(&item)).collect::<Vec<_>>().join(", "))
 }
 
+fn group(out: &mut String, group: Option<&GroupEntry>) {
+    let Some(group) = group else { return };
+    out.push_str("\n[group]\n");
+    for (key, value) in group.keys() {
+        // A number stands without quotes.
+        match key {
+            "clients" => {
+                let _ = writeln!(out, "{key} = {value}");
+            }
+            _ => {
+                let _ = writeln!(out, "{key} = {}", quoted(&value));
+            }
+        }
+    }
+}
+
 fn store(out: &mut String, store: &StoreEntry) {
     out.push_str("\n[[stores]]\n");
     line(out, "name", &store.name);
@@ -76,13 +92,7 @@ pub(super) fn phases(file: &PhasesFile, version: u64) -> String {
     if let Some(seed) = file.seed {
         let _ = writeln!(out, "seed = {seed}");
     }
-    if !file.group.is_empty() {
-        out.push_str("\n[group]\n");
-        for (name, value, _) in &file.group {
-            let key = name.strip_prefix("coordination.").unwrap_or(name);
-            let _ = writeln!(out, "{} = {}", quoted(key), quoted(value));
-        }
-    }
+    group(&mut out, file.group.as_ref());
     if !file.properties.is_empty() {
         out.push('\n');
     }
@@ -184,6 +194,7 @@ impl ExperimentFile {
                 let _ = writeln!(out, "\n[max]\npromise = {}", quoted(&promise.to_string()));
             }
         }
+        group(&mut out, self.group.as_ref());
         if !self.properties.is_empty() {
             out.push('\n');
         }

@@ -2,12 +2,14 @@
 //! hands over what it saw.
 
 use super::{
-    LOAD, RUN,
-    wire::{IntervalWire, RecordWire},
+    COMMAND, LOAD, RUN, TIMEOUT,
+    wire::{CommandWire, IntervalWire, RecordWire},
 };
 use crate::perform::ExperimentError;
 use crate::{
+    file::COMMAND_TIMEOUT,
     perform::{Files, perform},
+    phases::{Program, run_program},
     plan::{Plan, Request},
     session::open,
 };
@@ -19,6 +21,7 @@ use serval_coordination::{
 use serval_model::properties::{Origin, Properties};
 use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
+use std::time::Duration;
 
 /// Where an agent waits for work.
 #[derive(Debug, Clone)]
@@ -31,6 +34,9 @@ pub struct Agent {
     pub timeout: std::time::Duration,
     /// Whether it ends after one group.
     pub once: bool,
+    /// Whether it runs programs for a coordinator: whoever can write to its ZooKeeper can then
+    /// run programs here.
+    pub commands: bool,
 }
 
 /// What this process says of itself.
@@ -60,11 +66,41 @@ pub fn agent(joined: &Agent, quit: &Quit, told: &mut dyn FnMut(&str)) -> Result<
         facts: facts(),
         clock: clock::now,
     };
-    agent::serve(&joining, quit, &mut Hands { told })
+    agent::serve(&joining, quit, &mut Hands { told, commands: joined.commands })
 }
 
 struct Hands<'a> {
     told: &'a mut dyn FnMut(&str),
+    commands: bool,
+}
+
+impl Hands<'_> {
+    /// Runs a program of a phase.
+    fn command(&mut self, work: &Work, line: &Line) -> Result<Vec<u8>, String> {
+        if !self.commands {
+            return Err("it does not run programs for others: start it with --allow-commands".to_owned());
+        }
+        let command = work.command.clone().unwrap_or_default();
+        let of = |name: &str| work.properties.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+        let timeout =
+            of(TIMEOUT).and_then(|text| text.parse().ok()).map_or(COMMAND_TIMEOUT, Duration::from_nanos);
+        let variables = work.properties.iter().filter(|(name, _)| name.starts_with("SERVAL_"));
+        let environment: Vec<(&str, String)> =
+            variables.map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let ended = Control::default();
+        let ending = ended.clone();
+        line.on_end(move || ending.interrupt());
+        let Some(start) = line.ready() else { return Ok(Vec::new()) };
+        // Programs take longer to start than a clock to be looked at.
+        std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
+        line.began(clock::now());
+        (self.told)(&format!("command: {command}"));
+        let program = Program { command: &command, environment: &environment, input: Vec::new(), timeout };
+        let outcome = run_program(program, &|| ended.interrupted())
+            .map_err(|error| format!("'{command}' cannot be started: {error}"))?;
+        let wire = CommandWire { failure: outcome.failure(timeout), output: outcome.output };
+        serde_json::to_vec(&wire).map_err(|error| error.to_string())
+    }
 }
 
 impl Worker for Hands<'_> {
@@ -72,6 +108,7 @@ impl Worker for Hands<'_> {
         let phase = match work.kind.as_str() {
             LOAD => Phase::Load,
             RUN => Phase::Run,
+            COMMAND => return self.command(&work, line),
             other => return Err(format!("there is no kind of phase '{other}': use one version of Serval")),
         };
         let mut properties = Properties::new();

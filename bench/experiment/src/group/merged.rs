@@ -1,7 +1,10 @@
 //! The sum of what the clients of a group saw: interval by interval while it
 //! runs, and as a whole.
 
-use super::wire::{IntervalWire, RecordWire, WireError, add};
+use super::{
+    Part,
+    wire::{IntervalWire, RecordWire, WireError, add},
+};
 use serval_coordination::message::ClientFacts;
 use serval_measure::{
     document::Latency,
@@ -9,7 +12,6 @@ use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Totals},
 };
-use serval_model::Share;
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -116,6 +118,7 @@ fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latenc
 pub(crate) fn record(
     started: SystemTime,
     facts: &[ClientFacts],
+    parts: &[Option<Part>],
     left: &[Left],
     rates: &[Vec<f64>],
     skew: Option<(u64, u64)>,
@@ -146,11 +149,13 @@ pub(crate) fn record(
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(left).enumerate() {
-        let share = Share::new(number as u64, rates.len() as u64).unwrap_or_default();
+        // Those that take no part are left out.
+        let Some(Some(part)) = parts.get(number) else { continue };
+        let share = part.share();
         let mut client = GroupClient {
             host: facts.host.clone(),
             process: facts.process,
-            share: share.to_string(),
+            share: share.clone(),
             rates: rates.get(number).cloned().unwrap_or_default(),
             lost: left.lost.clone(),
             ..GroupClient::default()

@@ -10,13 +10,13 @@ pub mod properties;
 mod wire;
 
 pub use agent::{Agent, agent};
-pub use serval_coordination::agent::Quit;
+pub use serval_coordination::{agent::Quit, coordinator::Leading};
 
 use crate::{plan::Plan, properties as p, session::Session};
 use merged::{Intervals, Left};
 use serval_coordination::{
-    coordinator::{Coordinator, LeadError, Leading, Report},
-    group::OnLost,
+    coordinator::{Coordinator, LeadError, Report},
+    group::{Lost, OnLost},
     message::{ClientFacts, Work},
 };
 use serval_model::{
@@ -27,9 +27,11 @@ use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::{Workload, core::Phase};
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     sync::{Arc, mpsc::RecvTimeoutError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
+pub use wire::CommandWire;
 use wire::{IntervalWire, RecordWire};
 
 /// How often a group is asked whether somebody wants it to end.
@@ -42,6 +44,10 @@ const SLACK: Duration = Duration::from_secs(10);
 /// Kinds of work.
 const LOAD: &str = "load";
 const RUN: &str = "run";
+const COMMAND: &str = "command";
+
+/// Where the work of a program says how long it may take, ns.
+const TIMEOUT: &str = "timeout";
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +76,34 @@ pub enum GroupError {
     /// Somebody asked for the end.
     #[error("interrupted before all clients had come")]
     Interrupted,
+}
+
+/// What one client has to do of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Its place among those that take part, from 0.
+    pub place: u64,
+    /// How many take part.
+    pub of: u64,
+    /// Properties that it has instead of the plan's.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Part {
+    /// Even parts for all of `count` clients.
+    pub fn even(count: usize) -> Vec<Option<Part>> {
+        let of = count as u64;
+        (0..of).map(|place| Some(Part { place, of, properties: Vec::new() })).collect()
+    }
+
+    /// What divides the work: its own share if it was given one.
+    fn share(&self) -> String {
+        let own = self.properties.iter().find(|(name, _)| name == p::SHARE.name);
+        own.map_or_else(
+            || Share::new(self.place, self.of).unwrap_or_default().to_string(),
+            |(_, share)| share.clone(),
+        )
+    }
 }
 
 /// A group whose clients have all come.
@@ -166,47 +200,163 @@ impl Team {
     }
 
     /// The group as a store that is open. `local` is the store as it is opened here, by
-    /// which records are prepared and looked for.
-    pub fn session<'a>(&'a self, local: Box<dyn Session>, plan: &'a Plan) -> Box<dyn Session + 'a> {
-        Box::new(GroupSession { team: self, local, plan })
+    /// which records are prepared and looked for; `parts` says what each client does.
+    pub fn session<'a>(
+        &'a self,
+        local: Box<dyn Session + 'a>,
+        plan: &'a Plan,
+        parts: Vec<Option<Part>>,
+    ) -> Box<dyn Session + 'a> {
+        Box::new(GroupSession { team: self, local, plan, parts })
     }
 
     /// Each client's part of a plan.
-    fn works(&self, plan: &Plan, options: &RunOptions) -> Vec<Option<Work>> {
-        let lost = self.lost.borrow();
-        let count = self.facts.len() as u64;
+    fn works(&self, plan: &Plan, parts: &[Option<Part>], options: &RunOptions) -> Vec<Option<Work>> {
         let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
-        (0..count)
-            .map(|index| {
-                if lost.get(index as usize).is_some_and(Option::is_some) {
-                    return None;
-                }
-                let share = Share::new(index, count)?;
-                let mut properties: Vec<(String, String)> = plan
-                    .properties
-                    .iter()
-                    .filter(|(name, _)| !own(name) && !matches!(*name, "watch" | "share" | "seed"))
-                    .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
-                    .collect();
-                properties.push(("share".to_owned(), share.to_string()));
-                properties.push(("seed".to_owned(), options.seed.to_string()));
-                Some(Work {
-                    phase: 0,
-                    kind: if plan.phase == Phase::Load { LOAD } else { RUN }.to_owned(),
-                    store: plan.store.name.to_owned(),
-                    properties,
-                    command: None,
-                })
+        let work = |(client, part): (usize, &Option<Part>)| {
+            let part = part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties: BTreeMap<String, String> = plan
+                .properties
+                .iter()
+                .filter(|(name, _)| !own(name) && *name != p::WATCH.name)
+                .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+                .collect();
+            properties.insert(p::SEED.name.to_owned(), options.seed.to_string());
+            properties.extend(part.properties.iter().cloned());
+            properties.insert(p::SHARE.name.to_owned(), part.share());
+            Some(Work {
+                phase: 0,
+                kind: if plan.phase == Phase::Load { LOAD } else { RUN }.to_owned(),
+                store: plan.store.name.to_owned(),
+                properties: properties.into_iter().collect(),
+                command: None,
             })
-            .collect()
+        };
+        parts.iter().enumerate().map(work).collect()
+    }
+
+    fn is_there(&self, client: usize) -> bool {
+        self.lost.borrow().get(client).is_some_and(Option::is_none)
+    }
+
+    fn note_lost(&self, lost: &Lost) -> String {
+        let why = lost.why.to_string();
+        if let Some(place) = self.lost.borrow_mut().get_mut(lost.client) {
+            *place = Some(why.clone());
+        }
+        why
+    }
+
+    fn name(&self, client: usize) -> String {
+        self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
+    }
+
+    /// Lets time go by with the clients at rest. False if somebody asked for the end before.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn rest(&self, span: Duration, control: &Control) -> Result<bool, GroupError> {
+        let until = Instant::now() + span;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if control.interrupted() {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                return Ok(true);
+            }
+            match self.coordinator.next_within(left.min(TICK)) {
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
+    }
+
+    fn at_rest(&self, report: Report) -> Result<(), GroupError> {
+        match report {
+            Report::Lost(lost) => {
+                let why = self.note_lost(&lost);
+                match self.on_lost {
+                    OnLost::End => {
+                        Err(GroupError::Broken(format!("client {} {why}", self.name(lost.client))))
+                    }
+                    OnLost::Continue => Ok(()),
+                }
+            }
+            Report::Disbanded(why) => {
+                Err(GroupError::Broken(why.unwrap_or_else(|| "the group is over".to_owned())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has clients run a program, all at the same instant. What came of it, by client; those
+    /// that were lost are not in it.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn command(
+        &self,
+        command: &str,
+        timeout: Duration,
+        environment: &[(String, String)],
+        parts: &[Option<Part>],
+        control: &Control,
+    ) -> Result<Vec<(usize, CommandWire)>, GroupError> {
+        let work = |(client, part): (usize, &Option<Part>)| {
+            part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties = environment.to_vec();
+            properties.push((TIMEOUT.to_owned(), timeout.as_nanos().to_string()));
+            properties.push(("SERVAL_CLIENT".to_owned(), (client + 1).to_string()));
+            Some(Work {
+                phase: 0,
+                kind: COMMAND.to_owned(),
+                store: String::new(),
+                properties,
+                command: Some(command.to_owned()),
+            })
+        };
+        let works = parts.iter().enumerate().map(work).collect();
+        self.coordinator.phase(works, Some(timeout + SLACK));
+        let mut outcomes = Vec::new();
+        let mut stopping = false;
+        loop {
+            if control.interrupted() && !std::mem::replace(&mut stopping, true) {
+                self.coordinator.stop();
+            }
+            match self.coordinator.next_within(TICK) {
+                Ok(Report::Result(client, bytes)) => {
+                    // Nothing where it never began.
+                    if !bytes.is_empty() {
+                        let outcome = serde_json::from_slice(&bytes).map_err(|error| {
+                            let name = self.name(client);
+                            GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
+                        })?;
+                        outcomes.push((client, outcome));
+                    }
+                }
+                Ok(Report::Over(_)) => return Ok(outcomes),
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
     }
 }
 
 /// A plan on a group.
 struct GroupSession<'a> {
     team: &'a Team,
-    local: Box<dyn Session>,
+    local: Box<dyn Session + 'a>,
     plan: &'a Plan,
+    parts: Vec<Option<Part>>,
 }
 
 impl GroupSession<'_> {
@@ -270,15 +420,15 @@ impl Session for GroupSession<'_> {
     ) -> Result<RunRecord, RunError> {
         let team = self.team;
         let broken = |what: String| RunError::Group(what);
-        team.coordinator.phase(team.works(self.plan, options), Self::length_max(options));
+        let works = team.works(self.plan, &self.parts, options);
+        team.coordinator.phase(works, Self::length_max(options));
         let count = team.facts.len();
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
         let mut intervals = Intervals::new(count);
-        for (client, lost) in team.lost.borrow().iter().enumerate() {
-            if lost.is_some() {
-                intervals.gone(client);
-            }
-        }
+        let takes_part = |client: usize| self.parts.get(client).is_some_and(Option::is_some);
+        (0..count).filter(|client| !team.is_there(*client) || !takes_part(*client)).for_each(|client| {
+            intervals.gone(client);
+        });
         let mut course = Course { start: None, warm_up: options.warm_up, measuring: false, measured: false };
         let mut started = SystemTime::now();
         let mut stopping = false;
@@ -321,9 +471,7 @@ impl Session for GroupSession<'_> {
                     intervals.gone(client);
                 }
                 Some(Report::Lost(lost)) => {
-                    let why = lost.why.to_string();
-                    team.lost.borrow_mut()[lost.client] = Some(why.clone());
-                    left[lost.client].lost = Some(why);
+                    left[lost.client].lost = Some(team.note_lost(&lost));
                     intervals.gone(lost.client);
                 }
                 Some(Report::Over(end)) => break end,
@@ -349,7 +497,8 @@ impl Session for GroupSession<'_> {
                 false => broken(lost.join("; ")),
             });
         }
-        let record = merged::record(started, &team.facts, &left, &intervals.rates, end.skew, fatal);
+        let record =
+            merged::record(started, &team.facts, &self.parts, &left, &intervals.rates, end.skew, fatal);
         record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))
     }
 

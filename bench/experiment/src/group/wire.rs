@@ -67,6 +67,15 @@ pub(crate) fn add(sum: &mut Pairs, pairs: &Pairs) {
     }
 }
 
+/// What came of a program that a client ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandWire {
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// Its last lines.
+    pub output: Vec<String>,
+}
+
 /// An interval of a client, and how far it had come by its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct IntervalWire {

@@ -535,7 +535,7 @@ pub(super) fn set(properties: &mut Properties, name: &'static str, value: String
     properties.set(name, value, Origin::Program("the experiment"));
 }
 
-pub(super) fn result_bytes(document: &ResultDocument) -> Vec<u8> {
+pub(crate) fn result_bytes(document: &ResultDocument) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Writing to memory does not fail.
     let _ = serval_report::json::write(document, &mut bytes);

@@ -56,7 +56,7 @@ const OF_RUNS: &[&Property] = &[
 
 /// Stores whose records end with the object that holds them, and which are
 /// empty when opened anew.
-const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
+pub(crate) const IN_PROCESS: [&str; 3] = ["noop", "basic", "memory"];
 
 /// How a store's records are brought back to where the load left them.
 #[derive(Debug, Clone, Copy)]
@@ -208,6 +208,9 @@ impl Experiment {
         });
         if let Err((key, problem)) = file.run.check() {
             draft.note(Faults::one(format!("{key}: {problem}")));
+        }
+        if let Some(group) = &file.group {
+            draft.note(Faults(vec![fault_at(&group.origin, "[group]: not for sweeps and searches yet")]));
         }
         for workload in &file.workloads {
             for store in &file.stores {

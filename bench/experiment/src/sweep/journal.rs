@@ -164,6 +164,15 @@ impl Journal {
         Ok(journal)
     }
 
+    /// The seed of the experiment in a folder.
+    ///
+    /// # Errors
+    ///
+    /// That there is none, or it cannot be read.
+    pub fn stored_seed(path: &Path) -> Result<u64, JournalError> {
+        Ok(stored::read_experiment(&path.join(EXPERIMENT))?.document.seed)
+    }
+
     /// Runs that were cut off left folders in the making, or whole ones that the
     /// document does not know; they are made again, under the same names.
     fn remove_unfinished(&self) {
@@ -171,7 +180,9 @@ impl Journal {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let name = format!("{RUNS}/{}", name.to_string_lossy());
-            if !self.document.runs.iter().any(|run| run.folder == name) {
+            let document = &self.document;
+            let phase = || document.phases.iter().any(|phase| phase.folder.as_deref() == Some(&name));
+            if !document.runs.iter().any(|run| run.folder == name) && !phase() {
                 // One that stays is in nobody's way.
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -212,7 +223,7 @@ impl Journal {
     /// Begins the folder of the next run; its name, and the folder.
     pub(crate) fn run_folder(&self, what: &str) -> Result<(String, ResultFolder), FolderError> {
         // Names of earlier runs that were given up are free again.
-        let number = self.document.runs.len() + 1;
+        let number = self.document.runs.len() + self.document.phases.len() + 1;
         let name = format!("{RUNS}/{number:04}-{}", clean(what));
         let folder = ResultFolder::begin(&self.path.join(&name))?;
         Ok((name, folder))

@@ -1,13 +1,13 @@
 //! Experiments: the runs of a sweep, or of a search for the highest rate,
 //! planned, carried out and written down. `docs/experiments.md`.
 
-mod conduct;
-mod curves;
+pub(crate) mod conduct;
+pub(crate) mod curves;
 mod datasets;
 mod estimate;
-mod flags;
+pub(crate) mod flags;
 mod highest;
-mod journal;
+pub(crate) mod journal;
 mod loading;
 mod refusals;
 mod saturation;

@@ -317,6 +317,7 @@ fn write_experiment_of(folder: &Path, seed: u64, factor: f64, saturation: Option
         axis: None,
         environment: sample::unpaced().environment,
         curves: vec![curve("first"), curve("second")],
+        phases: Vec::new(),
         runs_planned: 20,
         runs,
         complete: true,

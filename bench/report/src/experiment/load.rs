@@ -27,6 +27,8 @@ const TARGET_REACHED: f64 = 0.99;
 pub struct Loaded {
     /// By the place of the curve in the document.
     pub(super) curves: Vec<CurveResults>,
+    /// Results of phases, by their places in the document; `None` for those without one.
+    pub(super) phases: Vec<Option<ResultDocument>>,
     /// Runs whose results cannot be read, and why.
     pub(super) unreadable: Vec<String>,
 }
@@ -172,6 +174,15 @@ impl Loaded {
                 any = true;
             }
         }
+        for phase in &experiment.document.phases {
+            let result = phase.folder.as_ref().map(|folder| experiment.result_in(folder)).transpose();
+            any |= matches!(result, Ok(Some(_)));
+            loaded.phases.push(result.unwrap_or_else(|error| {
+                loaded.unreadable.push(printable(&error.to_string(), 300));
+                first.get_or_insert(error);
+                None
+            }));
+        }
         match first {
             Some(error) if !any => Err(error),
             _ => Ok(loaded),
@@ -188,7 +199,7 @@ impl Loaded {
     }
 
     fn empty(curves: usize) -> Loaded {
-        Loaded { curves: vec![CurveResults::default(); curves], unreadable: Vec::new() }
+        Loaded { curves: vec![CurveResults::default(); curves], phases: Vec::new(), unreadable: Vec::new() }
     }
 }
 

@@ -9,6 +9,7 @@ mod load;
 mod over_time;
 mod page;
 mod percentiles;
+mod phases;
 mod searches;
 mod summary;
 mod table;
@@ -23,6 +24,7 @@ use crate::{
 };
 pub use csv::COLUMNS;
 pub use load::Loaded;
+pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_measure::{
     document::ResultDocument,
@@ -137,6 +139,12 @@ pub fn summary(experiment: &StoredExperiment, loaded: &Loaded, styles: &Styles) 
     together_summary(&[Part::of(experiment, loaded)], styles)
 }
 
+/// The series of an experiment's phases, a line an interval and operation; docs/result-format.md
+/// has the columns.
+pub fn phases_csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
+    phases::csv(part, out)
+}
+
 /// The summary of several.
 pub fn together_summary(parts: &[Part], styles: &Styles) -> String {
     summary::summary(&View::new(parts), styles)
@@ -166,24 +174,36 @@ pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
 
 /// The plots of several.
 pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
-    let sections = sections(&View::new(parts));
+    let mut sections = sections(&View::new(parts));
+    sections.extend(parts.iter().filter_map(phases::section));
     let figures = sections.iter().flat_map(|section| &section.blocks).flat_map(|block| &block.figures);
     named_apart(figures.filter_map(|figure| PlotFile::of(&figure.plot.title, &figure.plot)))
 }
 
 /// The files that an experiment's folder has for its readers: `report.html`,
 /// `summary.txt`, `points.csv`, `trials.csv` where something
-/// was searched, and in `plots/` every plot as SVG and as PNG;
+/// was searched (`phases.csv` and a report each of phases), and in `plots/` every plot as SVG and as PNG;
 /// names below the folder, and contents.
 pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
     let part = [Part::of(experiment, loaded)];
-    let mut points = Vec::new();
-    together_csv(&part, &mut points)?;
     let mut files = vec![
         ("report.html".to_owned(), together_html(&part).into_bytes()),
         ("summary.txt".to_owned(), together_summary(&part, &Styles::plain()).into_bytes()),
-        ("points.csv".to_owned(), points),
     ];
+    let mut table = Vec::new();
+    if phases::has(&part[0]) {
+        phases_csv(&part[0], &mut table)?;
+        files.push(("phases.csv".to_owned(), table));
+        for (entry, result) in experiment.document.phases.iter().zip(&loaded.phases) {
+            let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
+            if let (Some(folder), Some(result)) = (folder, result) {
+                files.push((format!("{folder}/report.html"), crate::html::html(result).into_bytes()));
+            }
+        }
+    } else {
+        together_csv(&part, &mut table)?;
+        files.push(("points.csv".to_owned(), table));
+    }
     let mut trials = Vec::new();
     if trials_csv(&part, &mut trials)? {
         files.push(("trials.csv".to_owned(), trials));

@@ -1,7 +1,7 @@
 //! An experiment as one HTML file.
 
 use super::{
-    Layout, Section, costs, searches, sections, summary::keeps, table, view::View, warnings::warnings,
+    Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
 };
 use crate::{
     html::parts::{self, command_line, escape, figure, keys, notes_section, tile},
@@ -36,7 +36,14 @@ pub(super) fn page(view: &View<'_>) -> String {
     parts::page(&title, &printable(&below, 300), |page| {
         about(page, view);
         notes_section(page, &warnings(view));
-        if view.curves.is_empty() {
+        let of_phases: Vec<_> = view.parts.iter().filter(|part| phases::has(part)).collect();
+        for part in &of_phases {
+            phases::table(page, part);
+            phases::section(part).iter().for_each(|section| write_section(page, section));
+        }
+        if view.curves.is_empty() && !of_phases.is_empty() {
+            // All that there is was shown.
+        } else if view.curves.is_empty() {
             page.push_str("<p>No point has been measured yet.</p>\n");
         } else {
             tiles(page, view);
@@ -176,7 +183,13 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
         ("client", format!("Serval {}, {}", document.serval_version, environment.build)),
         ("started", document.started.clone()),
         ("seed", document.seed.to_string()),
-        ("runs", format!("{} of {} planned", count(points), count(document.runs_planned))),
+        match document.kind.as_str() {
+            "phases" => {
+                let done = count(document.phases.len() as u64);
+                ("phases", format!("{done} of {} planned", count(document.runs_planned)))
+            }
+            _ => ("runs", format!("{} of {} planned", count(points), count(document.runs_planned))),
+        },
     ];
     let rows: Vec<_> = rows.map(|(name, value)| (name.to_owned(), value)).into();
     parts::table(page, &format!("Environment{of}"), &rows);

@@ -2,6 +2,7 @@
 
 use super::{
     load::{Point, Times},
+    phases,
     view::{CurveView, View, is_operation},
     warnings::warnings,
 };
@@ -35,6 +36,11 @@ pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     }
     for curve in &view.curves {
         table(&mut text, curve, styles);
+    }
+    let of_phases: Vec<_> = view.parts.iter().filter(|part| phases::has(part)).collect();
+    of_phases.iter().for_each(|part| phases::summary(&mut text, part, styles));
+    if view.curves.is_empty() && !of_phases.is_empty() {
+        return text;
     }
     if view.curves.is_empty() {
         wrapped(&mut text, "", "No point has been measured yet.", styles.dim);

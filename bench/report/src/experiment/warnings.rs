@@ -137,7 +137,7 @@ fn lateness(note: &str) -> String {
 }
 
 pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<Note> = view.parts.iter().flat_map(super::phases::warnings).collect();
     let mut say = |text: String, details: Vec<String>| notes.push(Note { text, details: cut(details) });
     let names = |holds: &dyn Fn(&Point) -> bool| -> Vec<(&str, String)> {
         view.points().filter(|(_, p)| holds(p)).map(|(c, p)| (c.name.as_str(), p.load())).collect()

@@ -301,6 +301,7 @@ impl Making<'_> {
             environment: environment(),
             curves: Vec::new(),
             runs: Vec::new(),
+            phases: Vec::new(),
             runs_planned: 0,
             complete: true,
             time_s: [("loading", 30.0), ("measuring", 1800.0), ("warming up", 240.5), ("other", 12.0)]

@@ -120,6 +120,9 @@ pub(crate) struct ShowArgs {
     /// Experiment file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    /// Of phases: so many times fewer records and operations, shorter key ranges, runs and pauses
+    #[arg(long, value_name = "N")]
+    pub(crate) scale: Option<f64>,
     /// As JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
@@ -134,6 +137,9 @@ pub(crate) struct ExperimentRunArgs {
     /// Store, instead of those of the file: by its name there, or as 'serval stores' calls it; may be repeated
     #[arg(long = "store", value_name = "STORE")]
     pub(crate) stores: Vec<String>,
+    /// Of phases: so many times fewer records and operations, shorter key ranges, runs and pauses
+    #[arg(long, value_name = "N")]
+    pub(crate) scale: Option<f64>,
     #[command(flatten)]
     pub(crate) run: RunSettingArgs,
     #[command(flatten)]

@@ -226,6 +226,9 @@ pub(crate) struct AgentArgs {
     /// End after one group
     #[arg(long)]
     pub(crate) once: bool,
+    /// Run programs that phases of an experiment ask for: whoever can write to this ZooKeeper can then run programs here
+    #[arg(long)]
+    pub(crate) allow_commands: bool,
 }
 
 /// `serval load`.

@@ -5,7 +5,7 @@ use crate::{
     failure::Failure,
 };
 use serval_experiment::{
-    group::{Agent, Quit, Team, agent as serve, properties as p},
+    group::{Agent, Leading, Quit, Team, agent as serve, properties as p},
     plan::Plan,
 };
 use serval_model::properties::{Origin, Properties, units::parse_duration};
@@ -25,6 +25,7 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<ExitCode, Failure> {
         root: args.root.clone(),
         timeout: Duration::from_nanos(timeout),
         once: args.once,
+        commands: args.allow_commands,
     };
     let quit = Quit::default();
     let quitting = quit.clone();
@@ -59,9 +60,14 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
     let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
     Team::check(plan, raw)?;
+    gathered(leading, control).map(Some)
+}
+
+/// Leads a group and waits for its clients, telling of each.
+pub(crate) fn gathered(leading: Leading, control: &Control) -> Result<Team, Failure> {
     let team = Team::gather(leading, control, &mut |joined, wanted, who| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
     });
-    team.map(Some).map_err(|error| Failure::store(error.to_string()))
+    team.map_err(|error| Failure::store(error.to_string()))
 }

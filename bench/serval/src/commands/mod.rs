@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod driver;
 pub(crate) mod explain;
 mod export;
+mod phases;
 pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod sweep;

@@ -1,7 +1,7 @@
 //! `serval sweep`, `serval max` and `serval experiment`: many runs, one
 //! question.
 
-use super::{command_line, properties, tell_debug_build, tell_warnings};
+use super::{command_line, phases, properties, tell_debug_build, tell_warnings};
 use crate::{
     args::{
         ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, PropertyArgs, ResumeArgs, RunSettingArgs,
@@ -16,9 +16,10 @@ use crate::{
 use serval_experiment::{
     bench::default_folder,
     file::{
-        ARRIVALS, ExperimentFile, POINTS, Point, PointOrder, PropertyLine, Question, RunSettings,
-        StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, PropertyLine, Question, RunSettings,
+        StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
+    phases::Phases,
     promise::Promise,
     sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
 };
@@ -71,7 +72,7 @@ fn fault(flag: &str, problem: impl Into<String>) -> Fault {
 }
 
 /// Properties of all curves, as an experiment file has them.
-fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
+pub(super) fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyLine> {
     match properties(args) {
         Ok(all) => all
             .iter()
@@ -85,7 +86,13 @@ fn property_lines(args: &PropertyArgs, faults: &mut Vec<Fault>) -> Vec<PropertyL
 }
 
 fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
-    let mut file = read_file(&args.file)?;
+    let mut file = match read_file(&args.file)? {
+        AnyFile::Phases(file) => return phases::run_file(*file, args),
+        AnyFile::Series(file) => *file,
+    };
+    if args.scale.is_some() {
+        return Err(Failure::usage("--scale is for experiments of phases"));
+    }
     let mut faults = Vec::new();
     // The command line wins over all that the file says.
     for (name, value, origin) in property_lines(&args.properties, &mut faults) {
@@ -117,7 +124,12 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
 
 fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let journal = Journal::resume(&args.folder, None).map_err(from_journal)?;
-    let file = read(&journal.document.plan, &args.folder.join("plan.toml"))?;
+    let file = match read_any(&journal.document.plan, &args.folder.join("plan.toml"))? {
+        AnyFile::Series(file) => *file,
+        AnyFile::Phases(file) => {
+            return phases::resume(*file, journal, args.keep_stores, args.json, &args.live);
+        }
+    };
     let experiment = Experiment::new(file)?;
     conduct(&experiment, journal, args.keep_stores, &args.live, args.json)
 }
@@ -236,6 +248,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         axis: None,
         run,
         question,
+        group: None,
         properties: lines,
         stores: stores.collect(),
         workloads: workloads.collect(),
@@ -284,7 +297,7 @@ fn carry_out(file: ExperimentFile, name: &str, place: &PlaceArgs) -> Result<Exit
     conduct(&experiment, journal, place.keep_stores, &place.live, place.json)
 }
 
-fn from_journal(error: JournalError) -> Failure {
+pub(super) fn from_journal(error: JournalError) -> Failure {
     match error {
         JournalError::Folder(error) => error.into(),
         error => Failure::usage(error.to_string()),
@@ -358,7 +371,7 @@ fn conduct(
 }
 
 /// Writes the report into the experiment's folder.
-fn report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
+pub(super) fn report(journal: &Journal, stored: &StoredExperiment, loaded: &Loaded) -> Result<(), Failure> {
     let files = serval_report::experiment::files(stored, loaded)
         .map_err(|error| Failure::output(error.to_string()))?;
     for (name, contents) in files {
@@ -386,7 +399,22 @@ fn in_short(estimate: &Estimate) -> String {
 }
 
 fn show(args: &ShowArgs) -> Result<(), Failure> {
-    let experiment = Experiment::new(read_file(&args.file)?)?;
+    let file = match read_file(&args.file)? {
+        AnyFile::Series(file) => *file,
+        AnyFile::Phases(file) => {
+            let phases = Phases::new(phases::scaled(*file, args.scale)?)?;
+            if args.json {
+                let text = serde_json::json!({
+                    "document": phases.document(Vec::new()),
+                    "phases": phases.describe(),
+                    "estimate": { "least_s": phases.least().as_secs_f64() },
+                });
+                return stdout(format!("{text:#}\n").as_bytes());
+            }
+            return stdout(phases::plan_text(&phases).as_bytes());
+        }
+    };
+    let experiment = Experiment::new(file)?;
     if args.json {
         let document = experiment.document(Vec::new());
         let estimate = experiment.estimate();

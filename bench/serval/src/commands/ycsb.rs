@@ -1,6 +1,6 @@
 //! `serval load` and `serval run`: YCSB's commands with YCSB's output.
 
-use super::{agent, command_line, export, java_flags, resolved, run_properties, tell_warnings};
+use super::{agent, command_line, export, java_flags, phases, resolved, run_properties, tell_warnings};
 use crate::{
     args::{LoadArgs, YcsbArgs},
     failure::{self, Failure},
@@ -12,7 +12,9 @@ use crate::{
 };
 use serval_experiment::{
     bench::effective_properties,
+    file::asks_for_phases,
     folder::{FolderError, ResultFolder},
+    group::Part,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
     properties as p,
@@ -41,6 +43,11 @@ pub(crate) fn run(args: &YcsbArgs) -> Result<ExitCode, Failure> {
 
 fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Failure> {
     let mut properties = run_properties(&args.properties)?;
+    if asks_for_phases(&properties) {
+        agent::group_properties(&args.group, &mut properties);
+        let kind = if phase == Phase::Load { "load" } else { "run" };
+        return phases::of_command(args, &properties, kind, resume);
+    }
     let info = resolved(&args.store, &mut properties)?;
     java_flags(info, &args.java, &mut properties);
     agent::group_properties(&args.group, &mut properties);
@@ -69,7 +76,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     let team = agent::gather(&plan, args.raw, &control)?;
     let session = match &team {
-        Some(team) => team.session(local, &plan),
+        Some(team) => team.session(local, &plan, Part::even(team.clients().len())),
         None => local,
     };
     tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());

@@ -40,6 +40,7 @@ pub(super) fn experiment() -> ExperimentDocument {
         environment: Environment::default(),
         curves: vec![curve("redis"), curve("sqlite")],
         runs: Vec::new(),
+        phases: Vec::new(),
         runs_planned: 24,
         complete: false,
         time_s: BTreeMap::new(),

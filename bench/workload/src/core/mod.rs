@@ -466,6 +466,12 @@ impl CoreWorkload {
         key
     }
 
+    /// Keys that divide those of the records that a load inserts into pieces of one size:
+    /// [`KeyFormat::split_points`].
+    pub fn split_points(&self, partitions: u64) -> Option<Vec<String>> {
+        self.0.keys.split_points(self.0.range.first, self.0.load_count, partitions)
+    }
+
     /// What one client's operations are made of.
     pub fn tools(&self, place: Place) -> Tools {
         Tools::new(Arc::clone(&self.0), place.index)

@@ -1,0 +1,548 @@
+//! Carrying phases out, one after the other.
+
+use super::{
+    Phases,
+    program::{Ended, Outcome, Program, run as run_program},
+};
+use crate::{
+    document::timestamp,
+    file::{At, PhaseSpec, PhaseWork},
+    group::{CommandWire, GroupError, Team},
+    perform::{ExperimentError, Files, Performed, perform},
+    plan::Plan,
+    properties as p,
+    session::Session,
+    sweep::{
+        ConductError, Journal, JournalError, Stopped, Stores, conduct::result_bytes, flags::flags,
+        journal::RecordsState,
+    },
+    watching::{Step, Watcher},
+};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind},
+};
+use serval_model::{StoreError, properties::Origin};
+use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
+use serval_workload::core::Phase;
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How often a pause looks whether somebody wants it to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Names of a program's environment variables.
+const STORE: &str = "SERVAL_STORE";
+const TABLE: &str = "SERVAL_TABLE";
+const NUMBER: &str = "SERVAL_PHASE";
+const NAME: &str = "SERVAL_PHASE_NAME";
+
+/// The folder of an embedded store's files, below that of stores.
+const STORE_FOLDER: &str = "store";
+
+impl Phases {
+    /// The document before the first phase.
+    pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
+        let mut file = self.file.clone();
+        let seed = file.seed.unwrap_or_else(crate::plan::fresh_seed);
+        file.seed = Some(seed);
+        ExperimentDocument {
+            experiment_version: EXPERIMENT_VERSION,
+            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
+            title: file.title.clone(),
+            about: file.about.clone(),
+            figure: file.figure.clone(),
+            saw: file.saw.clone(),
+            kind: "phases".to_owned(),
+            started: timestamp(SystemTime::now()),
+            command_line,
+            plan: file.to_toml(),
+            seed,
+            axis: None,
+            environment: crate::environment(),
+            curves: vec![Curve {
+                name: file.store.name.clone(),
+                store: file.store.name.clone(),
+                binding: self.store.name.to_owned(),
+                workload: String::new(),
+                at: None,
+                saturation: None,
+                highest: None,
+            }],
+            runs: Vec::new(),
+            phases: Vec::new(),
+            runs_planned: file.phases.len() as u64,
+            complete: false,
+            time_s: BTreeMap::new(),
+            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Carries the phases out, or those that are left, in the journal's folder; by the clients
+    /// of `team` if the file wants a group. `each` is called with each load and run that has ended.
+    ///
+    /// # Errors
+    ///
+    /// What keeps a phase from being done. Those before it are in the journal's folder, and the
+    /// rest can be done later.
+    pub fn conduct(
+        &self,
+        journal: Journal,
+        stores: &dyn Stores,
+        team: Option<&Team>,
+        control: &Control,
+        watcher: &mut dyn Watcher,
+        each: &mut dyn FnMut(&Plan, &Performed),
+        keep_stores: bool,
+    ) -> Result<(Journal, Stopped), ConductError> {
+        self.refuse().map_err(ExperimentError::Faults)?;
+        let done = journal.document.phases.len();
+        if done > 0 && self.in_process() {
+            let path = journal.path().join(serval_report::stored::EXPERIMENT);
+            let problem = format!("the records of {} ended with the process that had them", self.store.name);
+            return Err(JournalError::State { path, problem }.into());
+        }
+        let mut conductor = Conductor {
+            phases: self,
+            // The axis goes on by the clock on the wall where another process began it.
+            before: journal.document.phases.first().map_or(Duration::ZERO, |first| since(&first.started)),
+            begun: Instant::now(),
+            journal,
+            stores,
+            team,
+            control,
+            watcher,
+            each,
+            session: None,
+        };
+        conductor.watcher.experiment(&conductor.journal.document);
+        for nth in done..self.file.phases.len() {
+            if !conductor.phase(nth)? {
+                conductor.journal.write()?;
+                return Ok((conductor.journal, Stopped::Interrupted));
+            }
+        }
+        let Conductor { mut journal, session, watcher, .. } = conductor;
+        // The store closes its files before these go.
+        drop(session);
+        journal.document.complete = true;
+        journal.write()?;
+        if !keep_stores {
+            journal.remove_stores();
+        }
+        watcher.experiment(&journal.document);
+        Ok((journal, Stopped::Complete))
+    }
+}
+
+/// The time since an instant that was written down.
+fn since(timestamp: &str) -> Duration {
+    let then = timestamp.parse::<jiff::Timestamp>().ok().and_then(|then| SystemTime::try_from(then).ok());
+    then.and_then(|then| SystemTime::now().duration_since(then).ok()).unwrap_or_default()
+}
+
+/// A store that is open, and what it was opened with.
+type Opened = (Vec<(String, String)>, Box<dyn Session>);
+
+struct Conductor<'a> {
+    phases: &'a Phases,
+    journal: Journal,
+    stores: &'a dyn Stores,
+    team: Option<&'a Team>,
+    control: &'a Control,
+    watcher: &'a mut dyn Watcher,
+    each: &'a mut dyn FnMut(&Plan, &Performed),
+    session: Option<Opened>,
+    begun: Instant,
+    /// What lies on the axis before `begun`.
+    before: Duration,
+}
+
+/// How a phase came out.
+enum Came {
+    Done(PhaseEntry),
+    Interrupted,
+}
+
+fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
+    ExperimentError::Store(StoreError::new(store, format!("phase '{}': {problem}", phase.name))).into()
+}
+
+fn of_group(error: GroupError) -> ConductError {
+    ExperimentError::Run(RunError::Group(error.to_string())).into()
+}
+
+impl Conductor<'_> {
+    /// Seconds on the axis.
+    fn now(&self) -> f64 {
+        (self.before + self.begun.elapsed()).as_secs_f64()
+    }
+
+    /// One phase. False if somebody asked for the end.
+    fn phase(&mut self, nth: usize) -> Result<bool, ConductError> {
+        if self.control.interrupted() {
+            return Ok(false);
+        }
+        let phase = &self.phases.file.phases[nth];
+        let entry = PhaseEntry {
+            name: phase.name.clone(),
+            kind: phase.work.kind().to_owned(),
+            clients: phase.clients.clone().unwrap_or_default(),
+            started: timestamp(SystemTime::now()),
+            start_s: self.now(),
+            ..PhaseEntry::default()
+        };
+        if !phase.work.measures() {
+            let count = self.phases.file.phases.len();
+            let (_, words) = &self.phases.describe()[nth];
+            self.watcher.note(&format!("phase {} of {count}, {}: {words}", nth + 1, phase.name));
+        }
+        let came = match &phase.work {
+            PhaseWork::Load | PhaseWork::Run => self.measured(nth, entry)?,
+            PhaseWork::Pause(time) => match self.rest(*time)? {
+                true => Came::Done(entry),
+                false => Came::Interrupted,
+            },
+            PhaseWork::Presplit { command, timeout, .. } => {
+                let points = self.phases.points(nth).map_err(ExperimentError::Faults)?;
+                let input = points.iter().flat_map(|point| [point.as_bytes(), b"\n"]).flatten();
+                let input = input.copied().collect();
+                let command = command.clone().unwrap_or_default();
+                self.program(nth, &command, *timeout, input, entry)?
+            }
+            PhaseWork::Command { command, at: At::Coordinator, timeout } => {
+                self.program(nth, command, *timeout, Vec::new(), entry)?
+            }
+            PhaseWork::Command { command, at: At::Clients, timeout } => {
+                self.at_clients(nth, command, *timeout, entry)?
+            }
+            PhaseWork::Wait { command, every, timeout } => {
+                self.wait(nth, command, *every, *timeout, entry)?
+            }
+            // Refused before anything began.
+            PhaseWork::Later(_) => Came::Interrupted,
+        };
+        match came {
+            Came::Interrupted => Ok(false),
+            Came::Done(mut entry) => {
+                entry.end_s = self.now();
+                self.journal.document.phases.push(entry);
+                self.journal.write()?;
+                self.watcher.experiment(&self.journal.document);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Lets time go by. False if somebody asked for the end before.
+    fn rest(&self, span: Duration) -> Result<bool, ConductError> {
+        if let Some(team) = self.team {
+            return team.rest(span, self.control).map_err(of_group);
+        }
+        let until = Instant::now() + span;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.control.interrupted() || left.is_zero() {
+                return Ok(!self.control.interrupted());
+            }
+            thread::sleep(left.min(LOOK));
+        }
+    }
+
+    fn environment(&self, nth: usize) -> Vec<(&'static str, String)> {
+        let phase = &self.phases.file.phases[nth];
+        let properties = self.phases.properties(nth, None);
+        let table = properties.get("table").map_or_else(|| "usertable".to_owned(), |set| set.value.clone());
+        vec![
+            (STORE, self.phases.store.name.to_owned()),
+            (TABLE, table),
+            (NUMBER, (nth + 1).to_string()),
+            (NAME, phase.name.clone()),
+        ]
+    }
+
+    fn run(
+        &self,
+        nth: usize,
+        command: &str,
+        timeout: Duration,
+        input: Vec<u8>,
+    ) -> Result<Outcome, ConductError> {
+        let environment = self.environment(nth);
+        let program = Program { command, environment: &environment, input, timeout };
+        let phase = &self.phases.file.phases[nth];
+        run_program(program, &|| self.control.interrupted()).map_err(|error| {
+            failed(phase, self.phases.store.name, format!("'{command}' cannot be started: {error}"))
+        })
+    }
+
+    fn program(
+        &mut self,
+        nth: usize,
+        command: &str,
+        timeout: Duration,
+        input: Vec<u8>,
+        entry: PhaseEntry,
+    ) -> Result<Came, ConductError> {
+        let outcome = self.run(nth, command, timeout, input)?;
+        if outcome.ended == Ended::Interrupted {
+            return Ok(Came::Interrupted);
+        }
+        if let Some(how) = outcome.failure(timeout) {
+            let phase = &self.phases.file.phases[nth];
+            return Err(failed(phase, self.phases.store.name, format!("'{command}' {how}")));
+        }
+        Ok(Came::Done(PhaseEntry { command: Some(command.to_owned()), output: outcome.output, ..entry }))
+    }
+
+    fn at_clients(
+        &mut self,
+        nth: usize,
+        command: &str,
+        timeout: Duration,
+        entry: PhaseEntry,
+    ) -> Result<Came, ConductError> {
+        let phase = &self.phases.file.phases[nth];
+        let store = self.phases.store.name;
+        let Some(team) = self.team else {
+            return Err(failed(phase, store, "there are no clients to run its command".to_owned()));
+        };
+        let environment: Vec<(String, String)> =
+            self.environment(nth).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let parts = self.phases.parts(nth);
+        let outcomes =
+            team.command(command, timeout, &environment, &parts, self.control).map_err(of_group)?;
+        if self.control.interrupted() {
+            return Ok(Came::Interrupted);
+        }
+        let mut output = Vec::new();
+        for (client, CommandWire { failure, output: lines }) in outcomes {
+            let name = team.clients().get(client).map(|facts| facts.name()).unwrap_or_default();
+            if let Some(how) = failure {
+                return Err(failed(
+                    phase,
+                    store,
+                    format!("'{command}' of client {} {name} {how}", client + 1),
+                ));
+            }
+            output.extend(lines.into_iter().map(|line| format!("{}: {line}", client + 1)));
+        }
+        Ok(Came::Done(PhaseEntry { command: Some(command.to_owned()), output, ..entry }))
+    }
+
+    fn wait(
+        &mut self,
+        nth: usize,
+        command: &str,
+        every: Duration,
+        timeout: Duration,
+        entry: PhaseEntry,
+    ) -> Result<Came, ConductError> {
+        let begun = Instant::now();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            // An attempt that hangs must not be waited for without end.
+            let left = timeout.saturating_sub(begun.elapsed()).max(LOOK);
+            let outcome = self.run(nth, command, left, Vec::new())?;
+            if outcome.ended == Ended::Interrupted {
+                return Ok(Came::Interrupted);
+            }
+            let Some(how) = outcome.failure(left) else {
+                let command = Some(command.to_owned());
+                return Ok(Came::Done(PhaseEntry {
+                    command,
+                    attempts: Some(attempts),
+                    output: outcome.output,
+                    ..entry
+                }));
+            };
+            if begun.elapsed() + every >= timeout {
+                let phase = &self.phases.file.phases[nth];
+                let problem = format!(
+                    "the condition did not come to hold within {timeout:?}: '{command}' {how} ({attempts} attempts)"
+                );
+                return Err(failed(phase, self.phases.store.name, problem));
+            }
+            if !self.rest(every)? {
+                return Ok(Came::Interrupted);
+            }
+        }
+    }
+
+    /// The plan of a load or run.
+    fn plan(&self, nth: usize) -> Result<Plan, ConductError> {
+        let mut properties = self.phases.properties(nth, None);
+        if let Some(kept) = self.phases.kept {
+            let folder = self.journal.store_folder(STORE_FOLDER)?;
+            kept.place(&mut properties, &folder, "the experiment's folder");
+        }
+        if !properties.has(&p::SEED) {
+            let seed = self.phases.seed(nth, self.journal.document.seed).to_string();
+            properties.set(p::SEED.name, seed, Origin::Program("the experiment"));
+        }
+        let is_load = self.phases.kind(nth) == Phase::Load;
+        if is_load && self.journal.records(&nth.to_string()).running {
+            // It was cut off: some of its records may be there.
+            properties.set(p::LOAD_RESUME.name, "true", Origin::Program("the experiment"));
+        }
+        let mut plan = self.phases.plan_of(nth, properties).map_err(ExperimentError::Faults)?;
+        plan.label = self.phases.file.phases[nth].name.clone();
+        Ok(plan)
+    }
+
+    fn step(&self, nth: usize, plan: &Plan) -> Step {
+        let is_load = plan.phase == Phase::Load;
+        let options = &plan.options;
+        let rest = self.phases.file.phases.iter().skip(nth + 1).map(|phase| match &phase.work {
+            PhaseWork::Pause(time) => *time,
+            _ => Duration::ZERO,
+        });
+        Step {
+            curve: 0,
+            kind: if is_load { RunKind::Load } else { RunKind::Point },
+            what: self.phases.file.phases[nth].name.clone(),
+            target: options.rate.as_ref().map(|rate| rate.rate_max()),
+            clients: options.clients,
+            warm_up_max: options.warm_up_max(),
+            time: options.time,
+            metrics: plan.workload.metrics(),
+            units: plan.workload.units().or(options.units),
+            done: nth as u64,
+            planned: self.phases.file.phases.len() as u64,
+            remaining: options.time.unwrap_or_default() + options.warm_up + rest.sum::<Duration>(),
+        }
+    }
+
+    fn measured(&mut self, nth: usize, mut entry: PhaseEntry) -> Result<Came, ConductError> {
+        let plan = self.plan(nth)?;
+        self.watcher.step(&self.step(nth, &plan));
+        let identity = self.phases.identity(&plan.properties);
+        if self.session.as_ref().is_none_or(|(known, _)| *known != identity) {
+            // One of the same files must be closed first.
+            self.session = None;
+            let session = self.stores.open(self.phases.store, &plan.properties);
+            self.session = Some((identity, session.map_err(ExperimentError::Faults)?));
+        }
+        let Some((_, local)) = &self.session else { return Ok(Came::Interrupted) };
+        let local: &dyn Session = &**local;
+        let session: Box<dyn Session + '_> = match self.team {
+            Some(team) => team.session(Box::new(local), &plan, self.phases.parts(nth)),
+            None => Box::new(local),
+        };
+        let key = nth.to_string();
+        let running = RecordsState { running: true, ..RecordsState::default() };
+        self.journal.set_records(&key, running)?;
+        let (folder_name, folder) = self.journal.run_folder(&entry.name)?;
+        let files = Files { folder: &folder, prefix: "", raw: false };
+        let command_line = self.journal.document.command_line.clone();
+        let (begun, before) = (self.begun, self.before);
+        let mut noting = Noting { watcher: self.watcher, began: None, begun, before };
+        let performed = perform(&plan, &*session, self.control, &mut noting, Some(files), command_line);
+        entry.series_start_s = noting.began;
+        drop(session);
+        let performed = match performed {
+            Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
+            performed => performed?,
+        };
+        if performed.record.ended_by != EndedBy::Interrupted && performed.record.lost.is_none() {
+            (self.each)(&plan, &performed);
+        }
+        let Performed { document, record, unwritten, .. } = performed;
+        if let Some(error) = unwritten {
+            return Err(ExperimentError::from(error).into());
+        }
+        if record.ended_by == EndedBy::Interrupted {
+            return Ok(Came::Interrupted);
+        }
+        if let Some(lost) = record.lost {
+            let phase = &self.phases.file.phases[nth];
+            return Err(failed(phase, self.phases.store.name, lost.to_string()));
+        }
+        let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
+            units.saturating_sub(document.overall.operations.saturating_sub(document.overall.failed))
+        });
+        if missing > 0 {
+            entry.warnings.push(format!("the load is not complete: {missing} records are missing"));
+        }
+        folder.write("result.json", &result_bytes(&document))?;
+        let name = format!("{}.properties", plan.phase_name());
+        folder.write(&name, crate::bench::effective_properties(&plan).as_bytes())?;
+        folder.finish()?;
+        self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
+        let overall = &document.overall;
+        entry.folder = Some(folder_name);
+        (entry.operations, entry.failed) = (Some(overall.operations), Some(overall.failed));
+        entry.throughput = Some(overall.throughput);
+        entry.flags = flags(&document);
+        entry.warnings.extend(document.warnings.iter().cloned());
+        self.watcher.ended(&run_entry(nth, &plan, &entry, &document), &document);
+        Ok(Came::Done(entry))
+    }
+}
+
+/// A phase as whoever looks on is told of a run.
+fn run_entry(nth: usize, plan: &Plan, entry: &PhaseEntry, document: &ResultDocument) -> RunEntry {
+    let overall = &document.overall;
+    RunEntry {
+        curve: 0,
+        kind: if plan.phase == Phase::Load { RunKind::Load } else { RunKind::Point },
+        point: nth,
+        repeat: 0,
+        target: plan.options.rate.as_ref().map(|rate| rate.rate_max()),
+        share: None,
+        clients: document.run.clients,
+        folder: entry.folder.clone().unwrap_or_default(),
+        started: document.run.started.clone(),
+        throughput: overall.throughput,
+        failed_per_s: overall.failed as f64 / overall.duration_s.max(f64::MIN_POSITIVE),
+        duration_s: overall.duration_s,
+        warm_up_s: overall.warm_up_s,
+        whole_s: overall.duration_s + overall.warm_up_s,
+        records_before: None,
+        flags: entry.flags.clone(),
+    }
+}
+
+/// Notes when a run begins, and passes everything on.
+struct Noting<'a> {
+    watcher: &'a mut dyn Watcher,
+    /// Where it begins on the axis, s.
+    began: Option<f64>,
+    begun: Instant,
+    before: Duration,
+}
+
+impl Observer for Noting<'_> {
+    fn connected(&mut self, clients: usize, of: usize) {
+        self.watcher.connected(clients, of);
+    }
+
+    fn started(&mut self, at: SystemTime) {
+        // A group begins at an instant that is still to come; one process has begun just now.
+        let now = SystemTime::now();
+        let axis = (self.before + self.begun.elapsed()).as_secs_f64();
+        let later = at.duration_since(now).map_or_else(|e| -e.duration().as_secs_f64(), |d| d.as_secs_f64());
+        self.began = Some((axis + later).max(0.0));
+        self.watcher.started(at);
+    }
+
+    fn measuring(&mut self) {
+        self.watcher.measuring();
+    }
+
+    fn measured(&mut self) {
+        self.watcher.measured();
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        self.watcher.progress(progress);
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        self.watcher.interval(interval);
+    }
+}

@@ -1,0 +1,393 @@
+//! Experiments of phases: loads, runs, pauses and programs, one after the other, by all clients
+//! together, measured apart and on one axis of time (YCSB++, SoCC 2011, 3.3).
+//! `docs/phases.md`.
+
+mod conduct;
+mod program;
+
+pub(crate) use program::{Program, run as run_program};
+
+use crate::{
+    file::{PhaseSpec, PhaseWork, PhasesFile, PropertyLine, fault_at},
+    group::{Part, Team, properties as group},
+    kept::Kept,
+    plan::{Plan, Request},
+    properties as p,
+    sweep::curves::IN_PROCESS,
+};
+use serval_coordination::coordinator::Leading;
+use serval_model::properties::{Fault, Faults, Origin, Properties, units::format_duration};
+use serval_stores::StoreInfo;
+use serval_workload::{core::Phase, random::split_mix};
+use std::time::Duration;
+
+/// An experiment of phases that is checked and ready.
+#[derive(Debug, Clone)]
+pub struct Phases {
+    /// The file, with everything in it that was elsewhere.
+    pub file: PhasesFile,
+    /// Things to tell before starting.
+    pub warnings: Vec<Fault>,
+    /// The store.
+    pub store: &'static StoreInfo,
+    kept: Option<&'static Kept>,
+    clients: u64,
+}
+
+fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
+    for (name, value, origin) in lines {
+        properties.set(name.clone(), value.clone(), origin.clone());
+    }
+}
+
+/// Puts what a workload's file says into its phase. What is set for all phases, for the store
+/// or for the phase wins over it.
+fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
+    let mut faults = Vec::new();
+    let over: Vec<String> =
+        file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
+    for phase in &mut file.phases {
+        let Some(path) = phase.workload.take() else { continue };
+        let mut all = Properties::new();
+        if serval_scripts::is_script(&path.to_string_lossy()) {
+            let origin = phase.origin.clone().unwrap_or(Origin::Program("the experiment"));
+            let path = std::path::absolute(&path).unwrap_or(path);
+            all.set(p::WORKLOAD.name, path.to_string_lossy(), origin);
+        } else if let Err(more) = all.load_file(&path) {
+            faults.extend(more.0);
+            continue;
+        }
+        let own: Vec<String> = phase.properties.iter().map(|(name, _, _)| name.clone()).collect();
+        let wanted = |name: &str| !over.iter().chain(&own).any(|over| over == name);
+        let lines = all.iter().filter(|(name, _)| wanted(name));
+        let lines = lines.map(|(name, set)| (name.to_owned(), set.value.clone(), set.origin.clone()));
+        phase.properties.extend(lines.collect::<Vec<_>>());
+    }
+    (file, faults)
+}
+
+impl Phases {
+    /// Checks a file against the stores and workloads of this build. All faults come at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// All of them.
+    pub fn new(file: PhasesFile) -> Result<Phases, Faults> {
+        let (file, mut faults) = inlined(file);
+        let mut note = |more: Faults| {
+            for fault in more.0 {
+                if !faults.contains(&fault) {
+                    faults.push(fault);
+                }
+            }
+        };
+        let mut named = Properties::new();
+        set_lines(&mut named, &file.properties);
+        set_lines(&mut named, &file.store.properties);
+        let store = match serval_stores::resolve(&file.store.binding, &mut named) {
+            Ok(store) => store,
+            Err(more) => {
+                let origin = &file.store.origin;
+                note(Faults(more.0.into_iter().map(|fault| fault_at(origin, fault.problem)).collect()));
+                return Err(Faults(faults));
+            }
+        };
+        let kept = Kept::of(store, &named);
+        let clients = match Self::leading_of(&file) {
+            Ok(leading) => leading.map_or(1, |leading| leading.settings.clients as u64),
+            Err(more) => {
+                note(more);
+                1
+            }
+        };
+        let mut phases = Phases { file, warnings: Vec::new(), store, kept, clients };
+        let mut warnings: Vec<Fault> = Vec::new();
+        for (nth, phase) in phases.file.phases.iter().enumerate() {
+            phases.check_clients(phase, &mut note);
+            match phases.check(nth) {
+                Ok(more) => more.into_iter().for_each(|warning| {
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }),
+                Err(more) => note(more),
+            }
+        }
+        if let Some(fault) = phases.loses_records() {
+            note(Faults(vec![fault]));
+        }
+        phases.warnings = warnings;
+        if faults.is_empty() { Ok(phases) } else { Err(Faults(faults)) }
+    }
+
+    /// Numbers of clients must be of some that there are.
+    fn check_clients(&self, phase: &PhaseSpec, note: &mut dyn FnMut(Faults)) {
+        let listed = phase.clients.iter().flatten().chain(phase.only.iter().flat_map(|only| &only.clients));
+        if let Some(beyond) = listed.copied().find(|number| *number > self.clients) {
+            let problem = format!(
+                "phase '{}' is of client {beyond}, and there are {} (clients in [group])",
+                phase.name, self.clients
+            );
+            note(Faults(vec![fault_at(&phase.origin, problem)]));
+        }
+    }
+
+    /// How the group is led, if the file wants one.
+    ///
+    /// # Errors
+    ///
+    /// All faults of the group's properties.
+    pub fn leading(&self) -> Result<Option<Leading>, Faults> {
+        Self::leading_of(&self.file)
+    }
+
+    fn leading_of(file: &PhasesFile) -> Result<Option<Leading>, Faults> {
+        let mut properties = Properties::new();
+        if let Some(entry) = &file.group {
+            set_lines(&mut properties, &entry.properties());
+        }
+        let of_group = |line: &&PropertyLine| is_of_group(&line.0);
+        for (name, value, origin) in file.properties.iter().filter(of_group) {
+            properties.set(name.clone(), value.clone(), origin.clone());
+        }
+        group::leading(&properties)
+    }
+
+    /// The properties of a phase for a client (its number, from 0), or for all.
+    fn properties(&self, nth: usize, client: Option<u64>) -> Properties {
+        let phase = &self.file.phases[nth];
+        let mut all = Properties::new();
+        set_lines(&mut all, &self.file.properties);
+        set_lines(&mut all, &self.file.store.properties);
+        set_lines(&mut all, &phase.properties);
+        for only in &phase.only {
+            if client.is_some_and(|client| only.clients.contains(&(client + 1))) {
+                set_lines(&mut all, &only.properties);
+            }
+        }
+        let of_group: Vec<String> =
+            all.iter().map(|(name, _)| name.to_owned()).filter(|name| is_of_group(name)).collect();
+        of_group.iter().for_each(|name| drop(all.remove(name)));
+        // What a name of the store stands for.
+        let _ = serval_stores::resolve(&self.file.store.binding, &mut all);
+        if !self.file.store.watch.is_empty() {
+            let origin = self.file.store.origin.clone().unwrap_or(Origin::Program("the experiment"));
+            all.set(p::WATCH.name, self.file.store.watch.join(","), origin);
+        }
+        all
+    }
+
+    fn kind(&self, nth: usize) -> Phase {
+        if self.file.phases[nth].work == PhaseWork::Load { Phase::Load } else { Phase::Run }
+    }
+
+    /// Makes a plan of a phase, or finds what is wrong with it. Returns warnings.
+    fn check(&self, nth: usize) -> Result<Vec<Fault>, Faults> {
+        let phase = &self.file.phases[nth];
+        match &phase.work {
+            PhaseWork::Load | PhaseWork::Run => {}
+            PhaseWork::Presplit { .. } => return self.points(nth).map(|_| Vec::new()),
+            _ => return Ok(Vec::new()),
+        }
+        let named = |faults: Faults| {
+            let name = |fault: Fault| match fault.origin {
+                Some(_) => fault,
+                None => fault_at(&phase.origin, format!("phase '{}': {}", phase.name, fault.problem)),
+            };
+            Faults(faults.0.into_iter().map(name).collect())
+        };
+        let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
+        if self.clients > 1 {
+            Team::check(&plan, false).map_err(named)?;
+        }
+        if plan.phase == Phase::Run && !plan.is_bounded() {
+            let problem = format!("phase '{}' has no end: set time or operationcount", phase.name);
+            return Err(Faults(vec![fault_at(&phase.origin, problem)]));
+        }
+        for only in &phase.only {
+            if let Some(client) = only.clients.first() {
+                self.plan_of(nth, self.properties(nth, Some(client.saturating_sub(1)))).map_err(named)?;
+            }
+        }
+        Ok(plan.warnings)
+    }
+
+    fn plan_of(&self, nth: usize, properties: Properties) -> Result<Plan, Faults> {
+        Plan::new(Request { properties, phase: self.kind(nth), store: self.store, strict: true })
+    }
+
+    /// What each client of the group does in a phase; the properties are those that it has
+    /// beside, or instead of, those of all.
+    fn parts(&self, nth: usize) -> Vec<Option<Part>> {
+        let phase = &self.file.phases[nth];
+        let takes_part = |client: u64| phase.clients.as_ref().is_none_or(|list| list.contains(&(client + 1)));
+        let count = (0..self.clients).filter(|client| takes_part(*client)).count() as u64;
+        let mut place = 0;
+        (0..self.clients)
+            .map(|client| {
+                if !takes_part(client) {
+                    return None;
+                }
+                place += 1;
+                let of = |only: &&crate::file::Only| only.clients.contains(&(client + 1));
+                let lines = phase.only.iter().filter(of).flat_map(|only| &only.properties);
+                let properties = lines.map(|(name, value, _)| (name.clone(), value.clone())).collect();
+                Some(Part { place: place - 1, of: count, properties })
+            })
+            .collect()
+    }
+
+    /// Keys at which a range is divided before records come.
+    fn points(&self, nth: usize) -> Result<Vec<String>, Faults> {
+        let phase = &self.file.phases[nth];
+        let PhaseWork::Presplit { partitions, points, .. } = &phase.work else { return Ok(Vec::new()) };
+        let Some(partitions) = partitions else { return Ok(points.clone()) };
+        let properties = self.properties(nth, None);
+        let request = Request { properties, phase: Phase::Load, store: self.store, strict: true };
+        let core = Plan::new(request)?.core;
+        core.and_then(|core| core.split_points(*partitions)).ok_or_else(|| {
+            let problem = format!(
+                "phase '{}': keys are not in the order of their numbers, so that their range cannot be divided evenly: set \
+                 insertorder=uniform with insertrange, or insertorder=ordered with zeropadding, or give points",
+                phase.name
+            );
+            Faults(vec![fault_at(&phase.origin, problem)])
+        })
+    }
+
+    /// The seed of a phase.
+    fn seed(&self, nth: usize, seed: u64) -> u64 {
+        // Records are the same whoever looks for them: loads and runs of one experiment share
+        // what values are made of.
+        let mut state = seed ^ (nth as u64) << 32;
+        // 53 bits, so that every JSON reader gets it back exactly.
+        if self.kind(nth) == Phase::Load { seed } else { split_mix(&mut state) >> 11 }
+    }
+
+    /// What a reader of the plan is told of each phase: its name, its kind, what it does.
+    pub fn describe(&self) -> Vec<(String, String)> {
+        let span = |time: Duration| format_duration(time.as_nanos() as u64);
+        let words = |nth: usize, phase: &PhaseSpec| {
+            let mut words = match &phase.work {
+                PhaseWork::Load | PhaseWork::Run => match self.plan_of(nth, self.properties(nth, None)) {
+                    Ok(plan) => plan.describe(),
+                    Err(faults) => faults.to_string(),
+                },
+                PhaseWork::Pause(time) => format!("pause of {}", span(*time)),
+                PhaseWork::Presplit { command, .. } => {
+                    let points = self.points(nth).map_or(0, |points| points.len());
+                    match command {
+                        Some(command) => format!("division at {points} keys by: {command}"),
+                        None => format!("division at {points} keys; {}", self.no_presplit()),
+                    }
+                }
+                PhaseWork::Command { command, at, timeout } => {
+                    let at = crate::file::name_of(&crate::file::At::NAMES, at);
+                    format!("command, at {at}, for {} at most: {command}", span(*timeout))
+                }
+                PhaseWork::Wait { command, every, timeout } => {
+                    format!("wait for {} at most, asking every {}: {command}", span(*timeout), span(*every))
+                }
+                PhaseWork::Later(kind) => later(kind),
+            };
+            if let Some(clients) = &phase.clients {
+                let clients: Vec<String> = clients.iter().map(u64::to_string).collect();
+                words += &format!("; clients {}", clients.join(", "));
+            }
+            words
+        };
+        self.file
+            .phases
+            .iter()
+            .enumerate()
+            .map(|(nth, phase)| (format!("{} ({})", phase.name, phase.work.kind()), words(nth, phase)))
+            .collect()
+    }
+
+    fn no_presplit(&self) -> String {
+        format!(
+            "Serval cannot divide a table of {} itself yet: give a command that does, which gets the keys on its standard \
+             input, a line each",
+            self.store.name
+        )
+    }
+
+    /// Refuses phases that this version, or the store, cannot do.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each.
+    pub fn refuse(&self) -> Result<(), Faults> {
+        let problem = |phase: &PhaseSpec| match &phase.work {
+            PhaseWork::Later(kind) => Some(later(kind)),
+            PhaseWork::Presplit { command: None, .. } => Some(self.no_presplit()),
+            PhaseWork::Command { at: crate::file::At::Clients, .. } if self.clients < 2 => {
+                Some("there are no clients to run its command: it is of this process alone".to_owned())
+            }
+            _ => None,
+        };
+        let faults: Vec<Fault> = self
+            .file
+            .phases
+            .iter()
+            .filter_map(|phase| {
+                Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
+            })
+            .collect();
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+
+    /// The times that are known beforehand, added up.
+    pub fn least(&self) -> Duration {
+        let time = |(nth, phase): (usize, &PhaseSpec)| match &phase.work {
+            PhaseWork::Pause(time) => *time,
+            PhaseWork::Run => {
+                let plan = self.plan_of(nth, self.properties(nth, None)).ok();
+                plan.and_then(|plan| Some(plan.options.time? + plan.options.warm_up)).unwrap_or_default()
+            }
+            _ => Duration::ZERO,
+        };
+        self.file.phases.iter().enumerate().map(time).sum()
+    }
+
+    /// What a store is opened with: phases for which it is the same use it as it is.
+    fn identity(&self, properties: &Properties) -> Vec<(String, String)> {
+        let own = |name: &str| {
+            let mut known = self.store.properties.properties.iter();
+            let of_wrapper = ["writebuffer.", "visibility."].iter().any(|start| name.starts_with(start));
+            self.store.passes_on()
+                || of_wrapper
+                || known.any(|property| property.name == name || property.aliases.contains(&name))
+        };
+        let own = properties.iter().filter(|(name, _)| own(name));
+        own.map(|(name, setting)| (name.to_owned(), setting.value.clone())).collect()
+    }
+
+    /// A store in this process has lost its records where a later phase opens it otherwise.
+    fn loses_records(&self) -> Option<Fault> {
+        let measured = (0..self.file.phases.len()).filter(|nth| self.file.phases[*nth].work.measures());
+        let mut opened = measured.map(|nth| (nth, self.identity(&self.properties(nth, None))));
+        let (_, first) = opened.next().filter(|_| self.in_process())?;
+        let (nth, _) = opened.find(|(_, identity)| *identity != first)?;
+        let phase = &self.file.phases[nth];
+        let problem = format!(
+            "phase '{}' opens the store {} with other properties than the phase before, and its records end when it is              opened anew: use a store that keeps them",
+            phase.name, self.store.name
+        );
+        Some(fault_at(&phase.origin, problem))
+    }
+
+    /// Whether records end with the process.
+    fn in_process(&self) -> bool {
+        IN_PROCESS.contains(&self.store.name)
+    }
+}
+
+fn is_of_group(name: &str) -> bool {
+    name.starts_with("coordination.") || name.starts_with("barrier-")
+}
+
+fn later(kind: &str) -> String {
+    format!("{kind} is not built yet: bulk loading comes in a later version of Serval")
+}

@@ -1,0 +1,393 @@
+//! Experiments of phases: a table of the phases, and their courses on one axis of time
+//! (YCSB++, SoCC 2011, figures 9 and 10).
+
+use super::{Block, Layout, Part, Section};
+use crate::{
+    html::{
+        is_beside,
+        parts::escape,
+        series::{all_operations, without_end},
+    },
+    notes::{Note, notes, percentile, printable},
+    plot::{Axis, Line, POINTS_MAX, Plot, Upright},
+    summary::{Styles, line, wrapped},
+    units::{count, rate, time},
+};
+use serval_measure::{
+    document::{IntervalSummary, MetricResult, ResultDocument},
+    experiment::PhaseEntry,
+};
+use std::{collections::BTreeMap, fmt::Write as _, io::Write};
+
+const WIDE: (u32, u32) = (1040, 240);
+
+/// Operations that have plots.
+const PLOTTED_MAX: usize = 6;
+
+/// Processes that have curves.
+const PROCESSES_MAX: usize = 12;
+
+/// Pixels that a phase needs so that its name stands at its start.
+const NAME_MIN: f64 = 64.0;
+
+/// The columns of `phases.csv`. Later versions add columns at the end only.
+pub const COLUMNS: [&str; 14] = [
+    "phase",
+    "name",
+    "kind",
+    "time_s",
+    "length_s",
+    "warm_up",
+    "metric",
+    "ok",
+    "failed",
+    "response_mean_us",
+    "response_p50_us",
+    "response_p95_us",
+    "response_p99_us",
+    "response_max_us",
+];
+
+/// A phase and its result.
+struct Told<'a> {
+    number: usize,
+    entry: &'a PhaseEntry,
+    result: Option<&'a ResultDocument>,
+}
+
+impl<'a> Told<'a> {
+    fn name(&self) -> String {
+        printable(&self.entry.name, 60)
+    }
+
+    fn series(&self) -> &'a [IntervalSummary] {
+        self.result.map_or(&[], |result| without_end(&result.series))
+    }
+
+    /// Where the series begins on the axis, s.
+    fn zero(&self) -> f64 {
+        let at = self.entry.series_start_s.unwrap_or(self.entry.start_s);
+        if at.is_finite() { at } else { 0.0 }
+    }
+
+    fn operations(&self) -> impl Iterator<Item = &'a MetricResult> {
+        self.result.into_iter().flat_map(|result| &result.metrics).filter(|metric| !is_beside(&metric.name))
+    }
+}
+
+fn told(part: &Part) -> Vec<Told<'_>> {
+    let results = part.loaded.phases.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    let phases = part.experiment.document.phases.iter().zip(results).enumerate();
+    phases.map(|(nth, (entry, result))| Told { number: nth + 1, entry, result }).collect()
+}
+
+/// Whether there are phases in it.
+pub(super) fn has(part: &Part) -> bool {
+    part.experiment.document.kind == "phases"
+}
+
+/// What is to be known before a number of a phase is quoted.
+pub(super) fn warnings(part: &Part) -> Vec<Note> {
+    let of_phase =
+        |told: Told<'_>| {
+            let own = told.result.map_or_else(Vec::new, notes);
+            let name = told.name();
+            let mut said: Vec<Note> =
+                own.into_iter().map(|note| Note { text: format!("{name}: {}", note.text), ..note }).collect();
+            let missing = told.entry.warnings.iter().filter(|words| words.contains("records are missing"));
+            said.extend(missing.map(|words| Note {
+                text: format!("{name}: {}.", printable(words, 300)),
+                details: Vec::new(),
+            }));
+            said
+        };
+    let mut all: Vec<Note> = told(part).into_iter().flat_map(of_phase).collect();
+    let document = &part.experiment.document;
+    if has(part) && !document.complete {
+        let text = format!(
+            "{} of {} phases are done: the experiment was ended before its time, or is still under way.",
+            document.phases.len(),
+            document.runs_planned
+        );
+        all.insert(0, Note { text, details: Vec::new() });
+    }
+    all
+}
+
+fn cells(told: &Told<'_>) -> [String; 4] {
+    let seconds = |s: f64| time(s.max(0.0) * 1e9);
+    let entry = told.entry;
+    let numbers = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    [
+        seconds(entry.start_s),
+        seconds(entry.end_s - entry.start_s),
+        numbers(entry.operations.map(count)),
+        numbers(entry.throughput.map(rate)),
+    ]
+}
+
+/// Response times of an operation.
+fn times(metric: &MetricResult) -> [String; 3] {
+    let response = metric.ok.as_ref().map(|times| &times.response);
+    let of = |p: f64| {
+        response.and_then(|latency| percentile(latency, p)).map_or("–".to_owned(), |ns| time(ns as f64))
+    };
+    [of(50.0), of(95.0), of(99.0)]
+}
+
+/// The table of phases on a page.
+pub(super) fn table(page: &mut String, part: &Part) {
+    page.push_str(
+        "<h2>Phases</h2>\n<div class=\"card scroll\">\n<table class=\"numbers\">\n<thead><tr><th>no.</th>\
+         <th class=\"text\">phase</th><th class=\"text\">kind</th><th>begun at</th><th>took</th><th>operations</th><th>/s</th>\
+         <th>failed</th><th class=\"text\">operation</th><th>p50</th><th>p95</th><th>p99</th></tr></thead>\n<tbody>\n",
+    );
+    for told in told(part) {
+        let entry = told.entry;
+        let name = match &entry.folder {
+            // The page lies in the experiment's folder.
+            Some(folder) if part.experiment.is_inside(folder) => {
+                format!("<a href=\"{}/report.html\">{}</a>", escape(folder), escape(told.name()))
+            }
+            _ => escape(told.name()),
+        };
+        let [start, took, operations, per_s] = cells(&told);
+        let failed = entry.failed.map_or("–".to_owned(), count);
+        let mut rows = told.operations().map(|metric| (printable(&metric.name, 40), times(metric)));
+        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "<tr><th>{}</th><td class=\"text\">{name}</td><td class=\"text\">{}</td><td>{start}</td><td>{took}</td>\
+             <td>{operations}</td><td>{per_s}</td><td>{failed}</td><td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td>\
+             <td>{p99}</td></tr>",
+            told.number,
+            escape(printable(&entry.kind, 20)),
+            escape(operation),
+        );
+        for (operation, [p50, p95, p99]) in rows {
+            let _ = writeln!(
+                page,
+                "<tr><th></th><td></td><td></td><td></td><td></td><td></td><td></td><td></td>\
+                 <td class=\"text\">{}</td><td>{p50}</td><td>{p95}</td><td>{p99}</td></tr>",
+                escape(operation)
+            );
+        }
+    }
+    page.push_str(
+        "</tbody>\n</table>\n</div>\n<p class=\"soft\">Response times. Begun at: since the first phase began. \
+         A load's or run's time has the opening of connections in it.</p>\n",
+    );
+    programs(page, part);
+}
+
+/// What programs printed.
+fn programs(page: &mut String, part: &Part) {
+    for told in told(part).iter().filter(|told| !told.entry.output.is_empty()) {
+        let command = told.entry.command.as_deref().unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "<h3 class=\"above\">{}</h3>\n<p class=\"soft\">{}</p>\n<div class=\"card\"><pre>{}</pre></div>",
+            escape(told.name()),
+            escape(printable(command, 500)),
+            escape(told.entry.output.join("\n"))
+        );
+    }
+}
+
+/// The summary for people.
+pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
+    text.push('\n');
+    let head = format!(
+        "{:<24} {:>8} {:>8} {:>9} {:>9}  {:<7} {:>7} {:>7} {:>7}",
+        "PHASE", "at", "took", "count", "/s", "", "p50", "p95", "p99"
+    );
+    line(text, &head, styles.heading);
+    for told in told(part) {
+        let [start, took, operations, per_s] = cells(&told);
+        let name: String = format!("{} {}", told.number, told.name()).chars().take(24).collect();
+        let mut rows = told.operations().map(|metric| (printable(&metric.name, 7), times(metric)));
+        let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
+        let row = format!(
+            "{name:<24} {start:>8} {took:>8} {operations:>9} {per_s:>9}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}"
+        );
+        line(text, &row, anstyle::Style::new());
+        for (operation, [p50, p95, p99]) in rows {
+            line(
+                text,
+                &format!("{:62}  {operation:<7} {p50:>7} {p95:>7} {p99:>7}", ""),
+                anstyle::Style::new(),
+            );
+        }
+    }
+    text.push('\n');
+    wrapped(text, "", "Response times. at: when the phase began, since the first one did.", styles.dim);
+}
+
+/// A line through the series of all phases; chunks of a long one are put together by `value`.
+fn over<'a>(
+    phases: &'a [Told<'_>],
+    label: &str,
+    style: usize,
+    value: impl Fn(&Told<'_>, &[IntervalSummary], usize) -> Option<f64> + 'a,
+) -> Line {
+    let whole: usize = phases.iter().map(|told| told.series().len()).sum();
+    let chunk = whole.div_ceil(POINTS_MAX).max(1);
+    let points = phases.iter().flat_map(|told| {
+        let zero = told.zero();
+        // What lies between two phases belongs to neither.
+        let interruption = std::iter::once((zero, None));
+        let mut at = 0;
+        let values: Vec<(f64, Option<f64>)> = told
+            .series()
+            .chunks(chunk)
+            .map(|piece| {
+                let (first, last) = (&piece[0], &piece[piece.len() - 1]);
+                let middle = zero + (first.start_s + last.start_s + last.length_s) / 2.0;
+                let value = value(told, piece, at);
+                at += piece.len();
+                (middle, value)
+            })
+            .collect();
+        interruption.chain(values)
+    });
+    Line::new(label, style, points)
+}
+
+fn seconds(piece: &[IntervalSummary]) -> f64 {
+    piece.iter().map(|interval| interval.length_s).sum()
+}
+
+fn per_second(piece: &[IntervalSummary], number: impl Fn(&IntervalSummary) -> f64) -> Option<f64> {
+    let seconds = seconds(piece);
+    (seconds > 0.0).then(|| piece.iter().map(number).sum::<f64>() / seconds)
+}
+
+/// The plots, on one axis.
+pub(super) fn section(part: &Part) -> Option<Section> {
+    let phases = told(part);
+    let end = phases.iter().map(|told| told.entry.end_s).fold(0.0, f64::max);
+    let x = Axis::seconds(end, WIDE.0)?;
+    let mut left_of = f64::NEG_INFINITY;
+    let uprights: Vec<Upright> = phases
+        .iter()
+        .map(|told| {
+            let at = told.entry.start_s;
+            let room = (at - left_of) / end * f64::from(WIDE.0) >= NAME_MIN;
+            let label = if room { told.name().chars().take(24).collect() } else { String::new() };
+            if room {
+                left_of = at;
+            }
+            Upright { x: at, style: None, label }
+        })
+        .collect();
+    let plot = |title: String, y: Axis, lines: Vec<Line>| {
+        let plot = Plot::new(title, WIDE, x.clone(), y).with_lines(lines);
+        Plot { uprights: uprights.clone(), ..plot }
+    };
+    let most = |lines: &[Line]| lines.iter().flat_map(Line::values).fold(0.0, f64::max);
+    let mut plots = Vec::new();
+    let mut rates = vec![over(&phases, "all operations", 1, |_, piece, _| per_second(piece, all_operations))];
+    if phases.iter().any(|told| told.series().iter().any(|interval| interval.pacing.is_some())) {
+        let due = |interval: &IntervalSummary| interval.pacing.map_or(0.0, |pacing| pacing.due);
+        let asked = over(&phases, "asked for", 1, move |_, piece, _| {
+            piece[0].pacing.and_then(|_| per_second(piece, due))
+        });
+        rates.push(asked.dashed());
+    }
+    plots.extend(Axis::rates(most(&rates), 6 * 90).map(|y| plot("Operations a second".to_owned(), y, rates)));
+    plots.extend(processes(&phases).and_then(|lines| {
+        let y = Axis::rates(most(&lines), 6 * 90)?;
+        Some(plot("Operations a second, of each process".to_owned(), y, lines))
+    }));
+    for name in operations(&phases) {
+        let of = |interval: &IntervalSummary, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+            let metric = interval.metrics.get(name).filter(|metric| metric.ok > 0)?;
+            Some(field(&metric.response).max(1) as f64)
+        };
+        let highest = |label: &str, style, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+            over(&phases, label, style, move |_, piece, _| {
+                piece.iter().filter_map(|interval| of(interval, field)).reduce(f64::max)
+            })
+        };
+        let lines = vec![
+            highest("max", 4, |times| times.max_ns),
+            highest("p99", 3, |times| times.p99_ns),
+            highest("p95", 2, |times| times.p95_ns),
+            highest("p50", 1, |times| times.p50_ns),
+        ];
+        let y = Axis::times(lines.iter().flat_map(Line::values));
+        plots.extend(y.map(|y| plot(format!("Response time, {}", printable(name, 40)), y, lines)));
+    }
+    let words = "All phases on one axis, from the start of the first; a mark where each begins. Between the lines nothing was measured. \
+                 Each phase's own report has more.";
+    let blocks = vec![Block::new(String::new(), Layout::Wide, plots)];
+    Some(Section { title: "Over time", words: words.to_owned(), blocks })
+}
+
+/// The operations that there are most of.
+fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for metric in phases.iter().flat_map(Told::operations) {
+        let sum = counts.entry(&metric.name).or_default();
+        *sum = sum.saturating_add(crate::notes::total(metric));
+    }
+    let mut names: Vec<(&str, u64)> = counts.into_iter().collect();
+    names.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    names.into_iter().map(|(name, _)| name).take(PLOTTED_MAX).collect()
+}
+
+/// A curve a process, if there are several.
+fn processes(phases: &[Told<'_>]) -> Option<Vec<Line>> {
+    let mut names: Vec<(String, u32)> = Vec::new();
+    for client in phases.iter().filter_map(|told| told.result?.group.as_ref()).flat_map(|g| &g.clients) {
+        let name = (client.host.clone(), client.process);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let lines = names.iter().take(PROCESSES_MAX).zip(1..).map(|((host, process), style)| {
+        let label = format!("{} ({process})", printable(host, 30));
+        over(phases, &label, style, move |told, piece, at| {
+            let clients = &told.result?.group.as_ref()?.clients;
+            let client = clients.iter().find(|c| c.host == *host && c.process == *process)?;
+            let rates = client.rates.get(at..(at + piece.len()).min(client.rates.len()))?;
+            (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64)
+        })
+        .dashed_by_style()
+    });
+    let lines: Vec<Line> = lines.collect();
+    (names.len() > 1).then_some(lines)
+}
+
+/// A line an interval and operation of each phase; `time_s` is on the axis of all.
+pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    csv.write_record(COLUMNS)?;
+    let micros = |ns: u64| format!("{}.{:03}", ns / 1000, ns % 1000);
+    for told in told(part) {
+        let series = told.result.map_or(&[][..], |result| &result.series);
+        for interval in series {
+            for (name, metric) in &interval.metrics {
+                let times = &metric.response;
+                csv.write_record([
+                    told.number.to_string(),
+                    told.entry.name.clone(),
+                    told.entry.kind.clone(),
+                    format!("{:.3}", told.zero() + interval.start_s),
+                    format!("{:.3}", interval.length_s),
+                    interval.warm_up.to_string(),
+                    name.clone(),
+                    metric.ok.to_string(),
+                    metric.failed.to_string(),
+                    format!("{:.3}", times.mean_ns / 1000.0),
+                    micros(times.p50_ns),
+                    micros(times.p95_ns),
+                    micros(times.p99_ns),
+                    micros(times.max_ns),
+                ])?;
+            }
+        }
+    }
+    csv.flush()?;
+    Ok(())
+}

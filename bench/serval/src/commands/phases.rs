@@ -1,0 +1,299 @@
+//! Experiments of phases: files with `[[phases]]`, and `phases=N` of `serval load` and
+//! `serval run`.
+
+use super::{
+    agent, command_line, export,
+    sweep::{from_journal, property_lines},
+    tell_debug_build, tell_warnings,
+};
+use crate::{
+    args::{ExperimentRunArgs, PlaceArgs, YcsbArgs},
+    failure::{self, Failure},
+    format::span,
+    interrupt,
+    live::{Live, LiveArgs},
+    render, stdout,
+};
+use serval_experiment::{
+    bench::default_folder,
+    file::{PhasesFile, StoreEntry, of_properties},
+    group::Team,
+    perform::Performed,
+    phases::Phases,
+    plan::Plan,
+    sweep::{ConductError, Journal, RealStores, Stopped},
+};
+use serval_measure::experiment::Flag;
+use serval_model::properties::{Faults, Origin, Properties};
+use serval_report::{
+    experiment::Loaded,
+    stored::StoredExperiment,
+    units::{count, plural},
+};
+use serval_runner::Control;
+use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
+
+/// `serval experiment run FILE` of a file of phases.
+pub(super) fn run_file(mut file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
+    let mut faults = Vec::new();
+    // The command line wins over all that the file says.
+    for (name, value, origin) in property_lines(&args.properties, &mut faults) {
+        let lists = file.phases.iter_mut().flat_map(|phase| {
+            let only = phase.only.iter_mut().map(|only| &mut only.properties);
+            std::iter::once(&mut phase.properties).chain(only)
+        });
+        let lists = lists.chain([&mut file.store.properties]);
+        lists.for_each(|lines| lines.retain(|(known, _, _)| *known != name));
+        file.properties.retain(|(known, _, _)| *known != name);
+        file.properties.push((name, value, origin));
+    }
+    match &args.stores[..] {
+        [] => {}
+        [name] if file.store.name == *name => {}
+        [name] => file.store = store_named(name),
+        _ => return Err(Failure::usage("--store: phases are of one store: run the file once for each")),
+    }
+    let of_sweeps = [
+        ("--clients", args.run.clients.is_some()),
+        ("--time", args.run.time.is_some()),
+        ("--repeats", args.run.repeats.is_some()),
+        ("--warm-up", args.run.warm_up.is_some()),
+        ("--warm-up-max", args.run.warm_up_max.is_some()),
+        ("--arrivals", args.run.arrivals.is_some()),
+        ("--state", args.run.state.is_some()),
+        ("--order", args.run.order.is_some()),
+        ("--skip-load", args.run.skip_load),
+    ];
+    if let Some((flag, _)) = of_sweeps.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!(
+            "{flag} is for sweeps: phases have properties of their own, and -p NAME=VALUE sets one for all of them"
+        )));
+    }
+    if let Some(seed) = args.run.seed {
+        file.seed = Some(seed);
+    }
+    if !faults.is_empty() {
+        return Err(Faults(faults).into());
+    }
+    let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    carry_out(scaled(file, args.scale)?, &name, &args.place)
+}
+
+/// The file, `--scale` times smaller.
+pub(super) fn scaled(file: PhasesFile, scale: Option<f64>) -> Result<PhasesFile, Failure> {
+    match scale {
+        None => Ok(file),
+        Some(by) if by.is_finite() && by >= 1.0 => Ok(file.scaled(by)),
+        Some(_) => Err(Failure::usage("--scale: must be 1 or more: how many times smaller?")),
+    }
+}
+
+fn store_named(name: &str) -> StoreEntry {
+    StoreEntry {
+        name: name.to_owned(),
+        binding: name.to_owned(),
+        watch: Vec::new(),
+        save: None,
+        restore: None,
+        properties: Vec::new(),
+        origin: Some(Origin::CommandLine("--store".into())),
+    }
+}
+
+fn carry_out(file: PhasesFile, name: &str, place: &PlaceArgs) -> Result<ExitCode, Failure> {
+    let phases = Phases::new(file)?;
+    if place.dry_run {
+        return stdout(plan_text(&phases).as_bytes()).map(|()| ExitCode::SUCCESS);
+    }
+    phases.refuse()?;
+    let journal = match (&place.out, place.resume) {
+        (None, true) => {
+            return Err(Failure::usage("--resume needs --out: where is the experiment to go on with?"));
+        }
+        (Some(out), true) => {
+            let stored = Journal::stored_seed(out).map_err(from_journal)?;
+            let mut file = phases.file.clone();
+            file.seed = file.seed.or(Some(stored));
+            Journal::resume(out, Some(&file.to_toml())).map_err(from_journal)?
+        }
+        (out, false) => {
+            let folder = out.clone().unwrap_or_else(|| default_folder(name, "experiment"));
+            Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?
+        }
+    };
+    conduct(
+        &phases,
+        journal,
+        &How { keep_stores: place.keep_stores, json: place.json, ycsb: false },
+        &place.live,
+    )
+}
+
+/// `serval experiment resume` of phases.
+pub(super) fn resume(
+    file: PhasesFile,
+    journal: Journal,
+    keep_stores: bool,
+    json: bool,
+    live: &LiveArgs,
+) -> Result<ExitCode, Failure> {
+    let phases = Phases::new(file)?;
+    conduct(&phases, journal, &How { keep_stores, json, ycsb: false }, live)
+}
+
+/// `serval load` and `serval run` with `phases=N`, as in YCSB++: YCSB's output of each phase.
+pub(super) fn of_command(
+    args: &YcsbArgs,
+    properties: &Properties,
+    default: &'static str,
+    resume: bool,
+) -> Result<ExitCode, Failure> {
+    if args.raw || resume {
+        let flag = if args.raw { "--raw" } else { "--resume" };
+        return Err(Failure::usage(format!("{flag} does not go with phases=N")));
+    }
+    let title = format!("Phases on {}", args.store);
+    let file = of_properties(properties, default, &store_named(&args.store), &title)?;
+    let phases = Phases::new(file)?;
+    phases.refuse()?;
+    let folder = args.result.clone().unwrap_or_else(|| default_folder(&args.store, "phases"));
+    let journal = Journal::begin(&folder, phases.document(command_line())).map_err(from_journal)?;
+    conduct(&phases, journal, &How { keep_stores: false, json: false, ycsb: true }, &args.live)
+}
+
+/// What becomes of it.
+struct How {
+    keep_stores: bool,
+    json: bool,
+    /// Whether standard output gets YCSB's output of each phase.
+    ycsb: bool,
+}
+
+fn gather(phases: &Phases, control: &Control) -> Result<Option<Team>, Failure> {
+    phases.leading()?.map(|leading| agent::gathered(leading, control)).transpose()
+}
+
+/// YCSB's output of a phase, after a line that says which it is.
+fn ycsb(number: usize, plan: &Plan, performed: &Performed) -> Result<(), Failure> {
+    if plan.output.export_file.is_none() {
+        stdout(format!("[PHASE], Measured, {number}\n[PHASE], Name, {}\n", plan.label).as_bytes())?;
+    }
+    export::export(plan, performed)
+}
+
+fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Result<ExitCode, Failure> {
+    tell_warnings(&phases.warnings);
+    tell_debug_build();
+    let folder = journal.path().to_owned();
+    let (control, unfinished) = interrupt::control();
+    let team = gather(phases, &control)?;
+    tell!("{}: {}", phases.file.title, in_short(phases));
+    tell!("result: {} (it can be interrupted and gone on with)", folder.display());
+    let mut live = Live::begin(live, &control, &unfinished)?;
+    let (mut number, mut exported) = (0, Ok(()));
+    let mut each = |plan: &Plan, performed: &Performed| {
+        number += 1;
+        if how.ycsb && exported.is_ok() {
+            exported = ycsb(number, plan, performed);
+        }
+    };
+    let outcome =
+        phases.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, &mut each, how.keep_stores);
+    drop(live);
+    drop(team);
+    exported?;
+    let again = || format!("serval experiment resume {}", folder.display());
+    let (journal, stopped) = outcome.map_err(|error| failed(error, &folder, &again()))?;
+    if stopped != Stopped::Complete {
+        return Err(Failure {
+            status: failure::INTERRUPTED,
+            message: format!(
+                "interrupted: '{}' goes on, 'serval report {}' shows what there is",
+                again(),
+                folder.display()
+            ),
+        });
+    }
+    // The numbers are shown even where their files cannot be written.
+    let mut shown = if how.json { stdout(&render::pretty(&journal.document)?) } else { Ok(()) };
+    let stored = StoredExperiment { folder: folder.clone(), document: journal.document.clone() };
+    let loaded = Loaded::read(&stored).map_err(|error| Failure::output(error.to_string()))?;
+    let reported = super::sweep::report(&journal, &stored, &loaded);
+    if !how.json {
+        let terminal = std::io::stdout().is_terminal();
+        let text = serval_report::experiment::summary(&stored, &loaded, &render::styles(terminal));
+        match how.ycsb {
+            // Standard output is for programs that read YCSB's.
+            true => tell!("{text}"),
+            false => shown = stdout(text.as_bytes()),
+        }
+    }
+    reported?;
+    shown?;
+    tell!("report: {}", folder.join("report.html").display());
+    let bad = |phase: &serval_measure::experiment::PhaseEntry| {
+        phase.flags.contains(&Flag::Failures)
+            || phase.warnings.iter().any(|words| words.contains("records are missing"))
+    };
+    Ok(match journal.document.phases.iter().any(bad) {
+        true => ExitCode::from(failure::OPERATIONS_FAILED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn failed(error: ConductError, folder: &Path, again: &str) -> Failure {
+    match error {
+        ConductError::Experiment(error) => {
+            let failure: Failure = error.into();
+            Failure {
+                message: format!(
+                    "{}. What was measured is in {}; '{again}' goes on with this phase",
+                    failure.message,
+                    folder.display(),
+                ),
+                ..failure
+            }
+        }
+        ConductError::Journal(error) => from_journal(error),
+    }
+}
+
+fn in_short(phases: &Phases) -> String {
+    let least = phases.least();
+    let time = if least > Duration::ZERO { format!(", {} or more", span(least)) } else { String::new() };
+    format!("{} on {}{time}", plural(phases.file.phases.len() as u64, "phase"), phases.file.store.name)
+}
+
+/// The plan for people.
+pub(super) fn plan_text(phases: &Phases) -> String {
+    let file = &phases.file;
+    let mut text = format!("{}\n", file.title);
+    for (head, words) in [("stands for", &file.figure), ("about", &file.about), ("it saw", &file.saw)] {
+        if !words.is_empty() {
+            let _ = writeln!(text, "  {head}: {words}");
+        }
+    }
+    let _ = writeln!(text, "\nstore\n  {} ({})", file.store.name, phases.store.name);
+    if let Ok(Some(leading)) = phases.leading() {
+        let clients = count(leading.settings.clients as u64);
+        let _ = writeln!(
+            text,
+            "\ngroup\n  {clients} client processes, found by ZooKeeper at {}",
+            leading.cluster
+        );
+    }
+    text.push_str("\nphases\n");
+    for (nth, (name, words)) in phases.describe().into_iter().enumerate() {
+        let _ = writeln!(text, "  {}. {name}\n     {words}", nth + 1);
+    }
+    let _ = writeln!(text, "\nexpect\n  {}, loading not counted", in_short(phases));
+    if let Err(faults) = phases.refuse() {
+        for fault in faults.0 {
+            let _ = writeln!(text, "\n! {fault}");
+        }
+    }
+    for warning in &phases.warnings {
+        let _ = writeln!(text, "\n! {warning}");
+    }
+    text
+}
