@@ -43,6 +43,14 @@ const NAME: &str = "SERVAL_PHASE_NAME";
 /// The folder of an embedded store's files, below that of stores.
 const STORE_FOLDER: &str = "store";
 
+/// Who looks on while phases are carried out.
+pub struct LookingOn<'a> {
+    /// Is told of all that goes on.
+    pub watcher: &'a mut dyn Watcher,
+    /// Is called with each load and run that has ended.
+    pub each: &'a mut dyn FnMut(&Plan, &Performed),
+}
+
 impl Phases {
     /// The document before the first phase.
     pub fn document(&self, command_line: Vec<String>) -> ExperimentDocument {
@@ -82,7 +90,7 @@ impl Phases {
     }
 
     /// Carries the phases out, or those that are left, in the journal's folder; by the clients
-    /// of `team` if the file wants a group. `each` is called with each load and run that has ended.
+    /// of `team` if the file wants a group.
     ///
     /// # Errors
     ///
@@ -94,8 +102,7 @@ impl Phases {
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
-        watcher: &mut dyn Watcher,
-        each: &mut dyn FnMut(&Plan, &Performed),
+        looking_on: LookingOn<'_>,
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
         self.refuse().map_err(ExperimentError::Faults)?;
@@ -114,8 +121,8 @@ impl Phases {
             stores,
             team,
             control,
-            watcher,
-            each,
+            watcher: looking_on.watcher,
+            each: looking_on.each,
             session: None,
         };
         conductor.watcher.experiment(&conductor.journal.document);
@@ -140,7 +147,7 @@ impl Phases {
 
 /// The time since an instant that was written down.
 fn since(timestamp: &str) -> Duration {
-    let then = timestamp.parse::<jiff::Timestamp>().ok().and_then(|then| SystemTime::try_from(then).ok());
+    let then = timestamp.parse::<jiff::Timestamp>().ok().map(SystemTime::from);
     then.and_then(|then| SystemTime::now().duration_since(then).ok()).unwrap_or_default()
 }
 
@@ -163,7 +170,7 @@ struct Conductor<'a> {
 
 /// How a phase came out.
 enum Came {
-    Done(PhaseEntry),
+    Done(Box<PhaseEntry>),
     Interrupted,
 }
 
@@ -203,7 +210,7 @@ impl Conductor<'_> {
         let came = match &phase.work {
             PhaseWork::Load | PhaseWork::Run => self.measured(nth, entry)?,
             PhaseWork::Pause(time) => match self.rest(*time)? {
-                true => Came::Done(entry),
+                true => Came::Done(Box::new(entry)),
                 false => Came::Interrupted,
             },
             PhaseWork::Presplit { command, timeout, .. } => {
@@ -229,7 +236,7 @@ impl Conductor<'_> {
             Came::Interrupted => Ok(false),
             Came::Done(mut entry) => {
                 entry.end_s = self.now();
-                self.journal.document.phases.push(entry);
+                self.journal.document.phases.push(*entry);
                 self.journal.write()?;
                 self.watcher.experiment(&self.journal.document);
                 Ok(true)
@@ -295,7 +302,11 @@ impl Conductor<'_> {
             let phase = &self.phases.file.phases[nth];
             return Err(failed(phase, self.phases.store.name, format!("'{command}' {how}")));
         }
-        Ok(Came::Done(PhaseEntry { command: Some(command.to_owned()), output: outcome.output, ..entry }))
+        Ok(Came::Done(Box::new(PhaseEntry {
+            command: Some(command.to_owned()),
+            output: outcome.output,
+            ..entry
+        })))
     }
 
     fn at_clients(
@@ -330,7 +341,7 @@ impl Conductor<'_> {
             }
             output.extend(lines.into_iter().map(|line| format!("{}: {line}", client + 1)));
         }
-        Ok(Came::Done(PhaseEntry { command: Some(command.to_owned()), output, ..entry }))
+        Ok(Came::Done(Box::new(PhaseEntry { command: Some(command.to_owned()), output, ..entry })))
     }
 
     fn wait(
@@ -353,12 +364,12 @@ impl Conductor<'_> {
             }
             let Some(how) = outcome.failure(left) else {
                 let command = Some(command.to_owned());
-                return Ok(Came::Done(PhaseEntry {
+                return Ok(Came::Done(Box::new(PhaseEntry {
                     command,
                     attempts: Some(attempts),
                     output: outcome.output,
                     ..entry
-                }));
+                })));
             };
             if begun.elapsed() + every >= timeout {
                 let phase = &self.phases.file.phases[nth];
@@ -480,7 +491,7 @@ impl Conductor<'_> {
         entry.flags = flags(&document);
         entry.warnings.extend(document.warnings.iter().cloned());
         self.watcher.ended(&run_entry(nth, &plan, &entry, &document), &document);
-        Ok(Came::Done(entry))
+        Ok(Came::Done(Box::new(entry)))
     }
 }
 

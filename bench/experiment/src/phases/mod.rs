@@ -5,6 +5,7 @@
 mod conduct;
 mod program;
 
+pub use conduct::LookingOn;
 pub(crate) use program::{Program, run as run_program};
 
 use crate::{
@@ -94,7 +95,8 @@ impl Phases {
             }
         };
         let kept = Kept::of(store, &named);
-        let clients = match Self::leading_of(&file) {
+        // A plan may be looked at before it is known where ZooKeeper is.
+        let clients = match Self::leading_of(&file, Some("?")) {
             Ok(leading) => leading.map_or(1, |leading| leading.settings.clients as u64),
             Err(more) => {
                 note(more);
@@ -139,10 +141,10 @@ impl Phases {
     ///
     /// All faults of the group's properties.
     pub fn leading(&self) -> Result<Option<Leading>, Faults> {
-        Self::leading_of(&self.file)
+        Self::leading_of(&self.file, None)
     }
 
-    fn leading_of(file: &PhasesFile) -> Result<Option<Leading>, Faults> {
+    fn leading_of(file: &PhasesFile, zookeeper: Option<&str>) -> Result<Option<Leading>, Faults> {
         let mut properties = Properties::new();
         if let Some(entry) = &file.group {
             set_lines(&mut properties, &entry.properties());
@@ -151,7 +153,15 @@ impl Phases {
         for (name, value, origin) in file.properties.iter().filter(of_group) {
             properties.set(name.clone(), value.clone(), origin.clone());
         }
+        if let Some(zookeeper) = zookeeper.filter(|_| !properties.has(&group::ZOOKEEPER)) {
+            properties.set(group::ZOOKEEPER.name, zookeeper, Origin::Program("to be said"));
+        }
         group::leading(&properties)
+    }
+
+    /// Client processes that take part in it.
+    pub fn clients(&self) -> u64 {
+        self.clients
     }
 
     /// The properties of a phase for a client (its number, from 0), or for all.
@@ -327,7 +337,7 @@ impl Phases {
             }
             _ => None,
         };
-        let faults: Vec<Fault> = self
+        let mut faults: Vec<Fault> = self
             .file
             .phases
             .iter()
@@ -335,6 +345,7 @@ impl Phases {
                 Some(fault_at(&phase.origin, format!("phase '{}': {}", phase.name, problem(phase)?)))
             })
             .collect();
+        faults.extend(self.leading().err().into_iter().flat_map(|more| more.0));
         if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
     }
 

@@ -115,7 +115,8 @@ pub(super) fn warnings(part: &Part) -> Vec<Note> {
 }
 
 fn cells(told: &Told<'_>) -> [String; 4] {
-    let seconds = |s: f64| time(s.max(0.0) * 1e9);
+    // The first begins at some microseconds, which nobody wants to know.
+    let seconds = |s: f64| if s < 1e-3 { "0 s".to_owned() } else { time(s * 1e9) };
     let entry = told.entry;
     let numbers = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     [
@@ -237,20 +238,30 @@ fn over<'a>(
         // What lies between two phases belongs to neither.
         let interruption = std::iter::once((zero, None));
         let mut at = 0;
-        let values: Vec<(f64, Option<f64>)> = told
+        let mut values: Vec<(f64, Option<f64>)> = told
             .series()
             .chunks(chunk)
             .map(|piece| {
-                let (first, last) = (&piece[0], &piece[piece.len() - 1]);
-                let middle = zero + (first.start_s + last.start_s + last.length_s) / 2.0;
+                let (start, end) = ends(piece);
                 let value = value(told, piece, at);
                 at += piece.len();
-                (middle, value)
+                (zero + (start + end) / 2.0, value)
             })
             .collect();
+        // One point is no line: it is drawn as long as it was.
+        if let [(_, only)] = values[..] {
+            let (start, end) = ends(told.series());
+            values = vec![(zero + start, only), (zero + end, only)];
+        }
         interruption.chain(values)
     });
     Line::new(label, style, points)
+}
+
+/// Where intervals begin and end, s. There is at least one.
+fn ends(piece: &[IntervalSummary]) -> (f64, f64) {
+    let (first, last) = (&piece[0], &piece[piece.len() - 1]);
+    (first.start_s, last.start_s + last.length_s)
 }
 
 fn seconds(piece: &[IntervalSummary]) -> f64 {

@@ -19,7 +19,7 @@ use serval_experiment::{
     file::{PhasesFile, StoreEntry, of_properties},
     group::Team,
     perform::Performed,
-    phases::Phases,
+    phases::{LookingOn, Phases},
     plan::Plan,
     sweep::{ConductError, Journal, RealStores, Stopped},
 };
@@ -197,8 +197,8 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
             exported = ycsb(number, plan, performed);
         }
     };
-    let outcome =
-        phases.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, &mut each, how.keep_stores);
+    let looking_on = LookingOn { watcher: &mut live, each: &mut each };
+    let outcome = phases.conduct(journal, &RealStores, team.as_ref(), &control, looking_on, how.keep_stores);
     drop(live);
     drop(team);
     exported?;

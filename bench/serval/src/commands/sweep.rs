@@ -407,7 +407,10 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
                 let text = serde_json::json!({
                     "document": phases.document(Vec::new()),
                     "phases": phases.describe(),
-                    "estimate": { "least_s": phases.least().as_secs_f64() },
+                    "estimate": {
+                        "runs": phases.file.phases.iter().filter(|phase| phase.work.measures()).count(),
+                        "least_s": phases.least().as_secs_f64(),
+                    },
                 });
                 return stdout(format!("{text:#}\n").as_bytes());
             }

@@ -31,10 +31,11 @@ impl Lines {
         let figure = if seen.figure.is_empty() { String::new() } else { format!(" [{}]", seen.figure) };
         let goes_on = if seen.done > 0 { format!(", {} done", seen.done) } else { String::new() };
         (self.write)(&format!(
-            "{} '{}'{figure}: {} runs planned{goes_on}: {}",
+            "{} '{}'{figure}: {} {} planned{goes_on}: {}",
             seen.kind,
             seen.title,
             seen.planned,
+            if seen.kind == "phases" { "phases" } else { "runs" },
             seen.curves.join(", ")
         ));
     }

@@ -231,7 +231,8 @@ impl Seen {
         self.figure = plain(&document.figure);
         self.curves = document.curves.iter().map(|curve| plain(&curve.name)).collect();
         self.planned = document.runs_planned;
-        self.done = document.runs.iter().filter(|run| run.kind == RunKind::Point).count() as u64;
+        let points = document.runs.iter().filter(|run| run.kind == RunKind::Point).count();
+        self.done = (points + document.phases.len()) as u64;
     }
 
     pub(crate) fn begin(&mut self, step: &Step, now: Instant) {

@@ -1,0 +1,299 @@
+//! Experiments of phases, as a user runs them: by a file, and by properties as YCSB++'s.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{Ran, entries, folder, program, serval, workload, write};
+use serval_measure::{
+    document::ResultDocument,
+    experiment::{ExperimentDocument, PhaseEntry},
+};
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+fn document(folder: &Path) -> ExperimentDocument {
+    serde_json::from_slice(&std::fs::read(folder.join("experiment.json")).unwrap()).unwrap()
+}
+
+fn result(folder: &Path, phase: &PhaseEntry) -> ResultDocument {
+    let path = folder.join(phase.folder.as_ref().unwrap()).join("result.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+const HEAD: &str = "version = 1\ntitle = \"Little\"\n[[stores]]\nname = \"memory\"\n[properties]\nrecordcount = 1000\n\
+                    insertorder = \"uniform\"\ninsertrange = \"0..99999\"\nthreadcount = 2\n";
+
+fn run_of(name: &str, more: &str) -> String {
+    format!(
+        "[[phases]]\nname = \"{name}\"\nkind = \"run\"\nworkload = \"{}\"\noperationcount = 2000\n{more}",
+        workload("workloada")
+    )
+}
+
+#[test]
+fn phases_follow_each_other_on_one_axis() {
+    let place = folder();
+    let file = format!(
+        "{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
+         [[phases]]\nname = \"Split\"\nkind = \"presplit\"\npartitions = 4\ncommand = \"cat; echo $SERVAL_STORE $SERVAL_TABLE $SERVAL_PHASE\"\n\
+         {}[[phases]]\nkind = \"pause\"\ntime = \"100ms\"\n\
+         [[phases]]\nname = \"Flag\"\nkind = \"wait\"\nevery = \"10ms\"\ncommand = \"test -e flag || {{ touch flag; exit 1; }}\"\n{}",
+        run_of("First", ""),
+        run_of("Second", "[phases.properties]\nreadproportion = 1\nupdateproportion = 0\n"),
+    );
+    write(place.path(), "p.toml", &file);
+    let shown = serval(place.path(), "experiment show p.toml").expect(0);
+    assert!(shown.stdout.contains("division at 3 keys by: cat"), "{}", shown.stdout);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(0);
+    assert!(ran.stdout.contains("6 Second"), "{}", ran.stdout);
+    let out = place.path().join("r");
+    let document = document(&out);
+    assert!(document.complete && document.kind == "phases");
+    let names: Vec<(&str, &str)> =
+        document.phases.iter().map(|phase| (phase.name.as_str(), phase.kind.as_str())).collect();
+    assert_eq!(
+        names,
+        [
+            ("Load", "load"),
+            ("Split", "presplit"),
+            ("First", "run"),
+            ("pause 4", "pause"),
+            ("Flag", "wait"),
+            ("Second", "run")
+        ]
+    );
+    // One after the other, and nothing of one in another.
+    for pair in document.phases.windows(2) {
+        assert!(pair[0].start_s <= pair[0].end_s && pair[0].end_s <= pair[1].start_s, "{pair:?}");
+    }
+    let [load, split, first, pause, flag, second] = &document.phases[..] else { panic!() };
+    assert_eq!(split.output, ["user25000", "user50000", "user75000", "memory usertable 2"]);
+    assert_eq!(flag.attempts, Some(2));
+    assert!(pause.end_s - pause.start_s >= 0.1);
+    assert_eq!((load.operations, first.operations, second.operations), (Some(1000), Some(2000), Some(2000)));
+    // Each has its own properties.
+    let reads = |phase| {
+        let document = result(&out, phase);
+        document
+            .metrics
+            .iter()
+            .filter(|metric| metric.name == "READ")
+            .map(|m| m.ok.as_ref().unwrap().response.count)
+            .sum::<u64>()
+    };
+    assert!(reads(first) < 1500 && reads(second) == 2000);
+    for phase in [load, first, second] {
+        let zero = phase.series_start_s.unwrap();
+        assert!(phase.start_s <= zero && zero <= phase.end_s, "{phase:?}");
+        assert!(entries(&out.join(phase.folder.as_ref().unwrap())).contains(&"report.html".to_owned()));
+    }
+    let csv = std::fs::read_to_string(out.join("phases.csv")).unwrap();
+    let times = csv.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().parse::<f64>().unwrap());
+    assert!(times.clone().is_sorted_by(|a, b| a <= b), "{csv}");
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("<h2>Phases</h2>") && report.contains("/report.html\">First</a>"));
+}
+
+#[test]
+fn properties_ask_for_phases_as_in_ycsb_plus_plus() {
+    let place = folder();
+    let words = format!(
+        "run memory -P {} -p phases=3 -p recordcount=500 -p operationcount=700 -p phase1.load=yes -p phase2.load=no \
+         -p phase2.operationcount=300 -p phase3.name=Last -p phase3.threadcount=2 --result r",
+        workload("workloadb")
+    );
+    let ran = serval(place.path(), &words).expect(0);
+    let document = document(&place.path().join("r"));
+    let done: Vec<_> =
+        document.phases.iter().map(|phase| (phase.kind.as_str(), phase.operations.unwrap())).collect();
+    assert_eq!(done, [("load", 500), ("run", 300), ("run", 700)]);
+    // YCSB's output of each.
+    let overall = ran.stdout.matches("[OVERALL], Throughput").count();
+    assert_eq!((overall, ran.stdout.matches("[PHASE], Name, Last").count()), (3, 1), "{}", ran.stdout);
+    let other =
+        serval(place.path(), "load memory -p phases=2 -p phase3.x=1 -p phase1.load=perhaps").expect(2);
+    for part in ["there is no phase 3", "neither yes nor no"] {
+        assert!(other.stderr.contains(part), "{}", other.stderr);
+    }
+    let elsewhere = serval(place.path(), &format!("bench {} -p phases=2", workload("workloada"))).expect(2);
+    assert!(elsewhere.stderr.contains("only serval load"), "{}", elsewhere.stderr);
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_begins() {
+    let place = folder();
+    let file = format!(
+        "{HEAD}[[phases]]\nname = \"A\"\nkind = \"run\"\n[phases.properties]\nrecordcuont = 3\n\
+         [[phases]]\nname = \"A\"\nkind = \"sleep\"\n[[phases]]\nkind = \"pause\"\n[[phases]]\nkind = \"command\"\nclients = [2]\n"
+    );
+    write(place.path(), "p.toml", &file);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(2);
+    for part in
+        ["p.toml:", "'sleep' is not one of load, run, pause", "how long is the pause", "command: is missing"]
+    {
+        assert!(ran.stderr.contains(part), "'{part}' is not in {}", ran.stderr);
+    }
+    let file = format!(
+        "{HEAD}[[phases]]\nname = \"A\"\nkind = \"run\"\n[phases.properties]\nrecordcuont = 3\n\
+         [[phases]]\nname = \"B\"\nkind = \"load\"\nclients = [2]\n\
+         [[phases]]\nname = \"C\"\nkind = \"load\"\n[phases.properties]\n\"memory.shards\" = 3\n"
+    );
+    write(place.path(), "q.toml", &file);
+    let ran = serval(place.path(), "experiment run q.toml --out r").expect(2);
+    for part in ["recordcuont", "phase 'B' is of client 2, and there are 1"] {
+        assert!(ran.stderr.contains(part), "'{part}' is not in {}", ran.stderr);
+    }
+    // What a later version will do is told by showing it, and refused.
+    let later = format!(
+        "{HEAD}[[phases]]\nname = \"Format\"\nkind = \"bulk-format\"\n[[phases]]\nname = \"Split\"\nkind = \"presplit\"\npartitions = 3\n"
+    );
+    write(place.path(), "l.toml", &later);
+    let shown = serval(place.path(), "experiment show l.toml").expect(0);
+    assert!(shown.stdout.contains("not built yet"), "{}", shown.stdout);
+    let ran = serval(place.path(), "experiment run l.toml --out r").expect(2);
+    for part in ["phase 'Format': bulk-format is not built yet", "cannot divide a table of memory itself yet"]
+    {
+        assert!(ran.stderr.contains(part), "'{part}' is not in {}", ran.stderr);
+    }
+    assert!(!place.path().join("r").exists());
+}
+
+#[test]
+fn a_failure_ends_it_and_it_goes_on_from_there() {
+    let place = folder();
+    let file = format!(
+        "version = 1\n[[stores]]\nname = \"sqlite\"\n[properties]\nrecordcount = 300\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
+         [[phases]]\nname = \"Ready\"\nkind = \"command\"\ncommand = \"echo looking; test -e ready\"\n{}",
+        run_of("Run", "")
+    );
+    write(place.path(), "p.toml", &file);
+    let failed = serval(place.path(), "experiment run p.toml --out r").expect(3);
+    for part in ["phase 'Ready'", "exit status: 1; its last line: looking", "serval experiment resume r"] {
+        assert!(failed.stderr.contains(part), "'{part}' is not in {}", failed.stderr);
+    }
+    let before = document(&place.path().join("r"));
+    assert_eq!((before.phases.len(), before.complete), (1, false));
+    let report = serval(place.path(), "report r").expect(0);
+    assert!(report.stdout.contains("1 of 3 phases are done"), "{}", report.stdout);
+    write(place.path(), "ready", "");
+    serval(place.path(), "experiment resume r").expect(0);
+    let after = document(&place.path().join("r"));
+    assert_eq!((after.phases.len(), after.complete), (3, true));
+    assert_eq!(after.phases[0], before.phases[0]);
+    assert!(after.phases[1].start_s >= before.phases[0].end_s);
+    // Nothing is left of what was kept for going on.
+    assert!(!place.path().join("r/stores").exists());
+}
+
+#[test]
+fn a_scale_makes_all_of_it_smaller() {
+    let place = folder();
+    let file = format!(
+        "{HEAD}[[phases]]\nkind = \"load\"\n[[phases]]\nkind = \"pause\"\ntime = \"5m\"\n[[phases]]\nkind = \"run\"\ntime = \"4m\"\n"
+    );
+    write(place.path(), "p.toml", &file);
+    let shown = serval(place.path(), "experiment show p.toml --scale 100 --json").expect(0);
+    let plan = serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap()["document"]["plan"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for part in ["\"recordcount\" = \"10\"", "0..1000", "time = \"3s\"", "\"maxexecutiontime\" = \"2400ms\""]
+    {
+        assert!(plan.contains(part), "'{part}' is not in {plan}");
+    }
+}
+
+fn zookeeper() -> Option<String> {
+    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
+    if address.is_none() {
+        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
+    }
+    address
+}
+
+fn agents(cluster: &str, root: &str, count: usize, more: &[&str]) -> Vec<Child> {
+    let agent = |_| {
+        let mut command = program();
+        command.args(["agent", "--join", cluster, "--root", root, "--once"]).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    (0..count).map(agent).collect()
+}
+
+fn led(folder: &Path, cluster: &str, root: &str, file: &str) -> Ran {
+    let mut command: Command = program();
+    command.current_dir(folder).args(["experiment", "run", file, "--out", "r"]);
+    command.args([
+        "-p",
+        &format!("coordination.zookeeper={cluster}"),
+        "-p",
+        &format!("coordination.root={root}"),
+    ]);
+    Ran::of(command.output().unwrap())
+}
+
+#[test]
+fn clients_of_a_group_go_through_phases_together_each_with_its_own() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = folder();
+    // A store that all processes share.
+    let database = place.path().join("shared.db");
+    let file = format!(
+        "version = 1\n[group]\nclients = 3\n[[stores]]\nname = \"sqlite\"\n[stores.properties]\nsqlite.path = {:?}\n\
+         [properties]\nrecordcount = 600\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
+         [[phases]]\nname = \"Where\"\nkind = \"command\"\nat = \"clients\"\ncommand = \"echo $SERVAL_CLIENT\"\n\
+         [[phases]]\nkind = \"pause\"\ntime = \"50ms\"\n{}[[phases.only]]\nclients = [3]\n[phases.only.properties]\n\
+         readproportion = 1.0\nupdateproportion = 0.0\nthreadcount = 2\n",
+        database.display().to_string(),
+        run_of("Two", "clients = [1, 3]\n"),
+    );
+    write(place.path(), "p.toml", &file);
+    let root = format!("serval-phases-{}", std::process::id());
+    let agents = agents(&cluster, &root, 3, &["--allow-commands"]);
+    led(place.path(), &cluster, &root, "p.toml").expect(0);
+    for mut agent in agents {
+        assert!(agent.wait().unwrap().success());
+    }
+    let out = place.path().join("r");
+    let document = document(&out);
+    let [load, place_of, _, two] = &document.phases[..] else { panic!("{document:?}") };
+    let of = |phase| result(&out, phase).group.unwrap();
+    let shares = |phase| {
+        let clients = of(phase).clients;
+        clients.iter().map(|client| (client.share.clone(), client.operations)).collect::<Vec<_>>()
+    };
+    let part = |share: &str, operations| (share.to_owned(), operations);
+    assert_eq!(shares(load), [part("1/3", 200), part("2/3", 200), part("3/3", 200)]);
+    let mut said = place_of.output.clone();
+    said.sort();
+    assert_eq!(said, ["1: 1", "2: 2", "3: 3"]);
+    // The second takes no part, the third only reads.
+    assert_eq!(shares(two), [part("1/2", 1000), part("2/2", 1000)]);
+    assert_eq!(of(two).clients.iter().map(|client| client.clients).collect::<Vec<_>>(), [1, 2]);
+    let updates = result(&out, two).metrics.into_iter().find(|metric| metric.name == "UPDATE").unwrap();
+    let updates = updates.ok.unwrap().response.count;
+    assert!(updates > 300 && updates < 700, "{updates}");
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("of each process"));
+}
+
+#[test]
+fn agents_run_no_programs_unless_they_were_told_to() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = folder();
+    let file = "version = 1\n[group]\nclients = 2\n[[stores]]\nname = \"noop\"\n[[phases]]\nname = \"Where\"\nkind = \"command\"\n\
+                at = \"clients\"\ncommand = \"touch been-there\"\n";
+    write(place.path(), "p.toml", file);
+    let root = format!("serval-phases-not-{}", std::process::id());
+    let agents = agents(&cluster, &root, 2, &[]);
+    let ran = led(place.path(), &cluster, &root, "p.toml");
+    assert!(ran.status != 0 && ran.stderr.contains("--allow-commands"), "{}", ran.stderr);
+    for mut agent in agents {
+        agent.wait().unwrap();
+    }
+    assert_eq!(entries(place.path()), ["p.toml", "r"]);
+}
