@@ -12,7 +12,8 @@
 
 use crate::message::ClientFacts;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
+use tokio::{net::TcpStream, time::Instant};
 use zookeeper_client::{
     Acls, AddWatchMode, Client as Session, CreateMode, CreateOptions, Error, EventType, OneshotWatcher,
     PersistentWatcher, SessionState,
@@ -68,6 +69,13 @@ pub enum DirectoryError {
     },
 }
 
+impl DirectoryError {
+    /// Whether it is only that a node is not there.
+    pub(crate) fn is_no_node(&self) -> bool {
+        matches!(self, DirectoryError::Request { error: Error::NoNode, .. })
+    }
+}
+
 /// What a coordinator says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
@@ -94,12 +102,23 @@ pub struct Agent {
 
 /// An agent that waits, as a coordinator finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// Its node's name.
-    pub node: String,
+    node: String,
     /// What it says of itself.
-    pub facts: ClientFacts,
+    pub(crate) facts: ClientFacts,
     version: i32,
+}
+
+/// Agents' nodes that have been read: who waits there, if it is to be called.
+#[derive(Debug, Default)]
+pub(crate) struct KnownAgents(HashMap<String, Option<Waiting>>);
+
+impl KnownAgents {
+    /// It was called, or is not what it was: not to be called again.
+    pub(crate) fn called(&mut self, agent: &Waiting) {
+        self.0.insert(agent.node.clone(), None);
+    }
 }
 
 /// What has changed below a group's epoch.
@@ -232,29 +251,43 @@ impl Directory {
         }
     }
 
-    /// The agents that wait for work, in the order in which they came; and what tells that
-    /// there are others.
+    /// The agents that wait for work and are not known to be called already, in the order in which they came; and
+    /// what tells that there are others. Each node is read once. One that is no agent's is told
+    /// of, and passed over.
     ///
     /// # Errors
     ///
     /// Those of ZooKeeper.
-    pub async fn waiting(&self) -> Result<(Vec<Waiting>, OneshotWatcher), DirectoryError> {
+    pub(crate) async fn waiting(
+        &self,
+        known: &mut KnownAgents,
+        trouble: &impl Fn(DirectoryError),
+    ) -> Result<(Vec<Waiting>, OneshotWatcher), DirectoryError> {
         let folder = self.path("agents");
         let (mut nodes, _, watcher) =
             self.ask("look for agents", self.session.get_and_watch_children(&folder)).await?;
         nodes.sort();
+        known.0.retain(|node, _| nodes.binary_search(node).is_ok());
         let mut waiting = Vec::new();
         for node in nodes {
+            if let Some(seen) = known.0.get(&node) {
+                waiting.extend(seen.clone());
+                continue;
+            }
             let path = format!("{folder}/{node}");
             let (data, stat) = match self.ask("look at an agent", self.session.get_data(&path)).await {
                 Ok(found) => found,
                 Err(DirectoryError::Request { error: Error::NoNode, .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let agent: Agent = self.decode(&path, &data)?;
-            if agent.called.is_none() {
-                waiting.push(Waiting { node, facts: agent.facts, version: stat.version });
-            }
+            let agent = self.decode::<Agent>(&path, &data).map_err(trouble).ok();
+            let agent = agent.filter(|agent| agent.called.is_none()).map(|agent| Waiting {
+                node: node.clone(),
+                facts: agent.facts,
+                version: stat.version,
+            });
+            waiting.extend(agent.clone());
+            known.0.insert(node, agent);
         }
         Ok((waiting, watcher))
     }
@@ -264,7 +297,7 @@ impl Directory {
     /// # Errors
     ///
     /// Those of ZooKeeper.
-    pub async fn call(&self, agent: &Waiting, leader: &Leader) -> Result<bool, DirectoryError> {
+    pub(crate) async fn call(&self, agent: &Waiting, leader: &Leader) -> Result<bool, DirectoryError> {
         let record = Agent { facts: agent.facts.clone(), called: Some(leader.clone()) };
         let data = serde_json::to_vec(&record).unwrap_or_default();
         let path = self.path(&format!("agents/{}", agent.node));
@@ -293,12 +326,8 @@ impl Directory {
             match self.ask("lead the group", self.session.create(&seat, &record, &EPHEMERAL)).await {
                 Ok(_) => {}
                 Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
-                    match self.leader(group).await? {
-                        Some(there) => {
-                            return Err(DirectoryError::Led { group: group.to_owned(), by: there.name });
-                        }
-                        None => continue,
-                    }
+                    self.wait_for_seat(group, &seat).await?;
+                    continue;
                 }
                 Err(error) => return Err(error),
             }
@@ -319,6 +348,28 @@ impl Directory {
             let members = format!("{path}/{epoch}/members");
             self.ask("make the epoch", self.session.mkdir(&members, &PERSISTENT)).await?;
             return Ok(leader);
+        }
+    }
+
+    /// Waits until nobody leads a group: the node of one that died goes with its session.
+    async fn wait_for_seat(&self, group: &str, seat: &str) -> Result<(), DirectoryError> {
+        // What a server grants may be more than was asked for.
+        let until = Instant::now() + self.session.session_timeout().max(self.timeout) * 2;
+        loop {
+            let asking = self.session.check_and_watch_stat(seat);
+            let (there, changed) = self.ask("look for the coordinator", asking).await?;
+            if there.is_none() {
+                return Ok(());
+            }
+            let Some(there) = self.leader(group).await? else { return Ok(()) };
+            let led = || DirectoryError::Led { group: group.to_owned(), by: there.name.clone() };
+            let answers = tokio::time::timeout(self.timeout, TcpStream::connect(&there.address)).await;
+            if answers.is_ok_and(|connected| connected.is_ok()) {
+                return Err(led());
+            }
+            if tokio::time::timeout_at(until, changed.changed()).await.is_err() {
+                return Err(led());
+            }
         }
     }
 

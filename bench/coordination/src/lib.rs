@@ -7,9 +7,11 @@
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
 pub mod agent;
+mod calling;
 pub mod clock;
 pub mod coordinator;
 pub mod directory;
 pub mod group;
 pub mod member;
 pub mod message;
+mod stand;
