@@ -7,6 +7,7 @@
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
 pub mod agent;
+pub mod barrier;
 mod calling;
 pub mod clock;
 pub mod coordinator;
