@@ -8,6 +8,7 @@ use crate::{
     directory::{Directory, DirectoryError, Leader},
     member::{Action, Event, Member},
     message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
+    stand::Stand,
 };
 use std::{
     fmt,
@@ -217,7 +218,16 @@ pub fn serve(joining: &Joining, quit: &Quit, worker: &mut dyn Worker) -> Result<
                 return;
             }
         };
-        let mut life = Life { joining, jobs: jobs.clone(), done, out: back, busy: None, quitting };
+        let mut life = Life {
+            joining,
+            jobs: jobs.clone(),
+            done,
+            out: back,
+            busy: None,
+            announced: None,
+            told: None,
+            quitting,
+        };
         let ended = runtime.block_on(life.live());
         let _ = jobs.send(ForWorker::End(ended));
         runtime.shutdown_timeout(Duration::from_millis(100));
@@ -248,12 +258,20 @@ struct Life {
     out: UnboundedSender<FromWorker>,
     /// The line of the load that runs.
     busy: Option<Line>,
+    /// The node by which it is found.
+    announced: Option<String>,
+    /// What was told last.
+    told: Option<News>,
     quitting: tokio::sync::watch::Receiver<bool>,
 }
 
 impl Life {
-    fn news(&self, news: News) {
-        let _ = self.jobs.send(ForWorker::News(news));
+    fn news(&mut self, news: News) {
+        // What is tried again and again is said once.
+        if self.told.as_ref() != Some(&news) {
+            self.told = Some(news.clone());
+            let _ = self.jobs.send(ForWorker::News(news));
+        }
     }
 
     async fn live(&mut self) -> Result<(), DirectoryError> {
@@ -261,7 +279,10 @@ impl Life {
         while !*self.quitting.borrow() {
             if directory.is_over() {
                 match self.open().await {
-                    Ok(opened) => directory = opened,
+                    Ok(opened) => {
+                        directory = opened;
+                        self.announced = None;
+                    }
                     Err(error) => {
                         self.news(News::Trouble(error.to_string()));
                         self.pause().await;
@@ -280,20 +301,33 @@ impl Life {
             };
             let why = self.belong(&directory, &leader).await;
             self.news(News::Parted(why));
-            // A load that was given up may still be ending.
-            if let Some(line) = self.busy.take() {
-                line.end(true);
-                while let Some(said) = self.done.recv().await {
-                    if matches!(said, FromWorker::Finished(_)) {
-                        break;
-                    }
-                }
-            }
+            self.end_load().await;
             if self.joining.once {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// A load that was given up may still be ending.
+    async fn end_load(&mut self) {
+        let Some(line) = self.busy.take() else { return };
+        line.end(true);
+        let timeout = self.joining.timeout;
+        let ended = async |done: &mut UnboundedReceiver<FromWorker>| {
+            while let Some(said) = done.recv().await {
+                if matches!(said, FromWorker::Finished(_)) {
+                    break;
+                }
+            }
+        };
+        if time::timeout(timeout, ended(&mut self.done)).await.is_err() {
+            self.news(News::Trouble(format!(
+                "the load that was given up has not ended after {timeout:?}: its store does not answer. There is no \
+                 other work here before it has"
+            )));
+            ended(&mut self.done).await;
+        }
     }
 
     async fn open(&self) -> Result<Directory, DirectoryError> {
@@ -307,12 +341,19 @@ impl Life {
 
     /// Who calls. `None` when it must announce itself anew, or end.
     async fn wait_for_work(&mut self, directory: &Directory) -> Result<Option<Leader>, DirectoryError> {
-        let node = directory.announce(&self.joining.facts).await?;
+        // What was announced before something went wrong may still be there: two nodes would be two
+        // agents.
+        let node = match &self.announced {
+            Some(node) if directory.agent(node).await?.is_some() => node.clone(),
+            _ => directory.announce(&self.joining.facts).await?,
+        };
+        self.announced = Some(node.clone());
         self.news(News::Waiting);
         loop {
             let Some((agent, changed)) = directory.agent(&node).await? else { return Ok(None) };
             if let Some(leader) = agent.called {
                 directory.retire(&node).await?;
+                self.announced = None;
                 return Ok(Some(leader));
             }
             tokio::select! {
@@ -361,9 +402,13 @@ impl Life {
         let (said, mut queue) = mpsc::unbounded_channel::<Frame<ToCoordinator>>();
         tokio::spawn(async move {
             while let Some(frame) = queue.recv().await {
-                if message::write(&mut writing, &frame).await.is_err() {
-                    break;
+                let Err(error) = message::write(&mut writing, &frame).await else { continue };
+                // What cannot be sent at all is said; a connection that has ended is found by who reads from it.
+                if error.kind() == std::io::ErrorKind::InvalidInput {
+                    let why = Frame::Message(ToCoordinator::Failed { why: error.to_string() });
+                    let _ = message::write(&mut writing, &why).await;
                 }
+                break;
             }
         });
         let (heard, mut hearing) = mpsc::unbounded_channel();
@@ -552,59 +597,5 @@ struct Belonging {
 impl Belonging {
     fn say(&self, message: ToCoordinator) {
         let _ = self.said.send(Frame::Message(message));
-    }
-}
-
-/// Puts this client's nodes into ZooKeeper, one after the other, for as long as it takes; a
-/// session that is over is replaced, and what stood by it is put there again.
-struct Stand(UnboundedSender<String>);
-
-impl Stand {
-    fn new(directory: Directory, joining: &Joining, leader: &Leader) -> Stand {
-        let (asked, mut asking) = mpsc::unbounded_channel::<String>();
-        let (joining, epoch) = (joining.clone(), leader.epoch);
-        let group = leader.group.clone();
-        tokio::spawn(async move {
-            let mut directory = directory;
-            let mut nodes: Vec<String> = Vec::new();
-            let mut next = 0;
-            loop {
-                while next >= nodes.len() {
-                    match asking.recv().await {
-                        Some(node) => nodes.push(node),
-                        // The place is given up, and the nodes with it.
-                        None => {
-                            for node in &nodes {
-                                directory.part(&group, epoch, node).await;
-                            }
-                            return;
-                        }
-                    }
-                }
-                match directory.stand(&group, epoch, &nodes[next]).await {
-                    Ok(true) => next += 1,
-                    // The epoch is over, which the connection tells too.
-                    Ok(false) => return,
-                    Err(_) => {
-                        time::sleep(AGAIN / 5).await;
-                        if asking.is_closed() {
-                            return;
-                        }
-                        if directory.is_over()
-                            && let Ok(opened) =
-                                Directory::open(&joining.cluster, &joining.root, joining.timeout).await
-                        {
-                            directory = opened;
-                            next = 0;
-                        }
-                    }
-                }
-            }
-        });
-        Stand(asked)
-    }
-
-    fn at(&self, node: String) {
-        let _ = self.0.send(node);
     }
 }

@@ -6,6 +6,7 @@
 //! asked is timed by nobody else's work.
 
 use crate::{
+    calling::{Coming, call_agents},
     clock::Exchange,
     directory::{Change, Directory, DirectoryError, EpochWatch, Leader},
     group::{Action, Event, Group, Loss, Lost, PhaseEnd, Settings},
@@ -15,18 +16,29 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},
-    sync::mpsc::{self as blocking, Receiver},
+    sync::{
+        Arc,
+        mpsc::{self as blocking, Receiver},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::{
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
+    },
+    task::JoinSet,
     time::{self, Instant},
 };
 
 /// Time in which a connection must have said who it is.
 const GREETING: Duration = Duration::from_secs(5);
+
+/// Connections that are greeted at a time. Whoever knocks may be anybody, and may say
+/// [`message::HELLO_MAX`] before it is known who it is: 64 MiB in all. Others wait in the system's queue.
+const GREETINGS_MAX: usize = 1024;
 
 /// Exchanges about the clock that are made as soon as a client has joined, one after
 /// the other.
@@ -79,6 +91,8 @@ pub enum Report {
     Over(PhaseEnd),
     /// Something that is no failure yet.
     Trouble(String),
+    /// The group ends with the phase that runs; why. What was measured is still reported.
+    Ending(String),
     /// The group is no more; why, if it was for a failure.
     Disbanded(Option<String>),
 }
@@ -145,6 +159,26 @@ fn token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// The next connection, once fewer than [`GREETINGS_MAX`] are being greeted.
+async fn accept(
+    listener: &TcpListener,
+    greeted: &Arc<Semaphore>,
+    report: &blocking::Sender<Report>,
+) -> (TcpStream, OwnedSemaphorePermit) {
+    loop {
+        let Ok(place) = Arc::clone(greeted).acquire_owned().await else { std::future::pending().await };
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(error) => {
+                let what = format!("a connection cannot be taken: {error}");
+                let _ = report.send(Report::Trouble(what));
+                // Most likely there are too many, which does not change at once.
+                time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
 impl Coordinator {
     /// Takes the lead of a group, and waits for clients on a thread of its own.
     ///
@@ -189,6 +223,9 @@ impl Coordinator {
                 phase: 0,
                 works: Vec::new(),
                 done: false,
+                blind: false,
+                coming: None,
+                writers: JoinSet::new(),
                 leading,
                 leader,
                 directory,
@@ -266,10 +303,10 @@ enum Incoming {
     Greeted { facts: ClientFacts, stream: TcpStream },
     Came { line: u64, at: u64, frame: Frame<ToCoordinator> },
     Ended { line: u64, how: String },
-    Called(Result<usize, DirectoryError>),
     PhaseOpened(Result<(), DirectoryError>),
-    Standing { place: String, clients: Result<Vec<u64>, DirectoryError> },
+    Standing { place: String, clients: Vec<u64> },
     StartWritten(Result<(), DirectoryError>),
+    Watching(EpochWatch),
 }
 
 struct Desk {
@@ -281,6 +318,12 @@ struct Desk {
     phase: u64,
     works: Vec<Option<Work>>,
     done: bool,
+    /// Whether ZooKeeper is gone for good: who stands at a barrier is not seen any more.
+    blind: bool,
+    /// Who calls agents, as long as places are free.
+    coming: Option<UnboundedSender<Coming>>,
+    /// What sends to clients.
+    writers: JoinSet<()>,
     leading: Leading,
     leader: Leader,
     directory: Directory,
@@ -308,6 +351,7 @@ impl Desk {
         let mut beat = time::interval(Duration::from_nanos(self.leading.settings.timeout / 6));
         beat.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut watching = true;
+        let greeted = Arc::new(Semaphore::new(GREETINGS_MAX));
         if self.leading.calls_agents {
             self.call_agents();
         }
@@ -318,12 +362,14 @@ impl Desk {
             let mut actions = Vec::new();
             tokio::select! {
                 // Whoever knocks is greeted beside everything else.
-                accepted = listener.accept() => {
-                    if let Ok((stream, _)) = accepted {
-                        self.greet(stream);
+                (stream, place) = accept(&listener, &greeted, &self.report) => self.greet(stream, place),
+                Some(incoming) = come.recv() => match incoming {
+                    Incoming::Watching(anew) => {
+                        watch = anew;
+                        self.look_at_barriers();
                     }
-                }
-                Some(incoming) = come.recv() => self.take(incoming, &mut actions),
+                    incoming => self.take(incoming, &mut actions),
+                },
                 command = commands.recv() => self.command(command.unwrap_or(Command::Farewell), &mut actions),
                 change = watch.next(), if watching => {
                     watching = change != Change::Over;
@@ -337,14 +383,18 @@ impl Desk {
         self.send_all(|_| Some(ToClient::Farewell));
         // So that farewells are sent before the connections are closed.
         self.lines.clear();
+        let mut writers = std::mem::take(&mut self.writers);
+        let _ = time::timeout(Duration::from_secs(1), async { while writers.join_next().await.is_some() {} })
+            .await;
         let resigning = self.directory.resign(&self.leading.group, self.leader.epoch);
         let _ = time::timeout(Duration::from_secs(2), resigning).await;
     }
 
-    fn greet(&self, mut stream: TcpStream) {
+    fn greet(&self, mut stream: TcpStream, place: OwnedSemaphorePermit) {
         let (incoming, epoch, token) = (self.incoming.clone(), self.leader.epoch, self.leader.token.clone());
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
+            let _place = place;
             let greeting = message::read::<ToCoordinator>(&mut stream, message::HELLO_MAX);
             let Ok(Ok(Frame::Message(ToCoordinator::Hello { protocol, epoch: theirs, token: said, facts }))) =
                 time::timeout(GREETING, greeting).await
@@ -361,7 +411,8 @@ impl Desk {
                 let _ = incoming.send(Incoming::Greeted { facts, stream });
                 return;
             };
-            let _ = message::write(&mut stream, &Frame::Message(ToClient::Refused { why })).await;
+            let refusal = Frame::Message(ToClient::Refused { why });
+            let _ = time::timeout(GREETING, message::write(&mut stream, &refusal)).await;
         });
     }
 
@@ -374,18 +425,16 @@ impl Desk {
                     self.group.on(line.client, Event::Lost(Loss::Gone(how)), self.now(), actions);
                 }
             }
-            Incoming::Called(Err(error)) | Incoming::StartWritten(Err(error)) => {
-                self.tell(Report::Trouble(error.to_string()));
-            }
-            Incoming::Called(Ok(_)) | Incoming::StartWritten(Ok(())) => {}
+            Incoming::StartWritten(Err(error)) => self.tell(Report::Trouble(error.to_string())),
+            // The watch is the loop's.
+            Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
             Incoming::PhaseOpened(Ok(())) => self.hand_out(),
             Incoming::PhaseOpened(Err(error)) => self.disband(Some(error.to_string())),
-            Incoming::Standing { place, clients: Ok(clients) } => {
+            Incoming::Standing { place, clients } => {
                 for client in clients {
                     self.stands(&place, client, actions);
                 }
             }
-            Incoming::Standing { clients: Err(error), .. } => self.tell(Report::Trouble(error.to_string())),
         }
     }
 
@@ -395,7 +444,9 @@ impl Desk {
         let (out, queue) = mpsc::unbounded_channel();
         let (reading, mut writing) = stream.into_split();
         let clock = self.leading.clock;
-        tokio::spawn(async move {
+        // Those that have ended need no place.
+        while self.writers.try_join_next().is_some() {}
+        self.writers.spawn(async move {
             let mut queue: UnboundedReceiver<Frame<ToClient>> = queue;
             while let Some(mut frame) = queue.recv().await {
                 if let Frame::Message(ToClient::Ask { asked }) = &mut frame {
@@ -432,6 +483,9 @@ impl Desk {
                 first_exchanges: FIRST_EXCHANGES,
             },
         );
+        if let Some(coming) = &self.coming {
+            let _ = coming.send(Coming::Joined(facts.clone()));
+        }
         self.tell(Report::Joined { client, facts });
     }
 
@@ -552,41 +606,21 @@ impl Desk {
         }
     }
 
-    /// Calls as many agents as places are free, until they have come.
-    fn call_agents(&self) {
-        let (directory, leader, incoming) =
-            (self.directory.clone(), self.leader.clone(), self.incoming.clone());
-        let wanted = self.leading.settings.clients;
-        tokio::spawn(async move {
-            let mut called = 0;
-            while called < wanted && !incoming.is_closed() {
-                let (waiting, changed) = match directory.waiting().await {
-                    Ok(found) => found,
-                    Err(error) => {
-                        let over = directory.is_over();
-                        let _ = incoming.send(Incoming::Called(Err(error)));
-                        if over {
-                            return;
-                        }
-                        time::sleep(AGAIN).await;
-                        continue;
-                    }
-                };
-                for agent in waiting.iter().take(wanted - called) {
-                    match directory.call(agent, &leader).await {
-                        Ok(true) => called += 1,
-                        Ok(false) => {}
-                        Err(error) => {
-                            let _ = incoming.send(Incoming::Called(Err(error)));
-                        }
-                    }
-                }
-                if called < wanted {
-                    changed.changed().await;
-                }
-            }
-            let _ = incoming.send(Incoming::Called(Ok(called)));
-        });
+    /// Calls agents, until [`Desk::coming`] is gone.
+    fn call_agents(&mut self) {
+        let (said, coming) = mpsc::unbounded_channel();
+        self.coming = Some(said);
+        let report = self.report.clone();
+        tokio::spawn(call_agents(
+            self.directory.clone(),
+            self.leader.clone(),
+            self.leading.settings.clients,
+            Duration::from_nanos(self.leading.settings.timeout),
+            coming,
+            move |error| {
+                let _ = report.send(Report::Trouble(error.to_string()));
+            },
+        ));
     }
 
     fn changed(&mut self, change: Change, actions: &mut Vec<Action>) {
@@ -601,22 +635,64 @@ impl Desk {
             // A client that is well makes its node anew, and one that is not says
             // nothing by its connection either.
             Change::Gone(_) => {}
-            Change::Missed => {
-                for barrier in ["entered", "left"] {
-                    let place = format!("{}/{barrier}", self.phase);
-                    let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
-                    let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
-                    tokio::spawn(async move {
-                        let clients = directory.standing(&group, epoch, &place).await;
-                        let _ = incoming.send(Incoming::Standing { place, clients });
-                    });
+            Change::Missed => self.watch_again(),
+            Change::Over => self.lose_zookeeper(actions),
+        }
+    }
+
+    /// Watches anew after the connection was lost, and then looks at who stands there: so nothing that
+    /// happens in between is missed, whatever has become of the watch at the server.
+    fn watch_again(&self) {
+        let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
+        let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
+        tokio::spawn(async move {
+            while !directory.is_over() && !incoming.is_closed() {
+                match directory.watch(&group, epoch).await {
+                    Ok(watch) => {
+                        let _ = incoming.send(Incoming::Watching(watch));
+                        break;
+                    }
+                    Err(_) => time::sleep(AGAIN).await,
                 }
             }
-            Change::Over => {
-                self.disband(Some(
-                    "the coordinator's session with ZooKeeper is over: it was away for longer than the timeout"
-                        .to_owned(),
-                ));
+        });
+    }
+
+    /// Looks at who stands at the barriers of the present phase.
+    fn look_at_barriers(&self) {
+        for barrier in ["entered", "left"] {
+            let place = format!("{}/{barrier}", self.phase);
+            let (directory, incoming) = (self.directory.clone(), self.incoming.clone());
+            let (group, epoch) = (self.leading.group.clone(), self.leader.epoch);
+            tokio::spawn(async move {
+                while !directory.is_over() && !incoming.is_closed() {
+                    match directory.standing(&group, epoch, &place).await {
+                        Ok(clients) => {
+                            let _ = incoming.send(Incoming::Standing { place, clients });
+                            break;
+                        }
+                        // There is no such phase yet: it is watched from its beginning.
+                        Err(error) if error.is_no_node() => break,
+                        Err(_) => time::sleep(AGAIN).await,
+                    }
+                }
+            });
+        }
+    }
+
+    /// The group cannot go on. What its clients have measured they hand over by their connections, so that a
+    /// phase that runs is ended in order.
+    fn lose_zookeeper(&mut self, actions: &mut Vec<Action>) {
+        let why = "the coordinator's session with ZooKeeper is over: it was away for longer than the timeout";
+        if !self.group.is_running() {
+            return self.disband(Some(why.to_owned()));
+        }
+        self.blind = true;
+        self.tell(Report::Ending(why.to_owned()));
+        self.group.stop(self.now(), actions);
+        for client in 0..self.by_client.len() {
+            if self.has_left(client) {
+                self.group.on(client, Event::Left, self.now(), actions);
             }
         }
     }
@@ -650,7 +726,8 @@ impl Desk {
     }
 
     fn has_left(&mut self, client: usize) -> bool {
-        self.line_of(client).is_some_and(|line| line.handed_over && line.at_barrier)
+        let blind = self.blind;
+        self.line_of(client).is_some_and(|line| line.handed_over && (line.at_barrier || blind))
     }
 
     fn beat(&self) {
@@ -676,7 +753,10 @@ impl Desk {
     fn obey(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Complete => self.tell(Report::Complete),
+                Action::Complete => {
+                    self.coming = None;
+                    self.tell(Report::Complete);
+                }
                 Action::Propose { attempt, at } => {
                     for client in 0..self.by_client.len() {
                         if let Some(offset) = self.group.offset(client, at) {
@@ -701,6 +781,9 @@ impl Desk {
                     {
                         let why = format!("the coordinator has lost {}: it {}", line.facts.name(), lost.why);
                         let _ = line.out.send(Frame::Message(ToClient::Refused { why }));
+                    }
+                    if let Some(coming) = &self.coming {
+                        let _ = coming.send(Coming::Parted);
                     }
                     self.tell(Report::Lost(lost));
                 }

@@ -12,7 +12,8 @@
 
 use crate::message::ClientFacts;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
+use tokio::{net::TcpStream, time::Instant};
 use zookeeper_client::{
     Acls, AddWatchMode, Client as Session, CreateMode, CreateOptions, Error, EventType, OneshotWatcher,
     PersistentWatcher, SessionState,
@@ -68,6 +69,13 @@ pub enum DirectoryError {
     },
 }
 
+impl DirectoryError {
+    /// Whether it is only that a node is not there.
+    pub(crate) fn is_no_node(&self) -> bool {
+        matches!(self, DirectoryError::Request { error: Error::NoNode, .. })
+    }
+}
+
 /// What a coordinator says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leader {
@@ -94,12 +102,23 @@ pub struct Agent {
 
 /// An agent that waits, as a coordinator finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// Its node's name.
-    pub node: String,
+    node: String,
     /// What it says of itself.
-    pub facts: ClientFacts,
+    pub(crate) facts: ClientFacts,
     version: i32,
+}
+
+/// Agents' nodes that have been read: who waits there, if it is to be called.
+#[derive(Debug, Default)]
+pub(crate) struct KnownAgents(HashMap<String, Option<Waiting>>);
+
+impl KnownAgents {
+    /// It was called, or is not what it was: not to be called again.
+    pub(crate) fn called(&mut self, agent: &Waiting) {
+        self.0.insert(agent.node.clone(), None);
+    }
 }
 
 /// What has changed below a group's epoch.
@@ -114,6 +133,9 @@ pub enum Change {
     /// The session is over.
     Over,
 }
+
+/// Names, and the version of the node that has them, if it is there.
+pub(crate) type List = (Vec<String>, Option<i32>);
 
 /// A session with ZooKeeper.
 #[derive(Debug, Clone)]
@@ -136,6 +158,20 @@ impl Directory {
     ///
     /// That it cannot be reached, or not within `timeout`.
     pub async fn open(cluster: &str, root: &str, timeout: Duration) -> Result<Directory, DirectoryError> {
+        let directory = Self::connect(cluster, root, timeout).await?;
+        for folder in ["agents", "groups"] {
+            let path = directory.path(folder);
+            directory.ask("make the root", directory.session.mkdir(&path, &PERSISTENT)).await?;
+        }
+        Ok(directory)
+    }
+
+    /// The same, and makes nothing.
+    pub(crate) async fn connect(
+        cluster: &str,
+        root: &str,
+        timeout: Duration,
+    ) -> Result<Directory, DirectoryError> {
         let connecting =
             Session::connector().with_session_timeout(timeout).with_fail_eagerly().connect(cluster);
         let session = match tokio::time::timeout(timeout, connecting).await {
@@ -145,12 +181,92 @@ impl Directory {
         };
         // YCSB++'s roots come with and without a slash.
         let root = format!("/{}", root.trim_matches('/'));
-        let directory = Directory { session, cluster: cluster.to_owned(), root, timeout };
-        for folder in ["agents", "groups"] {
-            let path = directory.path(folder);
-            directory.ask("make the root", directory.session.mkdir(&path, &PERSISTENT)).await?;
+        Ok(Directory { session, cluster: cluster.to_owned(), root, timeout })
+    }
+
+    /// The root's node.
+    pub(crate) fn place(&self) -> &str {
+        &self.root
+    }
+
+    /// The session's number, which no other has.
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session.session_id().0
+    }
+
+    /// Puts an ephemeral node into a folder, which is made if it is not there.
+    pub(crate) async fn come(&self, folder: &str, name: &str) -> Result<(), DirectoryError> {
+        let folder = self.path(folder);
+        self.ask("make a barrier", self.session.mkdir(&folder, &PERSISTENT)).await?;
+        let path = format!("{folder}/{name}");
+        match self.ask("stand at a barrier", self.session.create(&path, b"", &EPHEMERAL)).await {
+            Err(DirectoryError::Request { error: Error::NodeExists, .. }) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(directory)
+    }
+
+    /// The nodes of a folder, those first that came first.
+    pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>, DirectoryError> {
+        let folder = self.path(folder);
+        let names = match self.ask("look at a barrier", self.session.list_children(&folder)).await {
+            Err(error) if error.is_no_node() => return Ok(Vec::new()),
+            names => names?,
+        };
+        let mut numbered = Vec::new();
+        for name in names {
+            let path = format!("{folder}/{name}");
+            if let Some(stat) = self.ask("look at a barrier", self.session.check_stat(&path)).await? {
+                numbered.push((stat.czxid, name));
+            }
+        }
+        numbered.sort();
+        Ok(numbered.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// The names in a list's node and its version, if it is there, and what tells that it has
+    /// changed.
+    pub(crate) async fn list_of(&self, list: &str) -> Result<(List, OneshotWatcher), DirectoryError> {
+        let path = self.path(list);
+        loop {
+            let asking = self.session.check_and_watch_stat(&path);
+            let (there, changed) = self.ask("look at a barrier", asking).await?;
+            if there.is_none() {
+                return Ok(((Vec::new(), None), changed));
+            }
+            match self.ask("look at a barrier", self.session.get_data(&path)).await {
+                Ok((data, stat)) => return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed)),
+                // It was removed just then.
+                Err(error) if error.is_no_node() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a list's node, if it is still that of this version; else somebody else has.
+    pub(crate) async fn write_list(
+        &self,
+        list: &str,
+        names: &[String],
+        version: Option<i32>,
+    ) -> Result<(), DirectoryError> {
+        let path = self.path(list);
+        let data = serde_json::to_vec(names).unwrap_or_default();
+        let written = match version {
+            Some(version) => {
+                let writing = self.session.set_data(&path, &data, Some(version));
+                self.ask("open a barrier", writing).await.map(drop)
+            }
+            None => {
+                self.ask("open a barrier", self.session.create(&path, &data, &PERSISTENT)).await.map(drop)
+            }
+        };
+        match written {
+            Err(DirectoryError::Request {
+                error: Error::NoNode | Error::NodeExists | Error::BadVersion,
+                ..
+            }) => Ok(()),
+            written => written,
+        }
     }
 
     /// Whether its servers are there at the moment.
@@ -232,29 +348,43 @@ impl Directory {
         }
     }
 
-    /// The agents that wait for work, in the order in which they came; and what tells that
-    /// there are others.
+    /// The agents that wait for work and are not known to be called already, in the order in which they came; and
+    /// what tells that there are others. Each node is read once. One that is no agent's is told
+    /// of, and passed over.
     ///
     /// # Errors
     ///
     /// Those of ZooKeeper.
-    pub async fn waiting(&self) -> Result<(Vec<Waiting>, OneshotWatcher), DirectoryError> {
+    pub(crate) async fn waiting(
+        &self,
+        known: &mut KnownAgents,
+        trouble: &impl Fn(DirectoryError),
+    ) -> Result<(Vec<Waiting>, OneshotWatcher), DirectoryError> {
         let folder = self.path("agents");
         let (mut nodes, _, watcher) =
             self.ask("look for agents", self.session.get_and_watch_children(&folder)).await?;
         nodes.sort();
+        known.0.retain(|node, _| nodes.binary_search(node).is_ok());
         let mut waiting = Vec::new();
         for node in nodes {
+            if let Some(seen) = known.0.get(&node) {
+                waiting.extend(seen.clone());
+                continue;
+            }
             let path = format!("{folder}/{node}");
             let (data, stat) = match self.ask("look at an agent", self.session.get_data(&path)).await {
                 Ok(found) => found,
                 Err(DirectoryError::Request { error: Error::NoNode, .. }) => continue,
                 Err(error) => return Err(error),
             };
-            let agent: Agent = self.decode(&path, &data)?;
-            if agent.called.is_none() {
-                waiting.push(Waiting { node, facts: agent.facts, version: stat.version });
-            }
+            let agent = self.decode::<Agent>(&path, &data).map_err(trouble).ok();
+            let agent = agent.filter(|agent| agent.called.is_none()).map(|agent| Waiting {
+                node: node.clone(),
+                facts: agent.facts,
+                version: stat.version,
+            });
+            waiting.extend(agent.clone());
+            known.0.insert(node, agent);
         }
         Ok((waiting, watcher))
     }
@@ -264,7 +394,7 @@ impl Directory {
     /// # Errors
     ///
     /// Those of ZooKeeper.
-    pub async fn call(&self, agent: &Waiting, leader: &Leader) -> Result<bool, DirectoryError> {
+    pub(crate) async fn call(&self, agent: &Waiting, leader: &Leader) -> Result<bool, DirectoryError> {
         let record = Agent { facts: agent.facts.clone(), called: Some(leader.clone()) };
         let data = serde_json::to_vec(&record).unwrap_or_default();
         let path = self.path(&format!("agents/{}", agent.node));
@@ -293,12 +423,8 @@ impl Directory {
             match self.ask("lead the group", self.session.create(&seat, &record, &EPHEMERAL)).await {
                 Ok(_) => {}
                 Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
-                    match self.leader(group).await? {
-                        Some(there) => {
-                            return Err(DirectoryError::Led { group: group.to_owned(), by: there.name });
-                        }
-                        None => continue,
-                    }
+                    self.wait_for_seat(group, &seat).await?;
+                    continue;
                 }
                 Err(error) => return Err(error),
             }
@@ -319,6 +445,28 @@ impl Directory {
             let members = format!("{path}/{epoch}/members");
             self.ask("make the epoch", self.session.mkdir(&members, &PERSISTENT)).await?;
             return Ok(leader);
+        }
+    }
+
+    /// Waits until nobody leads a group: the node of one that died goes with its session.
+    async fn wait_for_seat(&self, group: &str, seat: &str) -> Result<(), DirectoryError> {
+        // What a server grants may be more than was asked for.
+        let until = Instant::now() + self.session.session_timeout().max(self.timeout) * 2;
+        loop {
+            let asking = self.session.check_and_watch_stat(seat);
+            let (there, changed) = self.ask("look for the coordinator", asking).await?;
+            if there.is_none() {
+                return Ok(());
+            }
+            let Some(there) = self.leader(group).await? else { return Ok(()) };
+            let led = || DirectoryError::Led { group: group.to_owned(), by: there.name.clone() };
+            let answers = tokio::time::timeout(self.timeout, TcpStream::connect(&there.address)).await;
+            if answers.is_ok_and(|connected| connected.is_ok()) {
+                return Err(led());
+            }
+            if tokio::time::timeout_at(until, changed.changed()).await.is_err() {
+                return Err(led());
+            }
         }
     }
 

@@ -309,6 +309,11 @@ impl Group {
         Some(number)
     }
 
+    /// Whether a phase has begun and is not over.
+    pub fn is_running(&self) -> bool {
+        matches!(self.stage, Stage::Running { .. } | Stage::Stopping { .. })
+    }
+
     /// How many have joined and are not lost.
     pub fn joined(&self) -> usize {
         self.clients.all.len() - self.clients.count(Standing::Lost)

@@ -7,9 +7,12 @@
 //! when, and say what to do. Instants are nanoseconds of a monotonic clock.
 
 pub mod agent;
+pub mod barrier;
+mod calling;
 pub mod clock;
 pub mod coordinator;
 pub mod directory;
 pub mod group;
 pub mod member;
 pub mod message;
+mod stand;

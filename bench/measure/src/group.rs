@@ -16,6 +16,10 @@ pub struct GroupResult {
     /// so much more or less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ns: Option<u64>,
+    /// What went wrong between coordinator, clients and ZooKeeper while they were at work, in
+    /// words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 impl GroupResult {

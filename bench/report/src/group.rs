@@ -53,7 +53,11 @@ pub(crate) fn notes(group: &GroupResult) -> Vec<Note> {
         };
         client.warnings.iter().map(note)
     });
-    lost.chain(apart).chain(own).collect()
+    let troubles = group.troubles.iter().map(|trouble| Note {
+        text: format!("While the group was at work: {}.", printable(trouble.trim_end_matches('.'), 300)),
+        details: vec![],
+    });
+    lost.chain(apart).chain(troubles).chain(own).collect()
 }
 
 fn quantile(latency: Option<&Latency>, p: f64) -> String {

@@ -35,6 +35,7 @@ pub(crate) const KIND: Kind = Kind {
         "SERVAL_TEST_ZOOKEEPER_PASSWORD",
         "SERVAL_TEST_ZOOKEEPER_TLS",
         "SERVAL_TEST_ZOOKEEPER_FOLDER",
+        "SERVAL_TEST_ZOOKEEPER_CLASSES",
     ],
 };
 
@@ -51,6 +52,8 @@ fn fixture(children: &Children) -> Result<Fixture> {
         ("SERVAL_TEST_ZOOKEEPER_PASSWORD", password),
         ("SERVAL_TEST_ZOOKEEPER_TLS", format!("localhost:{}", guarded.tls_port)),
         ("SERVAL_TEST_ZOOKEEPER_FOLDER", guarded.process.folder().display().to_string()),
+        // For tests that must kill servers of their own.
+        ("SERVAL_TEST_ZOOKEEPER_CLASSES", CLASS_PATH.to_owned()),
     ];
     Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
 }

@@ -32,6 +32,8 @@ pub(crate) struct Intervals {
     gone: Vec<bool>,
     /// Units of each client by its last interval, and failures.
     units: Vec<(u64, u64)>,
+    /// Intervals that could not be kept until those of others had come.
+    pub(crate) missed: u64,
     /// Operations/s of each client in each interval.
     pub(crate) rates: Vec<Vec<f64>>,
 }
@@ -42,6 +44,7 @@ impl Intervals {
             waiting: (0..clients).map(|_| VecDeque::new()).collect(),
             gone: vec![false; clients],
             units: vec![(0, 0); clients],
+            missed: 0,
             rates: vec![Vec::new(); clients],
         }
     }
@@ -49,8 +52,11 @@ impl Intervals {
     /// A client's next interval.
     pub(crate) fn take(&mut self, client: usize, wire: &IntervalWire) -> Result<(), WireError> {
         let interval = wire.interval()?;
-        if let Some(waiting) = self.waiting.get_mut(client).filter(|waiting| waiting.len() < WAITING_MAX) {
-            waiting.push_back((interval, wire.units, wire.failed));
+        match self.waiting.get_mut(client) {
+            Some(waiting) if waiting.len() < WAITING_MAX => {
+                waiting.push_back((interval, wire.units, wire.failed));
+            }
+            _ => self.missed += 1,
         }
         Ok(())
     }
@@ -175,6 +181,7 @@ pub(crate) fn record(
         clients,
         start_skew_ns: skew.map(|(skew, _)| skew),
         clock_error_ns: skew.map(|(_, error)| error),
+        troubles: Vec::new(),
     });
     if fatal && !lost.is_empty() {
         sum.lost = Some(Lost::Clients(lost.join("; ")));

@@ -10,20 +10,20 @@ pub mod properties;
 mod wire;
 
 pub use agent::{Agent, agent};
-pub use serval_coordination::{agent::Quit, coordinator::Leading};
+pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
 
 use crate::{plan::Plan, properties as p, session::Session};
 use merged::{Intervals, Left};
 use serval_coordination::{
     coordinator::{Coordinator, LeadError, Report},
-    group::{Lost, OnLost},
-    message::{ClientFacts, Work},
+    group::OnLost,
+    message::Work,
 };
 use serval_model::{
     Execution, OperationKinds, Outcome, Purpose, Reply, Schema, Share, StoreError,
     properties::{Fault, Faults, Property},
 };
-use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, clock};
+use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::{Workload, core::Phase};
 use std::{
     cell::RefCell,
@@ -40,6 +40,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// What a client adds to the time of a run: connecting took place before its start, what it
 /// saw is handed over after it.
 const SLACK: Duration = Duration::from_secs(10);
+
+/// Troubles that a result tells of, at most.
+const TROUBLES_MAX: usize = 100;
 
 /// Kinds of work.
 const LOAD: &str = "load";
@@ -113,10 +116,12 @@ pub struct Team {
     facts: Vec<ClientFacts>,
     lost: RefCell<Vec<Option<String>>>,
     on_lost: OnLost,
+    trouble: fn(&str),
 }
 
 impl Team {
-    /// Leads a group and waits until its clients have come; `came` is told how many have.
+    /// Leads a group and waits until its clients have come; `came` is told how many have, and `trouble`, then and
+    /// later, what goes wrong and is no failure yet.
     ///
     /// # Errors
     ///
@@ -125,6 +130,7 @@ impl Team {
         leading: Leading,
         control: &Control,
         came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
+        trouble: fn(&str),
     ) -> Result<Team, GroupError> {
         let (wanted, on_lost, cluster) =
             (leading.settings.clients, leading.settings.on_lost, leading.cluster.clone());
@@ -159,16 +165,22 @@ impl Team {
                     came(joined(&facts), wanted, None);
                 }
                 Report::Complete => break,
+                Report::Trouble(what) => trouble(&what),
                 Report::Disbanded(Some(why)) => return Err(GroupError::Broken(why)),
                 Report::Disbanded(None) => {
                     return Err(GroupError::TooFew { joined: joined(&facts), wanted, within, cluster });
                 }
-                _ => {}
+                // There is no phase yet.
+                Report::Starts(_)
+                | Report::Interval(..)
+                | Report::Result(..)
+                | Report::Ending(_)
+                | Report::Over(_) => {}
             }
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
         let lost = RefCell::new(vec![None; facts.len()]);
-        Ok(Team { coordinator, facts, lost, on_lost })
+        Ok(Team { coordinator, facts, lost, on_lost, trouble })
     }
 
     /// Its clients.
@@ -210,6 +222,15 @@ impl Team {
         Box::new(GroupSession { team: self, local, plan, parts })
     }
 
+    /// Those that are lost, in words; `None` if nobody is.
+    fn who_is_lost(&self) -> Option<String> {
+        let lost = self.lost.borrow();
+        let lost = lost.iter().zip(&self.facts);
+        let lost = lost.filter_map(|(why, facts)| Some(format!("client {} {}", facts.name(), why.as_ref()?)));
+        let lost: Vec<String> = lost.collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+
     /// Each client's part of a plan.
     fn works(&self, plan: &Plan, parts: &[Option<Part>], options: &RunOptions) -> Vec<Option<Work>> {
         let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
@@ -239,12 +260,10 @@ impl Team {
         self.lost.borrow().get(client).is_some_and(Option::is_none)
     }
 
-    fn note_lost(&self, lost: &Lost) -> String {
-        let why = lost.why.to_string();
-        if let Some(place) = self.lost.borrow_mut().get_mut(lost.client) {
-            *place = Some(why.clone());
+    fn note_lost(&self, client: usize, why: String) {
+        if let Some(place) = self.lost.borrow_mut().get_mut(client) {
+            *place = Some(why);
         }
-        why
     }
 
     fn name(&self, client: usize) -> String {
@@ -279,7 +298,8 @@ impl Team {
     fn at_rest(&self, report: Report) -> Result<(), GroupError> {
         match report {
             Report::Lost(lost) => {
-                let why = self.note_lost(&lost);
+                let why = lost.why.to_string();
+                self.note_lost(lost.client, why.clone());
                 match self.on_lost {
                     OnLost::End => {
                         Err(GroupError::Broken(format!("client {} {why}", self.name(lost.client))))
@@ -426,9 +446,14 @@ impl Session for GroupSession<'_> {
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
         let mut intervals = Intervals::new(count);
         let takes_part = |client: usize| self.parts.get(client).is_some_and(Option::is_some);
-        (0..count).filter(|client| !team.is_there(*client) || !takes_part(*client)).for_each(|client| {
-            intervals.gone(client);
-        });
+        for (client, lost) in team.lost.borrow().iter().enumerate() {
+            if lost.is_some() || !takes_part(client) {
+                intervals.gone(client);
+                left[client].lost = lost.clone();
+            }
+        }
+        let mut troubles: Vec<String> = Vec::new();
+        let mut ending = None;
         let mut course = Course { start: None, warm_up: options.warm_up, measuring: false, measured: false };
         let mut started = SystemTime::now();
         let mut stopping = false;
@@ -449,7 +474,17 @@ impl Session for GroupSession<'_> {
             };
             match report {
                 None | Some(Report::Joined { .. } | Report::Complete) => {}
-                Some(Report::Trouble(_)) => {}
+                Some(Report::Trouble(what)) => {
+                    // What is tried again and again is one trouble.
+                    if !troubles.contains(&what) && troubles.len() < TROUBLES_MAX {
+                        (team.trouble)(&what);
+                        troubles.push(what);
+                    }
+                }
+                Some(Report::Ending(why)) => {
+                    (team.trouble)(&why);
+                    ending = Some(why);
+                }
                 Some(Report::Starts(at)) => {
                     course.start = Some(at);
                     started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
@@ -471,12 +506,20 @@ impl Session for GroupSession<'_> {
                     intervals.gone(client);
                 }
                 Some(Report::Lost(lost)) => {
-                    left[lost.client].lost = Some(team.note_lost(&lost));
+                    let since = course.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
+                    let why = match since {
+                        Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
+                        None => lost.why.to_string(),
+                    };
+                    left[lost.client].lost = Some(why.clone());
+                    team.note_lost(lost.client, why);
                     intervals.gone(lost.client);
                 }
                 Some(Report::Over(end)) => break end,
                 Some(Report::Disbanded(why)) => {
-                    return Err(broken(why.unwrap_or_else(|| "the group is over".to_owned())));
+                    return Err(broken(
+                        why.or_else(|| team.who_is_lost()).unwrap_or_else(|| "the group is over".to_owned()),
+                    ));
                 }
             }
             while let Some((interval, progress)) = intervals.next() {
@@ -487,19 +530,26 @@ impl Session for GroupSession<'_> {
         course.end(observer);
         let fatal = team.on_lost == OnLost::End;
         if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
-            let lost: Vec<String> = left
-                .iter()
-                .zip(&team.facts)
-                .filter_map(|(left, facts)| Some(format!("client {} {}", facts.name(), left.lost.as_ref()?)))
-                .collect();
-            return Err(match lost.is_empty() {
-                true => RunError::Interrupted,
-                false => broken(lost.join("; ")),
+            return Err(match ending.or_else(|| team.who_is_lost()) {
+                None => RunError::Interrupted,
+                Some(why) => broken(why),
             });
+        }
+        if intervals.missed > 0 {
+            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
         }
         let record =
             merged::record(started, &team.facts, &self.parts, &left, &intervals.rates, end.skew, fatal);
-        record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))
+        let mut record =
+            record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))?;
+        if let Some(group) = &mut record.group {
+            group.troubles = troubles;
+        }
+        if let Some(why) = ending {
+            record.lost = Some(Lost::Clients(why));
+            record.ended_by = EndedBy::Failed;
+        }
+        Ok(record)
     }
 
     fn ask(

@@ -5,7 +5,7 @@ use crate::{
     failure::Failure,
 };
 use serval_experiment::{
-    group::{Agent, Leading, Quit, Team, agent as serve, properties as p},
+    group::{Agent, ClientFacts, Leading, Quit, Team, agent as serve, properties as p},
     plan::Plan,
 };
 use serval_model::properties::{Origin, Properties, units::parse_duration};
@@ -65,9 +65,10 @@ pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option
 
 /// Leads a group and waits for its clients, telling of each.
 pub(crate) fn gathered(leading: Leading, control: &Control) -> Result<Team, Failure> {
-    let team = Team::gather(leading, control, &mut |joined, wanted, who| match who {
+    let mut came = |joined: usize, wanted: usize, who: Option<&ClientFacts>| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
-    });
+    };
+    let team = Team::gather(leading, control, &mut came, |what| tell!("the group: {what}"));
     team.map_err(|error| Failure::store(error.to_string()))
 }

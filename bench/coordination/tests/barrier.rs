@@ -1,0 +1,106 @@
+//! Clients without a coordinator meet at a barrier, and leave it together.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{root, zookeeper};
+use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+
+fn meeting(cluster: &str, place: &str, size: usize, number: usize) -> Meeting {
+    Meeting {
+        cluster: cluster.to_owned(),
+        place: format!("{place}-run"),
+        size,
+        name: format!("host (process {number})"),
+        wait: Duration::from_secs(30),
+        timeout: Duration::from_secs(6),
+    }
+}
+
+fn never() -> bool {
+    false
+}
+
+#[test]
+fn all_begin_when_the_last_has_come_and_leave_when_the_last_has_done_its_part() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = root();
+    // The same place twice: what the first meeting leaves is none of the second's.
+    for round in 0..2 {
+        let (came, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for number in 0..3 {
+                let (cluster, place, came, left) = (&cluster, &place, &came, &left);
+                scope.spawn(move || {
+                    let barrier = Barrier::new(meeting(cluster, place, 3, number)).unwrap();
+                    came.fetch_add(1, SeqCst);
+                    let mut names = barrier.enter(&never).unwrap();
+                    assert_eq!(came.load(SeqCst), 3, "round {round}");
+                    names.sort();
+                    assert_eq!(names, ["host (process 0)", "host (process 1)", "host (process 2)"]);
+                    left.fetch_add(1, SeqCst);
+                    assert_eq!(barrier.leave(None, &never).unwrap(), [""; 0]);
+                    assert_eq!(left.load(SeqCst), 3, "round {round}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn one_that_died_is_not_waited_for_and_is_named() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = root();
+    let barriers: Vec<Barrier> =
+        (0..3).map(|number| Barrier::new(meeting(&cluster, &place, 3, number)).unwrap()).collect();
+    thread::scope(|scope| {
+        for barrier in &barriers {
+            scope.spawn(|| barrier.enter(&never).unwrap());
+        }
+    });
+    let mut barriers = barriers.into_iter();
+    drop(barriers.next());
+    thread::scope(|scope| {
+        for barrier in barriers {
+            scope.spawn(move || assert_eq!(barrier.leave(None, &never).unwrap(), ["host (process 0)"]));
+        }
+    });
+}
+
+#[test]
+fn those_that_wait_in_vain_say_who_is_there_and_the_dead_do_not_count() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = root();
+    let soon = |number| Meeting { wait: Duration::from_millis(300), ..meeting(&cluster, &place, 2, number) };
+    // The first goes away before the second comes.
+    for number in 0..2 {
+        let barrier = Barrier::new(soon(number)).unwrap();
+        match barrier.enter(&never) {
+            Err(BarrierError::Missing { came: 1, size: 2, names, .. }) => {
+                assert_eq!(names, [format!("host (process {number})")]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Who is one too many.
+    let barriers: Vec<Barrier> = (0..2).map(|number| Barrier::new(soon(number)).unwrap()).collect();
+    thread::scope(|scope| {
+        for barrier in &barriers {
+            scope.spawn(|| barrier.enter(&never).unwrap());
+        }
+    });
+    let third = Barrier::new(soon(2)).unwrap();
+    assert!(matches!(third.enter(&never), Err(BarrierError::Full { size: 2, .. })));
+    // One that lives and does not leave.
+    let staying = barriers[0].leave(Some(Duration::from_millis(200)), &never);
+    assert!(
+        matches!(staying, Err(BarrierError::Staying { ref names, .. }) if names == &["host (process 1)"])
+    );
+    assert!(matches!(barriers[0].leave(None, &|| true), Err(BarrierError::Interrupted)));
+}

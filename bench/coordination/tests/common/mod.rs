@@ -1,0 +1,200 @@
+//! Agents and coordinators of tests, in threads of one process.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test needs a part; a failure is what a test is for")]
+
+pub(crate) mod server;
+
+use rustix::time::{ClockId, clock_gettime};
+use serval_coordination::{
+    agent::{self, Joining, Line, News, Quit, Worker},
+    coordinator::{Coordinator, Leading, Report},
+    directory::DirectoryError,
+    group::{OnLost, PhaseEnd, Settings},
+    message::{ClientFacts, Work},
+};
+use std::{
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+pub(crate) fn clock() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub(crate) fn zookeeper() -> Option<String> {
+    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
+    if address.is_none() {
+        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
+    }
+    address
+}
+
+pub(crate) fn root() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("serval-coordination-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn leading(cluster: &str, root: &str, clients: usize, on_lost: OnLost) -> Leading {
+    let settings = Settings { clients, on_lost, ..Settings::default() };
+    Leading {
+        cluster: cluster.to_owned(),
+        root: root.to_owned(),
+        group: "test".to_owned(),
+        listen: None,
+        calls_agents: true,
+        settings,
+        clock,
+    }
+}
+
+/// Holds loads until a test lets them end.
+#[derive(Default)]
+pub(crate) struct Hold {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Hold {
+    pub(crate) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let open = self.open.lock().unwrap();
+        drop(self.changed.wait_while(open, |open| !*open).unwrap());
+    }
+}
+
+/// Is told of the start, notes when it shall be, and says what it was told to.
+struct Waiter {
+    starts: mpsc::Sender<u64>,
+    news: mpsc::Sender<News>,
+    hold: Arc<Hold>,
+}
+
+impl Worker for Waiter {
+    fn work(&mut self, work: Work, line: &Line) -> Result<Vec<u8>, String> {
+        if let Some(why) = work.kind.strip_prefix("fail ") {
+            return Err(why.to_owned());
+        }
+        let Some(start) = line.ready() else { return Ok(Vec::new()) };
+        // What it was told is what is tested, and not how well this machine keeps
+        // to it: nothing needs to wait.
+        line.began(start);
+        let _ = self.starts.send(start);
+        line.interval(b"interval".to_vec());
+        if work.kind.starts_with("hold") {
+            let hold = Arc::clone(&self.hold);
+            line.on_end(move || hold.open());
+            self.hold.wait();
+        }
+        Ok(format!("{} {}", work.kind, work.store).into_bytes())
+    }
+
+    fn news(&mut self, news: News) {
+        println!("{news:?}");
+        let _ = self.news.send(news);
+    }
+}
+
+pub(crate) fn facts(number: usize) -> ClientFacts {
+    ClientFacts {
+        host: format!("host{number}"),
+        process: number as u32,
+        version: "test".to_owned(),
+        processors: 1,
+        stores: vec!["memory".to_owned()],
+    }
+}
+
+pub(crate) struct Agents {
+    threads: Vec<thread::JoinHandle<Result<(), DirectoryError>>>,
+    quits: Vec<Quit>,
+    pub(crate) starts: mpsc::Receiver<u64>,
+    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) hold: Arc<Hold>,
+}
+
+impl Agents {
+    pub(crate) fn start(cluster: &str, root: &str, count: usize) -> Agents {
+        Self::with_timeout(cluster, root, count, Duration::from_secs(6))
+    }
+
+    pub(crate) fn with_timeout(cluster: &str, root: &str, count: usize, timeout: Duration) -> Agents {
+        let (said, starts) = mpsc::channel();
+        let (told, news) = mpsc::channel();
+        let hold = Arc::new(Hold::default());
+        let quits: Vec<Quit> = (0..count).map(|_| Quit::default()).collect();
+        let threads = quits.iter().enumerate().map(|(number, quit)| {
+            let joining = Joining {
+                cluster: cluster.to_owned(),
+                root: root.to_owned(),
+                timeout,
+                once: false,
+                facts: facts(number),
+                clock,
+            };
+            let mut waiter = Waiter { starts: said.clone(), news: told.clone(), hold: Arc::clone(&hold) };
+            let quit = quit.clone();
+            thread::spawn(move || agent::serve(&joining, &quit, &mut waiter))
+        });
+        Agents { threads: threads.collect(), quits, starts, news, hold }
+    }
+
+    /// Waits until so many agents have told news of a kind.
+    pub(crate) fn wait_for(&self, count: usize, kind: impl Fn(&News) -> bool) {
+        assert_eq!(self.news.iter().filter(|news| kind(news)).take(count).count(), count);
+    }
+
+    pub(crate) fn end(self) {
+        self.quits.iter().for_each(Quit::quit);
+        for thread in self.threads {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+pub(crate) fn work(kind: &str) -> Option<Work> {
+    Some(Work {
+        phase: 0,
+        kind: kind.to_owned(),
+        store: "memory".to_owned(),
+        properties: Vec::new(),
+        command: None,
+    })
+}
+
+pub(crate) fn complete(coordinator: &Coordinator) {
+    loop {
+        match coordinator.next().expect("the coordinator goes on") {
+            Report::Complete => return,
+            Report::Joined { .. } | Report::Trouble(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The end of a phase, and what clients handed over in it.
+pub(crate) fn phase_end(coordinator: &Coordinator) -> (PhaseEnd, Vec<(usize, String)>, usize) {
+    let (mut results, mut intervals) = (Vec::new(), 0);
+    loop {
+        match coordinator.next().expect("the coordinator goes on") {
+            Report::Result(client, bytes) => results.push((client, String::from_utf8(bytes).unwrap())),
+            Report::Interval(..) => intervals += 1,
+            Report::Over(end) => {
+                results.sort();
+                return (end, results, intervals);
+            }
+            Report::Starts(_) | Report::Lost(_) => {}
+            Report::Trouble(words) | Report::Ending(words) => println!("{words}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
