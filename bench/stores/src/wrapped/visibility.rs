@@ -27,16 +27,20 @@ use std::{
     collections::{BinaryHeap, HashMap, VecDeque},
     fs::File,
     hash::{BuildHasher, RandomState},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write as _},
     path::Path,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 /// Parts with a lock each: more than threads that meet here.
 const SHARDS: usize = 16;
+
+/// Hashes that are told apart when records are let go of: so many that a record is seldom
+/// taken for another in the time that it is read.
+const HASHES: usize = 4096;
 
 /// Bytes of keys and records that are held back at most. A write beyond them fails:
 /// it could be held back no more.
@@ -78,6 +82,9 @@ struct Shard {
 #[derive(Debug)]
 pub(super) struct Shared {
     shards: [Mutex<Shard>; SHARDS],
+    /// How many records with each of some hashes have been let go of. What was read of
+    /// the store before that may be older than what was let go of.
+    let_go: Box<[AtomicU64]>,
     hasher: RandomState,
     number: AtomicU64,
     bytes: AtomicU64,
@@ -114,16 +121,17 @@ impl Entry {
 
 impl Shard {
     /// Lets go of what everybody sees.
-    fn expire(&mut self, now: u64, bytes: &AtomicU64) {
+    fn expire(&mut self, now: u64, shared: &Shared) {
         while self.due.peek().is_some_and(|Reverse((at, _))| *at <= now) {
             let Some(Reverse((_, key))) = self.due.pop() else { return };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             for version in entry.versions.drain(..entry.seen(now, None)) {
-                bytes.fetch_sub(bytes_of(&key, &version.state), Relaxed);
+                shared.bytes.fetch_sub(bytes_of(&key, &version.state), Relaxed);
                 entry.before = version.state;
             }
             if entry.versions.is_empty() {
                 self.entries.remove(&key);
+                shared.let_go(&key).fetch_add(1, Relaxed);
             }
         }
     }
@@ -133,6 +141,7 @@ impl Shared {
     pub(super) fn new() -> Shared {
         Shared {
             shards: Default::default(),
+            let_go: (0..HASHES).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
             number: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -155,7 +164,7 @@ impl Shared {
     /// Writes out what is written of the list; why it is not whole, if so.
     pub(super) fn finish_log(&self) -> Result<(), StoreError> {
         let mut log = self.log();
-        if let Some(Err(error)) = log.file.as_mut().map(Write::flush) {
+        if let Some(Err(error)) = log.file.as_mut().map(io::Write::flush) {
             log.failure.get_or_insert(error.to_string());
         }
         match log.failure.take() {
@@ -173,32 +182,58 @@ impl Shared {
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The latest of a record that is held.
-    fn latest(&self, key: &str, now: u64) -> Option<State> {
-        let mut shard = self.shard(key);
-        shard.expire(now, &self.bytes);
-        let entry = shard.entries.get(key)?;
-        Some(entry.state(entry.versions.len()).clone())
+    /// Changed only while the record's part is locked.
+    fn let_go(&self, key: &str) -> &AtomicU64 {
+        &self.let_go[self.hasher.hash_one(key) as usize % HASHES]
     }
 
-    /// Holds a version back that is about to be written.
-    fn hold(&self, key: &str, before: State, writer: usize, state: State) -> Result<Held<'_>, Outcome> {
-        let bytes = bytes_of(key, &state);
+    /// Whether a record is held, and if not how many of its hash have been let go of.
+    fn is_held(&self, key: &str, now: u64) -> Result<(), u64> {
+        let mut shard = self.shard(key);
+        shard.expire(now, self);
+        if shard.entries.contains_key(key) { Ok(()) } else { Err(self.let_go(key).load(Relaxed)) }
+    }
+
+    /// Holds a version back that is about to be written. `read` is what the store said of
+    /// the record, and how many of its hash had been let go of before; `None` where it was held then.
+    /// Returns `None` when that must be asked again.
+    fn hold(&self, write: &Write<'_>, writer: usize, read: Option<(State, u64)>) -> Option<Holding<'_>> {
+        let mut shard = self.shard(&write.full_key);
+        let latest = match shard.entries.get(&write.full_key) {
+            Some(entry) => entry.state(entry.versions.len()),
+            None => match &read {
+                Some((state, let_go)) if *let_go == self.let_go(&write.full_key).load(Relaxed) => state,
+                _ => return None,
+            },
+        };
+        let state = after(latest, write.kind, write.record);
+        let bytes = bytes_of(&write.full_key, &state);
         if self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes) > HELD_BYTES_MAX {
             self.bytes.fetch_sub(bytes, Relaxed);
             let words = format!(
                 "visibility.delay holds no more than {} MiB of writes back: ask for a shorter delay, or write less",
                 HELD_BYTES_MAX >> 20
             );
-            return Err(Outcome::failed(Status::ServiceUnavailable, words));
+            return Some(Err(Outcome::failed(Status::ServiceUnavailable, words)));
         }
         let number = self.number.fetch_add(1, Relaxed);
-        let mut shard = self.shard(key);
-        let entry = shard.entries.entry(key.to_owned());
-        let entry = entry.or_insert_with(|| Entry { before, versions: VecDeque::new() });
+        let entry = shard.entries.entry(write.full_key.clone());
+        let before = || read.and_then(|(state, _)| state);
+        let entry = entry.or_insert_with(|| Entry { before: before(), versions: VecDeque::new() });
         entry.versions.push_back(Version { number, writer, visible_at: u64::MAX, state });
-        Ok(Held { shared: self, key: key.to_owned(), number })
+        Some(Ok(Held { shared: self, key: write.full_key.clone(), number }))
     }
+}
+
+type Holding<'a> = Result<Held<'a>, Outcome>;
+
+/// A write before it is sent.
+struct Write<'a> {
+    kind: OperationKind,
+    table: &'a str,
+    key: &'a str,
+    full_key: String,
+    record: Option<&'a Record>,
 }
 
 /// A version that is being written. Without an acknowledgement it is not held back:
@@ -220,7 +255,7 @@ impl Held<'_> {
             version.visible_at = visible_at;
             shard.due.push(Reverse((visible_at, self.key.clone())));
         }
-        shard.expire(now, &self.shared.bytes);
+        shard.expire(now, self.shared);
         drop(shard);
         let mut log = self.shared.log();
         if let Some(file) = &mut log.file {
@@ -245,6 +280,7 @@ impl Drop for Held<'_> {
         }
         if entry.versions.is_empty() {
             shard.entries.remove(&self.key);
+            self.shared.let_go(&self.key).fetch_add(1, Relaxed);
         }
     }
 }
@@ -261,7 +297,7 @@ fn csv(text: &str) -> String {
 /// One client's view of a store that lags.
 #[derive(Debug)]
 pub(super) struct View {
-    shared: std::sync::Arc<Shared>,
+    shared: Arc<Shared>,
     client: usize,
     /// Whether it sees its own writes at once.
     sees_own: bool,
@@ -271,12 +307,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(
-        settings: &ViewSettings,
-        shared: std::sync::Arc<Shared>,
-        client: usize,
-        clock: Clock,
-    ) -> View {
+    pub(super) fn new(settings: &ViewSettings, shared: Arc<Shared>, client: usize, clock: Clock) -> View {
         // Streams of neighbours must not be alike.
         let random = SplitMix(settings.seed ^ (client as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
         let (sees_own, law) = (settings.sees_own, settings.law);
@@ -303,13 +334,31 @@ fn full_key(table: &str, key: &str) -> String {
     format!("{table}{SEPARATOR}{key}")
 }
 
-/// The latest of a record: as it is held, or as the store has it.
-async fn latest(client: &mut dyn Under, view: &View, table: &str, key: &str) -> Result<State, Outcome> {
-    if let Some(state) = view.shared.latest(&full_key(table, key), view.clock.now()) {
-        return Ok(state);
+/// Holds a write back before it is sent. What the record was before is known from what
+/// is held of it, or read.
+async fn hold<'a>(
+    client: &mut dyn Under,
+    shared: &'a Shared,
+    view: &View,
+    (kind, table, key, record): (OperationKind, &str, &str, Option<&Record>),
+) -> Holding<'a> {
+    let write = Write { kind, table, key, full_key: full_key(table, key), record };
+    loop {
+        let read = match shared.is_held(&write.full_key, view.clock.now()) {
+            Ok(()) => None,
+            Err(let_go) => Some((read(client, &write).await?, let_go)),
+        };
+        // Others may have written it and all have seen it since.
+        if let Some(holding) = shared.hold(&write, view.client, read) {
+            return holding;
+        }
     }
+}
+
+/// A record as the store has it.
+async fn read(client: &mut dyn Under, write: &Write<'_>) -> Result<State, Outcome> {
     let (all, mut reply) = (FieldSelection::default(), Reply::new());
-    let outcome = client.read(table, key, &all, &mut reply).await;
+    let outcome = client.read(write.table, write.key, &all, &mut reply).await;
     match outcome.status {
         Status::NotFound => Ok(None),
         _ if outcome.is_ok() => Ok(Some(reply.records().first().cloned().unwrap_or_default())),
@@ -335,21 +384,7 @@ fn after(before: &State, kind: OperationKind, record: Option<&Record>) -> State 
     Some(state)
 }
 
-impl<'d> Delayed<'d> {
-    /// Holds a write back before it is sent.
-    async fn hold<'a>(
-        client: &mut dyn Under,
-        view: &View,
-        shared: &'a Shared,
-        kind: OperationKind,
-        (table, key): (&str, &str),
-        record: Option<&Record>,
-    ) -> Result<Held<'a>, Outcome> {
-        let before = latest(client, view, table, key).await?;
-        let state = after(&before, kind, record);
-        shared.hold(&full_key(table, key), before, view.client, state)
-    }
-
+impl Delayed<'_> {
     fn write<'a>(
         &'a mut self,
         kind: OperationKind,
@@ -358,9 +393,8 @@ impl<'d> Delayed<'d> {
         record: Option<&'a Record>,
     ) -> Answer<'a> {
         Box::pin(async move {
-            let shared = std::sync::Arc::clone(&self.view.shared);
-            let held = Self::hold(self.client, self.view, &shared, kind, (table, key), record).await;
-            let held = match held {
+            let shared = Arc::clone(&self.view.shared);
+            let held = match hold(self.client, &shared, self.view, (kind, table, key, record)).await {
                 Ok(held) => held,
                 Err(outcome) => return outcome,
             };
@@ -392,7 +426,7 @@ impl Under for Delayed<'_> {
             }
             let (key, now) = (full_key(table, key), self.view.clock.now());
             let mut shard = self.view.shared.shard(&key);
-            shard.expire(now, &self.view.shared.bytes);
+            shard.expire(now, &self.view.shared);
             let Some(entry) = shard.entries.get(&key) else { return outcome };
             let seen = entry.seen(now, self.view.own());
             if seen == entry.versions.len() {
@@ -444,11 +478,11 @@ impl Under for Delayed<'_> {
 
     fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> Answer<'a> {
         Box::pin(async move {
-            let shared = std::sync::Arc::clone(&self.view.shared);
+            let shared = Arc::clone(&self.view.shared);
             let mut all = Vec::with_capacity(records.len());
             for (key, record) in records {
-                let (kind, place) = (OperationKind::Insert, (table, key.as_str()));
-                match Self::hold(self.client, self.view, &shared, kind, place, Some(record)).await {
+                let write = (OperationKind::Insert, table, key.as_str(), Some(record));
+                match hold(self.client, &shared, self.view, write).await {
                     Ok(held) => all.push(held),
                     Err(outcome) => return outcome,
                 }
@@ -499,7 +533,7 @@ impl Shared {
         let mut unseen = Unseen::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.expire(now, &self.bytes);
+            shard.expire(now, self);
             for (_, entry) in shard.entries.iter().filter(|(key, _)| key.starts_with(&start)) {
                 let seen = entry.seen(now, own);
                 for version in entry.versions.iter().skip(seen) {

@@ -23,28 +23,28 @@ use std::{
 
 /// A clock that a test moves.
 #[derive(Clone, Default)]
-struct Hand(Arc<AtomicU64>);
+pub(crate) struct Hand(pub(crate) Arc<AtomicU64>);
 
 impl Hand {
-    fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         let hand = self.0.clone();
         Clock::new(move || hand.load(Relaxed))
     }
 }
 
-fn settings(given: &[(&str, &str)]) -> Result<Settings, String> {
+pub(crate) fn settings(given: &[(&str, &str)]) -> Result<Settings, String> {
     let given = properties(given);
     let mut reader = Reader::new(&given);
     let settings = Settings::read(&mut reader, serval_stores::find("memory").unwrap());
     reader.finish().map(|()| settings).map_err(|faults| faults.to_string())
 }
 
-fn wrapped(given: &[(&str, &str)], hand: &Hand) -> Wrapped<Memory> {
+pub(crate) fn wrapped(given: &[(&str, &str)], hand: &Hand) -> Wrapped<Memory> {
     let memory = Memory::open(&properties(&[])).unwrap();
     Wrapped::new(memory, settings(given).unwrap(), hand.clock())
 }
 
-fn differences() -> Differences {
+pub(crate) fn differences() -> Differences {
     Differences { insert_existing: InsertExisting::Replaced, ..Differences::default() }
 }
 
