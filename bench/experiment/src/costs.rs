@@ -8,7 +8,10 @@ use crate::{
     properties as p,
 };
 use serval_measure::load::{ClientLoad, ProcessLoad};
-use serval_model::properties::{Fault, Faults};
+use serval_model::{
+    Metric,
+    properties::{Fault, Faults},
+};
 use serval_runner::{RunRecord, late_from};
 use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 
@@ -159,8 +162,10 @@ impl Costs {
 
 /// The share of the clients' time in which no operation was under way.
 fn outside_store(record: &RunRecord) -> Option<f64> {
-    // Other metrics time the same operations once more.
-    let measured = record.totals.measured.iter().filter(|((metric, _), _)| metric.is_operation());
+    // Other metrics time the same operations once more. A flush may be within an operation or
+    // between two.
+    let counts = |metric: &Metric| metric.is_operation() || *metric == Metric::FLUSH;
+    let measured = record.totals.measured.iter().filter(|((metric, _), _)| counts(metric));
     let within: f64 = measured.map(|(_, pair)| pair.service.mean() * pair.service.count() as f64).sum();
     let all = record.client_time.as_nanos() as f64;
     (all > 0.0).then(|| (1.0 - within / all).clamp(0.0, 1.0))

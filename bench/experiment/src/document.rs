@@ -3,8 +3,8 @@
 use crate::{costs::Costs, plan::Plan, session::merged};
 use serval_measure::{
     document::{
-        Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact,
-        ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
+        BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
+        PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
@@ -119,6 +119,7 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 /// do not show; `serval_report::notes` adds what they do.
 fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> {
     let mut warnings = plan.workload.warnings();
+    warnings.extend(plan.between.warning());
     warnings.extend(lost.map(|lost| match lost {
         Lost::Store(error) => format!("The store was lost: {error}."),
         Lost::Workload(problem) => format!("The workload ended the run: {problem}."),
@@ -203,6 +204,7 @@ pub(crate) fn document(
             not_started_age: ages(&record.not_started, &percentiles),
         },
         overall,
+        buffered: BufferedResult::of(&totals.buffered),
         pacing,
         steadiness: record.steadiness.clone(),
         // A load is not one thing all the time: the store grows.

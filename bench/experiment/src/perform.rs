@@ -53,14 +53,15 @@ impl Performed {
     /// sentence without its point; `None` if all were stored.
     pub fn load_failure(&self) -> Option<String> {
         let ResultDocument { overall, metrics, .. } = &self.document;
-        if overall.failed == 0 {
+        let failed = self.document.failed();
+        if failed == 0 {
             return None;
         }
         let messages = metrics.iter().flat_map(|metric| &metric.messages);
         let words: Vec<String> =
             messages.map(|message| format!("{} ({} times)", message.message, message.count)).collect();
         let why = if words.is_empty() { "the store gives no reason".to_owned() } else { words.join("; ") };
-        Some(format!("{} of {} records could not be loaded: {why}", overall.failed, overall.operations))
+        Some(format!("{failed} of {} records could not be loaded: {why}", overall.operations))
     }
 }
 

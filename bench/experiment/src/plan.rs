@@ -15,7 +15,10 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
-use serval_stores::StoreInfo;
+use serval_stores::{
+    StoreInfo,
+    wrapped::{Settings, settings},
+};
 use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
@@ -115,6 +118,8 @@ pub struct Plan {
     pub failures_allowed: f64,
     /// Whether an interrupted load goes on.
     pub resume: bool,
+    /// What stands between clients and store.
+    pub between: Settings,
     /// Everything that was set.
     pub properties: Properties,
     /// Things to tell before starting.
@@ -380,6 +385,11 @@ impl Plan {
             },
         };
         let output = output(&mut reader);
+        let between = Settings::read(&mut reader, store);
+        if between.warning().is_some() && share != Share::WHOLE {
+            reader
+                .fault_overall("visibility.delay holds within one process, and cannot be shared by several");
+        }
         let label = reader.text(&p::LABEL);
         let watch = reader.names(&p::WATCH);
         let failures_allowed = reader.number(&p::FAILURES_ALLOWED);
@@ -407,6 +417,10 @@ impl Plan {
             let origin = properties.setting(&p::WORKLOAD).map(|(_, setting)| setting.origin.clone());
             warnings.push(Fault { origin, problem });
         }
+        if let Some(problem) = between.warning() {
+            let origin = properties.setting(&settings::DELAY).map(|(_, setting)| setting.origin.clone());
+            warnings.push(Fault { origin, problem });
+        }
         let (Some(workload_info), Some(opened), true) = (workload_info, opened, faults.is_empty()) else {
             return Err(Faults(faults));
         };
@@ -428,6 +442,7 @@ impl Plan {
             watch,
             failures_allowed,
             resume,
+            between,
             properties,
             warnings,
         })

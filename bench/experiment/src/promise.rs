@@ -1,7 +1,7 @@
 //! A promise of service: `read.p99 < 10ms and failed < 0.1%`.
 
 use serval_measure::{
-    document::{MetricResult, ResultDocument},
+    document::{BufferedResult, MetricResult, ResultDocument},
     experiment::PromiseValue,
     histogram::Histogram,
 };
@@ -207,8 +207,8 @@ impl Condition {
     }
 
     fn metrics<'a>(&self, document: &'a ResultDocument) -> Vec<&'a MetricResult> {
-        const BESIDE: [&str; 5] =
-            ["CLEANUP", "VERIFY", "SCAN-LATENCY-PER-RECORD", "DRIVER-HOP", "READ-MODIFY-WRITE"];
+        const BESIDE: [&str; 6] =
+            ["CLEANUP", "VERIFY", "SCAN-LATENCY-PER-RECORD", "DRIVER-HOP", "FLUSH", "READ-MODIFY-WRITE"];
         let of = |metric: &&MetricResult| match &self.operation {
             Some(name) => *name == metric.name,
             None => !BESIDE.contains(&metric.name.as_str()),
@@ -226,7 +226,10 @@ impl Condition {
         }
         // What got no answer has not succeeded.
         let unanswered = if self.operation.is_none() { document.censored.in_flight } else { 0 };
-        (failed + unanswered) as f64 / (all + unanswered).max(1) as f64
+        // Nor have writes that were acknowledged and then not done.
+        let not_done = document.buffered.as_ref().filter(|_| self.operation.is_none());
+        let not_done = not_done.map_or(0, BufferedResult::not_done);
+        ((failed + unanswered + not_done) as f64 / (all + unanswered).max(1) as f64).min(1.0)
     }
 
     fn time(&self, document: &ResultDocument, statistic: Statistic) -> Result<f64, String> {

@@ -4,13 +4,16 @@ use serval_measure::recorder::Pair;
 use serval_model::{
     Client, Execution, FieldSelection, OperationKinds, Outcome, Purpose, Reply, Schema, Status, Store,
     StoreError,
-    properties::{Faults, Properties},
+    properties::{Faults, Properties, Reader},
 };
 use serval_runner::{
-    Control, Observer, RunError, RunOptions, RunRecord, probe, run,
+    Control, Observer, RunError, RunOptions, RunRecord, clock, probe, run,
     virtual_time::{self, VirtualTime},
 };
-use serval_stores::Visitor;
+use serval_stores::{
+    Visitor,
+    wrapped::{Clock, Settings, Wrapped},
+};
 use serval_workload::Workload;
 use std::sync::Arc;
 
@@ -71,6 +74,22 @@ pub enum QuestionKind {
 
 /// A store, and the name that it was asked for by.
 struct Open<S>(Arc<S>, String);
+
+/// How a question ended, once what it wrote has been sent: whoever asks by hand does
+/// not wait for a buffer to fill.
+async fn sent<C: Client>(client: &mut C, outcome: Outcome) -> Outcome {
+    if !client.buffers() {
+        return outcome;
+    }
+    client.send_buffered().await;
+    let mut outcome = outcome;
+    while let Some(flush) = client.flushed() {
+        if !flush.outcome.is_ok() {
+            outcome = flush.outcome;
+        }
+    }
+    outcome
+}
 
 fn selection(fields: &[String]) -> FieldSelection {
     let mut selection = FieldSelection::default();
@@ -171,6 +190,7 @@ impl<S: Store> Session for Open<S> {
                         client.update(&table, &key, &record).await
                     }
                 };
+                let outcome = sent(client, outcome).await;
                 answer(outcome, &reply);
             }
         })
@@ -273,14 +293,20 @@ impl<S: Store> Session for InVirtualTime<S> {
 
 /// Opens a store by name.
 pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
-    struct Boxed(String);
+    struct Boxed(String, Settings);
     impl Visitor for Boxed {
         type Output = Box<dyn Session>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session> {
-            over(store, &self.0)
+            over(Wrapped::new(store, self.1, Clock::new(clock::now)), &self.0)
         }
     }
-    serval_stores::open(name, properties, Boxed(name.to_owned()))
+    let mut settings = Settings::default();
+    if let Some(info) = serval_stores::find(name) {
+        let mut reader = Reader::new(properties);
+        settings = Settings::read(&mut reader, info);
+        reader.finish()?;
+    }
+    serval_stores::open(name, properties, Boxed(name.to_owned(), settings))
 }
 
 /// Merges pairs of several statuses.

@@ -9,7 +9,7 @@ use crate::{
     group::GroupResult,
     histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
-    recorder::Pair,
+    recorder::{Buffered, Pair},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,10 @@ pub struct ResultDocument {
     pub metrics: Vec<MetricResult>,
     /// Operations that had not ended when the run did.
     pub censored: Censored,
+    /// Writes that went through buffers, acknowledged before they were sent;
+    /// absent where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<BufferedResult>,
     /// How the client kept to its schedule; absent when nothing was paced.
     pub pacing: Option<PacingResult>,
     /// How the warm-up ended, if it was to last until the run is steady.
@@ -211,6 +215,20 @@ pub struct Censored {
     pub not_started_age: Option<Latency>,
 }
 
+/// Writes that went through buffers. How long it took to send them is in the
+/// metric FLUSH.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BufferedResult {
+    /// Writes that were sent, whatever became of them.
+    pub sent: u64,
+    /// Of these, how many were not done, or at most so many where the store
+    /// does not say which.
+    pub lost: u64,
+    /// Writes that were acknowledged and never sent: their client was given
+    /// up, or its store was lost.
+    pub unsent: u64,
+}
+
 /// How the client kept to its schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PacingResult {
@@ -321,6 +339,27 @@ pub fn parse_levels(text: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
         let (level, count) = pair.split_once(':')?;
         Some((level.parse().ok()?, count.parse().ok()?))
     })
+}
+
+impl BufferedResult {
+    /// The counts of a run; nothing where no write went through a buffer.
+    pub fn of(buffered: &Buffered) -> Option<Self> {
+        let Buffered { sent, lost, unsent } = *buffered;
+        (*buffered != Buffered::default()).then_some(BufferedResult { sent, lost, unsent })
+    }
+
+    /// Writes that were acknowledged and not done.
+    pub fn not_done(&self) -> u64 {
+        self.lost.saturating_add(self.unsent)
+    }
+}
+
+impl ResultDocument {
+    /// Operations that failed, and writes that were acknowledged and not done.
+    pub fn failed(&self) -> u64 {
+        let not_done = self.buffered.as_ref().map_or(0, BufferedResult::not_done);
+        self.overall.failed.saturating_add(not_done)
+    }
 }
 
 impl IntervalTimes {

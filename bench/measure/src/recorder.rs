@@ -6,7 +6,7 @@ use crate::{
     raw::{RawLog, RawSample, RawWriter},
     times::Times,
 };
-use serval_model::{Metric, Outcome, Status};
+use serval_model::{Flush, Metric, Outcome, Status};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
@@ -51,6 +51,8 @@ pub struct Recorder {
     overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
+    flushed: AtomicU64,
+    flushed_lost: AtomicU64,
     warmed: AtomicU64,
     warmed_ns: AtomicU64,
 }
@@ -87,6 +89,8 @@ impl Recorder {
             overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            flushed_lost: AtomicU64::new(0),
             warmed: AtomicU64::new(0),
             warmed_ns: AtomicU64::new(0),
         });
@@ -135,6 +139,8 @@ impl Recorder {
         let (units, failed) = self.units();
         totals.units += units;
         totals.units_failed += failed;
+        totals.buffered.sent += self.flushed.load(Relaxed);
+        totals.buffered.lost += self.flushed_lost.load(Relaxed);
         totals.paced |= self.paced;
     }
 
@@ -198,6 +204,17 @@ impl RecorderHandle {
         add(&self.recorder.units);
         if !ok {
             add(&self.recorder.units_failed);
+        }
+    }
+
+    /// Counts a flush, and the writes that were sent in it.
+    pub fn flush(&self, flush: &Flush, at: Moment) {
+        let times = Times { service: flush.took_ns, response: flush.took_ns };
+        self.record(Metric::FLUSH, &flush.outcome, times, at);
+        if !at.warm_up {
+            let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).saturating_add(by), Relaxed);
+            add(&self.recorder.flushed, flush.writes);
+            add(&self.recorder.flushed_lost, flush.lost);
         }
     }
 
@@ -275,6 +292,32 @@ impl Pair {
     }
 }
 
+/// Writes that went through buffers, after the warm-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Buffered {
+    /// Sent, whatever became of them.
+    pub sent: u64,
+    /// Of these, how many were not done, or at most so many.
+    pub lost: u64,
+    /// Acknowledged and never sent: their client was given up, or its store was
+    /// lost.
+    pub unsent: u64,
+}
+
+impl Buffered {
+    /// Writes that were acknowledged and not done.
+    pub fn not_done(&self) -> u64 {
+        self.lost.saturating_add(self.unsent)
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Buffered) {
+        self.sent = self.sent.saturating_add(other.sent);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unsent = self.unsent.saturating_add(other.unsent);
+    }
+}
+
 /// What all threads have seen, merged.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
@@ -291,6 +334,8 @@ pub struct Totals {
     pub units: u64,
     /// Units that failed after the warm-up.
     pub units_failed: u64,
+    /// Writes that went through buffers after the warm-up.
+    pub buffered: Buffered,
     /// Whether there were intended starts.
     pub paced: bool,
 }
@@ -337,6 +382,21 @@ mod tests {
         let ok = &totals.measured[&(Metric::READ, Status::Ok)];
         assert_eq!((ok.service.max(), ok.response.max()), (20, 1020));
         assert_eq!(totals.measured[&(Metric::READ, Status::NotFound)].service.count(), 1);
+    }
+
+    #[test]
+    fn a_flush_is_timed_and_its_writes_are_counted_after_the_warm_up() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        let flush = |outcome, writes, lost| Flush { outcome, took_ns: 70, ago_ns: 0, writes, lost };
+        handle.flush(&flush(Outcome::OK, 100, 0), Moment { warm_up: true, ..AT });
+        handle.flush(&flush(Outcome::OK, 10, 0), AT);
+        handle.flush(&flush(Outcome::error("full"), 9, 4), AT);
+        let messages = recorder.messages();
+        let totals = Totals::of(&[recorder]);
+        assert_eq!(totals.measured[&(Metric::FLUSH, Status::Ok)].service.max(), 70);
+        assert_eq!(totals.measured[&(Metric::FLUSH, Status::Error)].service.count(), 1);
+        assert_eq!(totals.buffered, Buffered { sent: 19, lost: 4, unsent: 0 });
+        assert_eq!(messages[&(Metric::FLUSH, Status::Error, "full".into())], 1);
     }
 
     #[test]

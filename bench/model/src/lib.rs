@@ -4,6 +4,7 @@
 //! Nothing here knows how operations are chosen (`serval-workload`), who
 //! answers them (`serval-stores`) or how they are timed (`serval-measure`).
 
+pub mod flush;
 pub mod java;
 pub mod metric;
 pub mod operation;
@@ -13,6 +14,7 @@ pub mod record;
 pub mod share;
 pub mod store;
 
+pub use flush::Flush;
 pub use metric::Metric;
 pub use operation::{FieldSelection, Operation, OperationKind, OperationKinds};
 pub use outcome::{Outcome, Status};

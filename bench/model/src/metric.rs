@@ -36,9 +36,12 @@ impl Metric {
     /// operation without the driver's own part of it.
     pub const DRIVER_HOP: Metric = Metric(10);
 
+    /// Writes that a buffer held, sent together.
+    pub const FLUSH: Metric = Metric(11);
+
     /// Metrics that a workload may name itself.
     pub const CUSTOM_MAX: usize = 6;
-    const CUSTOM_FIRST: usize = 11;
+    const CUSTOM_FIRST: usize = 12;
     /// How many metrics there are at most.
     pub const COUNT: usize = Self::CUSTOM_FIRST + Self::CUSTOM_MAX;
 
@@ -54,6 +57,7 @@ impl Metric {
         "CLEANUP",
         "INSERT-BATCH",
         "DRIVER-HOP",
+        "FLUSH",
     ];
 
     /// The workload's own metric number `index`, below [`Self::CUSTOM_MAX`].

@@ -50,6 +50,14 @@ impl Record {
         self.cells.clear();
     }
 
+    /// Becomes the same as another record, in the memory that it has; a clone
+    /// would take new memory.
+    pub fn copy_from(&mut self, other: &Record) {
+        self.clear();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.cells.extend_from_slice(&other.cells);
+    }
+
     /// Adds a field.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         self.push_with(name, |bytes| bytes.extend_from_slice(value));
@@ -178,6 +186,9 @@ mod tests {
         assert_eq!(record.get("c"), Some(&b"xyz"[..]));
         assert_eq!(record.get("d"), None);
         assert_eq!((record.len(), record.size()), (3, 7));
+        let mut other: Record = [("z", &b"long before"[..])].into_iter().collect();
+        other.copy_from(&record);
+        assert_eq!(other, record);
     }
 
     #[test]

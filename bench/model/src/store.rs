@@ -7,6 +7,7 @@
 //! once, and the compiler then sees straight-line code.
 
 use crate::{
+    flush::Flush,
     operation::{FieldSelection, OperationKinds},
     outcome::Outcome,
     record::{Record, Reply},
@@ -114,6 +115,12 @@ pub trait Store: Send + Sync + 'static {
         lost
     }
 
+    /// Writes that were acknowledged to clients that are gone and never sent, nor
+    /// told of by [`Client::flushed`]: asked once a run, when it is over.
+    fn unsent(&self) -> u64 {
+        0
+    }
+
     /// Called once when all clients are closed.
     fn finish(&self) -> Result<(), StoreError> {
         Ok(())
@@ -180,6 +187,30 @@ pub trait Client {
     /// the run. Stores that may come back are not lost.
     #[inline]
     fn lost(&self) -> Option<StoreError> {
+        None
+    }
+
+    /// Whether this client holds writes that it has acknowledged, or can tell of
+    /// some that it held. Asked after each operation; the next three only if so.
+    #[inline]
+    fn buffers(&self) -> bool {
+        false
+    }
+
+    /// When the writes that it holds are to be sent, ns of the run's clock.
+    /// Whoever waits with this client then calls
+    /// [`send_buffered`](Self::send_buffered).
+    fn send_at(&self) -> Option<u64> {
+        None
+    }
+
+    /// Sends the writes that it holds.
+    fn send_buffered(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
+    /// The next flush that nobody has been told of.
+    fn flushed(&mut self) -> Option<Flush> {
         None
     }
 

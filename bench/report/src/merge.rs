@@ -7,8 +7,8 @@
 
 use serval_measure::{
     document::{
-        Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact,
-        ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
+        BufferedResult, Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult,
+        PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
     histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Usage},
@@ -124,6 +124,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         overall: overall(parts, together),
         metrics: metrics(parts)?,
         censored: censored(parts)?,
+        buffered: buffered(parts),
         pacing,
         steadiness: None,
         group: None,
@@ -405,6 +406,18 @@ fn metric(parts: &[Part<'_>], name: &str) -> Result<MetricResult, MergeError> {
                 count,
             })
             .collect(),
+    })
+}
+
+fn buffered(parts: &[Part<'_>]) -> Option<BufferedResult> {
+    let all = parts.iter().filter_map(|part| part.document.buffered.as_ref());
+    all.fold(None, |sum: Option<BufferedResult>, part| {
+        let sum = sum.unwrap_or_default();
+        Some(BufferedResult {
+            sent: sum.sent.saturating_add(part.sent),
+            lost: sum.lost.saturating_add(part.lost),
+            unsent: sum.unsent.saturating_add(part.unsent),
+        })
     })
 }
 

@@ -6,7 +6,7 @@ use crate::{
     units::{count, percent, plural, rate, time},
 };
 use serval_measure::{
-    document::{Censored, Latency, MetricResult, ResultDocument},
+    document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
     load::Steadiness,
 };
 
@@ -82,6 +82,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
         say(text, vec![]);
     }
     if let Some(text) = censored(&document.censored, document.overall.operations) {
+        say(text, vec![]);
+    }
+    if let Some(text) = document.buffered.as_ref().and_then(not_done) {
         say(text, vec![]);
     }
     for metric in &document.metrics {
@@ -224,6 +227,17 @@ fn known_percentile(finished: u64, unfinished: u64) -> String {
     format!("{known:.decimals$}")
 }
 
+/// Writes that were acknowledged and not done.
+fn not_done(buffered: &BufferedResult) -> Option<String> {
+    let BufferedResult { sent, lost, unsent } = *buffered;
+    let lost = (lost > 0).then(|| format!("of {} sent up to {} failed (FLUSH)", count(sent), count(lost)));
+    let unsent = (unsent > 0).then(|| format!("{} were never sent", count(unsent)));
+    let both: Vec<String> = lost.into_iter().chain(unsent).collect();
+    (!both.is_empty()).then(|| {
+        format!("Writes were acknowledged when they were buffered, and not done: {}.", both.join(", and "))
+    })
+}
+
 fn failures(metric: &MetricResult) -> Option<String> {
     let ok = |status: &str| matches!(status, "OK" | "BATCHED_OK");
     let all = total(metric);
@@ -300,6 +314,17 @@ mod tests {
         assert_eq!(
             censored(&some, 985).unwrap(),
             "15 operations unfinished (12 sent, 3 due and not sent): percentiles above p98 are lower bounds."
+        );
+    }
+
+    #[test]
+    fn acknowledged_writes_that_were_not_done_are_told() {
+        let buffered = |lost, unsent| BufferedResult { sent: 1000, lost, unsent };
+        assert_eq!(not_done(&buffered(0, 0)), None);
+        assert_eq!(
+            not_done(&buffered(30, 4)).unwrap(),
+            "Writes were acknowledged when they were buffered, and not done: of 1,000 sent up to 30 failed (FLUSH), \
+             and 4 were never sent."
         );
     }
 

@@ -132,6 +132,7 @@ fn run(paced: bool) -> ResultDocument {
             client_cpu_s: 12.5,
         },
         metrics,
+        buffered: None,
         censored: match paced {
             true => {
                 Censored { in_flight: 2, not_started: 0, in_flight_age: Some(ages), not_started_age: None }
@@ -245,6 +246,7 @@ pub(crate) fn empty() -> ResultDocument {
         series: Vec::new(),
         warnings: Vec::new(),
         censored: Censored::default(),
+        buffered: None,
         pacing: None,
         steadiness: None,
         group: None,

@@ -1,7 +1,13 @@
 //! The loop of one client: take a ticket, ask the workload, call the store,
 //! write down the times. The measured path, the same for every store.
 
-use crate::{pacing::Schedule, run::Lost, slot::Slot, stage::Stage, timers::Sleeper};
+use crate::{
+    pacing::Schedule,
+    run::Lost,
+    slot::{Seen, Slot},
+    stage::Stage,
+    timers::Sleeper,
+};
 use serval_measure::{
     recorder::{Moment, RecorderHandle},
     times::Times,
@@ -113,15 +119,86 @@ impl Seat<'_> {
 
     /// Waits for the intended start of the next unit. `None` when the run or
     /// the schedule is over; without a schedule, the unit is due now.
-    async fn next_start<S: Sleeper>(&self, sleeper: &S) -> Option<Option<Due>> {
+    async fn next_start<C: Client, S: Sleeper>(
+        &mut self,
+        client: &mut C,
+        sleeper: &S,
+    ) -> Option<Option<Due>> {
         let Some(schedule) = &self.course.schedule else { return Some(None) };
         let intended = self.course.start + schedule.take(self.index)?;
         self.slot.wait(intended);
         let free = sleeper.now() < intended;
-        let due = !free || sleeper.until(intended).await || sleeper.now() >= intended;
+        let due = !free || self.sleep(client, sleeper, intended).await || sleeper.now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
         due.then_some(Some(Due { at: intended, free }))
+    }
+
+    /// Sleeps until an instant, and sends what the client has buffered when that
+    /// falls due before. `false` when the run was stopped meanwhile.
+    async fn sleep<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S, instant: u64) -> bool {
+        let waits = matches!(self.slot.seen(), Seen::Waiting(_));
+        while client.buffers()
+            && let Some(send_at) = client.send_at().filter(|send_at| *send_at < instant)
+        {
+            if !sleeper.until(send_at).await {
+                return false;
+            }
+            self.send_what_is_due(client, sleeper).await;
+            if self.lost.is_some() {
+                return false;
+            }
+            if waits {
+                self.slot.wait(instant);
+            }
+        }
+        sleeper.until(instant).await
+    }
+
+    /// Sends what the client has buffered if that is due by now, and writes down
+    /// the flushes that it tells of.
+    async fn send_what_is_due<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+        if client.send_at().is_some_and(|send_at| send_at <= sleeper.now()) {
+            self.send_buffered(client, sleeper).await;
+        }
+        self.flushed(client, sleeper.now());
+    }
+
+    /// Sends what the client has buffered. A flush that hangs is seen as an
+    /// operation in flight.
+    async fn send_buffered<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+        self.slot.begin(sleeper.now());
+        // Boxed: most clients have no buffer, and their state need not have room for it.
+        Box::pin(client.send_buffered()).await;
+        self.slot.end(self.slot.last_end());
+    }
+
+    /// Writes down the flushes that the client tells of, and returns how many.
+    #[cold]
+    fn flushed<C: Client>(&mut self, client: &mut C, now: u64) -> u64 {
+        let mut count = 0;
+        while let Some(flush) = client.flushed() {
+            count += 1;
+            let end = now.saturating_sub(flush.ago_ns);
+            self.recorder.flush(&flush, self.moment(end < self.course.measure_from(), end));
+            if !flush.outcome.is_ok()
+                && self.lost.is_none()
+                && let Some(error) = client.lost()
+            {
+                self.lost = Some(Lost::Store(error));
+            }
+        }
+        count
+    }
+
+    /// Sends what a client that operates no more has buffered. That belongs to
+    /// what was measured: what lies in a buffer is not yet done.
+    async fn send_the_last<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+        self.send_buffered(client, sleeper).await;
+        let now = sleeper.now();
+        if self.flushed(client, now) > 0 {
+            self.slot.end(now);
+        }
     }
 
     /// Runs the client until its units, the schedule or the run are over.
@@ -134,7 +211,7 @@ impl Seat<'_> {
         sleeper.until(course.start).await;
         course.woke(sleeper.now());
         while left > 0 {
-            let Some(due) = self.next_start(sleeper).await else { break };
+            let Some(due) = self.next_start(client, sleeper).await else { break };
             let Some((end, unit)) = self.unit(client, sleeper, due, &mut operation, &mut reply).await else {
                 break;
             };
@@ -155,6 +232,9 @@ impl Seat<'_> {
                 break;
             }
         }
+        if self.lost.is_none() && client.buffers() {
+            self.send_the_last(client, sleeper).await;
+        }
         let failure = self.lost.take().or_else(|| self.workload.failure().map(Lost::Workload));
         if failure.is_some() {
             return failure;
@@ -165,6 +245,9 @@ impl Seat<'_> {
         let end = sleeper.now();
         let times = Times { service: end - start, response: end - start };
         self.recorder.record(Metric::CLEANUP, &outcome, times, self.moment(false, end));
+        if client.buffers() {
+            self.flushed(client, end);
+        }
         None
     }
 
@@ -186,7 +269,7 @@ impl Seat<'_> {
                 Step::Probe => (true, true),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(span.as_nanos() as u64);
-                    if !sleeper.until(until).await {
+                    if !self.sleep(client, sleeper, until).await {
                         let end = End { composite: None, verified: None, ok: false, stop: true };
                         return Some((end, unit));
                     }
@@ -248,10 +331,15 @@ impl Seat<'_> {
             if operation.kind == OperationKind::Scan && outcome.is_ok() {
                 self.per_record(times, reply.records().len() as u64, at);
             }
+            if client.buffers() {
+                self.send_what_is_due(client, sleeper).await;
+            }
             if !outcome.is_ok()
                 && let Some(error) = client.lost()
             {
                 self.lost = Some(Lost::Store(error));
+            }
+            if self.lost.is_some() {
                 return Some((End { stop: true, ..End::of(&outcome) }, unit));
             }
             if !more {

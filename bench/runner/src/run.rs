@@ -420,6 +420,7 @@ impl<S: Store> Prepared<S> {
         });
         record.slack = self.slack;
         record.execution = execution;
+        record.totals.buffered.unsent += store.unsent();
         store.finish()?;
         Ok(record)
     }

@@ -20,7 +20,7 @@ impl Delay {
     }
 
     /// The next delay, by inversion of the distribution.
-    fn draw(self, random: &mut SplitMix) -> Duration {
+    pub(crate) fn draw(self, random: &mut SplitMix) -> Duration {
         match self.spread {
             "uniform" => self.mean.mul_f64(2.0 * random.fraction()),
             // 1 - u is never 0, so the longest delay is 37 times the mean.

@@ -37,6 +37,7 @@ pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
+pub mod wrapped;
 pub mod yesquel_sql;
 pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]

@@ -225,6 +225,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Re
     sum.totals.overslept += totals.overslept;
     sum.totals.units += totals.units;
     sum.totals.units_failed += totals.units_failed;
+    sum.totals.buffered.merge(&totals.buffered);
     sum.totals.paced |= totals.paced;
     for (key, count) in part.messages()? {
         *sum.messages.entry(key).or_default() += count;

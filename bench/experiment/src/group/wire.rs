@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
     load::ClientLoad,
-    recorder::{Messages, Pair, Totals},
+    recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
 use serval_runner::{EndedBy, Interval, RunRecord};
@@ -131,6 +131,8 @@ pub(crate) struct RecordWire {
     overslept: u64,
     pub(crate) units: u64,
     pub(crate) units_failed: u64,
+    /// Writes that went through buffers: sent, lost, never sent.
+    buffered: (u64, u64, u64),
     paced: bool,
     messages: Vec<(usize, String, String, u64)>,
     in_flight: Cells,
@@ -163,6 +165,10 @@ impl RecordWire {
             overslept: record.totals.overslept,
             units: record.totals.units,
             units_failed: record.totals.units_failed,
+            buffered: {
+                let Buffered { sent, lost, unsent } = record.totals.buffered;
+                (sent, lost, unsent)
+            },
             paced: record.totals.paced,
             messages: messages.collect(),
             in_flight: record.in_flight.to_cells(),
@@ -195,6 +201,10 @@ impl RecordWire {
             overslept: self.overslept,
             units: self.units,
             units_failed: self.units_failed,
+            buffered: {
+                let (sent, lost, unsent) = self.buffered;
+                Buffered { sent, lost, unsent }
+            },
             paced: self.paced,
         })
     }

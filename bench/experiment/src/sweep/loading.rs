@@ -261,8 +261,9 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(false);
         }
-        if record.totals.units_failed > 0 {
-            let problem = format!("{} of its records could not be removed", record.totals.units_failed);
+        let failed = record.totals.units_failed + record.totals.buffered.not_done();
+        if failed > 0 {
+            let problem = format!("{failed} of its records could not be removed");
             return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
         }
         let state = &mut self.records[dataset].state;

@@ -47,7 +47,7 @@ impl Pieces {
         let names: BTreeSet<&str> = measured
             .iter()
             .flat_map(|interval| interval.metrics.keys().map(String::as_str))
-            .filter(|name| !LEFT_OUT.contains(name))
+            .filter(|name| !LEFT_OUT.contains(name) && *name != "FLUSH")
             .collect();
         for (index, interval) in measured.iter().enumerate() {
             let piece = index / together;

@@ -143,7 +143,7 @@ fn leading(document: &ResultDocument) -> Option<(&str, &Latency)> {
 
 /// Whether a metric is no operation of the workload.
 pub(crate) fn is_beside(name: &str) -> bool {
-    matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP")
+    matches!(name, "CLEANUP" | "VERIFY" | "SCAN-LATENCY-PER-RECORD" | "DRIVER-HOP" | "FLUSH")
 }
 
 fn by_count(document: &ResultDocument) -> Vec<&MetricResult> {

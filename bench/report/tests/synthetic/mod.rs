@@ -190,6 +190,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         },
         metrics,
         censored: Censored::default(),
+        buffered: None,
         pacing: target.map(|target| PacingResult {
             schedule: format!("{target}/s"),
             target,

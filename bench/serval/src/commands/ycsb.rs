@@ -152,7 +152,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     // What got no answer has not succeeded.
     let unanswered = performed.document.censored.in_flight;
     let done = (overall.operations + unanswered).max(1) as f64;
-    let failed = (overall.failed + unanswered) as f64;
+    let failed = (performed.document.failed() + unanswered) as f64;
     let unfinished_load =
         plan.phase == Phase::Load && plan.workload.units().is_some_and(|units| overall.operations < units);
     if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {

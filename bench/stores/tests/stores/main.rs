@@ -17,6 +17,8 @@ mod postgres;
 mod redis;
 mod rest;
 mod sqlite;
+mod visibility;
+mod wrapped;
 mod yesquel_sql;
 mod yesquel_tree;
 mod zookeeper;
