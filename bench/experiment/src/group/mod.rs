@@ -310,6 +310,11 @@ impl Team {
             Report::Disbanded(why) => {
                 Err(GroupError::Broken(why.unwrap_or_else(|| "the group is over".to_owned())))
             }
+            Report::Ending(why) => Err(GroupError::Broken(why)),
+            Report::Trouble(what) => {
+                (self.trouble)(&what);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -27,6 +27,10 @@ const STORES: &str = "stores";
 /// Bytes of a state that are read at most: some 100 a data set.
 const STATE_MAX: u64 = 1 << 20;
 
+/// Attempts to lock a folder, and the pause from one to the next.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Characters of a run's folder that come from names.
 const NAME_MAX: usize = 60;
 
@@ -107,11 +111,15 @@ fn system(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> FolderEr
 fn lock(path: &Path) -> Result<Option<fs::File>, JournalError> {
     // Where there is no folder, whoever reads it says so.
     let Ok(folder) = fs::File::open(path) else { return Ok(None) };
-    match folder.try_lock() {
-        Ok(()) => Ok(Some(folder)),
-        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse(path.to_owned())),
-        Err(fs::TryLockError::Error(_)) => Ok(None),
+    for _ in 0..LOCK_ATTEMPTS {
+        match folder.try_lock() {
+            Ok(()) => return Ok(Some(folder)),
+            // A program that this process starts holds it too, until it has become that program.
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::Error(_)) => return Ok(None),
+        }
     }
+    Err(JournalError::InUse(path.to_owned()))
 }
 
 /// A name as part of a folder's name.
