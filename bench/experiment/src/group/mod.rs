@@ -5,17 +5,19 @@
 //! that is made of runs (results, sweeps, searches, reports) is made of a group's too.
 
 mod agent;
+mod barrier;
 mod merged;
 pub mod properties;
 mod wire;
 
 pub use agent::{Agent, agent};
-pub use serval_coordination::{agent::Quit, message::ClientFacts};
+pub use barrier::AtBarrier;
+pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
 
 use crate::{plan::Plan, properties as p, session::Session};
 use merged::{Intervals, Left};
 use serval_coordination::{
-    coordinator::{Coordinator, LeadError, Leading, Report},
+    coordinator::{Coordinator, LeadError, Report},
     group::OnLost,
     message::Work,
 };
@@ -179,7 +181,7 @@ impl Team {
 
     /// The group as a store that is open. `local` is the store as it is opened here, by
     /// which records are prepared and looked for.
-    pub fn session<'a>(&'a self, local: Box<dyn Session>, plan: &'a Plan) -> Box<dyn Session + 'a> {
+    pub fn session<'a>(&'a self, local: &'a dyn Session, plan: &'a Plan) -> Box<dyn Session + 'a> {
         Box::new(GroupSession { team: self, local, plan })
     }
 
@@ -197,6 +199,15 @@ impl Team {
         let lost = self.lost.borrow();
         let count = self.facts.len() as u64;
         let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
+        // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
+        // target of the run that follows.
+        let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
+        let dropped = |name: &str| {
+            own(name)
+                || matches!(name, "watch" | "share" | "seed")
+                || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
+                || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
+        };
         (0..count)
             .map(|index| {
                 if lost.get(index as usize).is_some_and(Option::is_some) {
@@ -206,7 +217,7 @@ impl Team {
                 let mut properties: Vec<(String, String)> = plan
                     .properties
                     .iter()
-                    .filter(|(name, _)| !own(name) && !matches!(*name, "watch" | "share" | "seed"))
+                    .filter(|(name, _)| !dropped(name))
                     .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
                     .collect();
                 properties.push(("share".to_owned(), share.to_string()));
@@ -223,10 +234,39 @@ impl Team {
     }
 }
 
+/// Why clients of a group cannot have an embedded store that is kept where `property` says.
+pub(crate) fn embedded(property: &str) -> Faults {
+    Faults::one(format!(
+        "an embedded store ({property}) is in one process, and clients of a group are several: name a store that is a server"
+    ))
+}
+
+/// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's
+/// properties speak of one, or else the store as it is open here. What people want to know is
+/// `told`.
+///
+/// # Errors
+///
+/// Faults of a barrier's properties.
+pub fn conducted<'a>(
+    local: &'a dyn Session,
+    plan: &'a Plan,
+    team: Option<&'a Team>,
+    told: fn(&str),
+) -> Result<Box<dyn Session + 'a>, Faults> {
+    if let Some(team) = team {
+        return Ok(team.session(local, plan));
+    }
+    Ok(match AtBarrier::of(local, plan, told)? {
+        Some(at) => Box::new(at),
+        None => Box::new(local),
+    })
+}
+
 /// A plan on a group.
 struct GroupSession<'a> {
     team: &'a Team,
-    local: Box<dyn Session>,
+    local: &'a dyn Session,
     plan: &'a Plan,
 }
 

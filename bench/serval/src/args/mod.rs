@@ -172,6 +172,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) properties: RunPropertyArgs,
     #[command(flatten)]
+    pub(crate) group: GroupArgs,
+    #[command(flatten)]
     pub(crate) live: LiveArgs,
 }
 
@@ -451,6 +453,8 @@ fn takes_value(flag: &str) -> bool {
         "--class",
         "--classpath",
         "--result",
+        "--clients",
+        "--coordination",
         "--prometheus",
     ]
     .contains(&flag)

@@ -5,7 +5,7 @@ use crate::{
     failure::Failure,
 };
 use serval_experiment::{
-    group::{Agent, ClientFacts, Quit, Team, agent as serve, properties as p},
+    group::{Agent, ClientFacts, Leading, Quit, Team, agent as serve, properties as p},
     plan::Plan,
 };
 use serval_model::properties::{Origin, Properties, units::parse_duration};
@@ -59,10 +59,20 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
     let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
     Team::check(plan, raw)?;
+    lead(leading, control).map(Some)
+}
+
+/// What a group has to tell.
+pub(crate) fn told(what: &str) {
+    tell!("the group: {what}");
+}
+
+/// Gathers a group.
+pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure> {
     let mut came = |joined: usize, wanted: usize, who: Option<&ClientFacts>| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
     };
-    let team = Team::gather(leading, control, &mut came, |what| tell!("the group: {what}"));
-    team.map(Some).map_err(|error| Failure::store(error.to_string()))
+    let team = Team::gather(leading, control, &mut came, told);
+    team.map_err(|error| Failure::store(error.to_string()))
 }

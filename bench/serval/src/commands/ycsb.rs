@@ -13,6 +13,7 @@ use crate::{
 use serval_experiment::{
     bench::effective_properties,
     folder::{FolderError, ResultFolder},
+    group::conducted,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
     properties as p,
@@ -68,10 +69,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     let team = agent::gather(&plan, args.raw, &control)?;
-    let session = match &team {
-        Some(team) => team.session(local, &plan),
-        None => local,
-    };
+    let session = conducted(&*local, &plan, team.as_ref(), agent::told)?;
     tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
@@ -82,6 +80,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     show.last_line(&performed);
     drop(session);
+    drop(local);
     for warning in &performed.document.warnings {
         tell!("warning: {warning}");
     }
