@@ -4,6 +4,7 @@
 use crate::{
     document::timestamp,
     folder::{FolderError, ResultFolder},
+    group::{self, Team, conducted},
     kept::Kept,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request, default_to},
@@ -90,6 +91,11 @@ impl Bench {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
             faults.0.extend(Faults::one(problem).0);
         }
+        if let Some(Kept { property, .. }) = kept
+            && group::properties::leading(properties).is_ok_and(|leading| leading.is_some())
+        {
+            faults.0.extend(group::embedded(property).0);
+        }
         let mut planned = |phase| {
             let plan = Plan::new(Request {
                 properties: request.properties.clone(),
@@ -126,17 +132,21 @@ impl Bench {
         Ok(Bench { load, run, folder, session, kept, request })
     }
 
-    /// Loads the records. Their rate tells how many operations to expect of a
+    /// Loads the records, by a team if there is one. Their rate tells how many operations to expect of a
     /// run that is bounded by time.
     pub fn load(
         &mut self,
+        team: Option<&Team>,
+        told: fn(&str),
         control: &Control,
         show: &mut dyn Observer,
     ) -> Result<Option<Performed>, ExperimentError> {
         let Some(plan) = &self.load else { return Ok(None) };
         let files = Files { folder: &self.folder, prefix: "load-", raw: false };
         let command_line = self.request.command_line.clone();
-        let loaded = perform(plan, &*self.session, control, show, Some(files), command_line)?;
+        let session = conducted(&*self.session, plan, team, told)?;
+        let loaded = perform(plan, &*session, control, show, Some(files), command_line)?;
+        drop(session);
         self.expect(loaded.document.overall.throughput)?;
         Ok(Some(loaded))
     }
@@ -162,10 +172,17 @@ impl Bench {
         Ok(())
     }
 
-    /// Warms up and runs.
-    pub fn run(&self, control: &Control, show: &mut dyn Observer) -> Result<Performed, ExperimentError> {
+    /// Warms up and runs, by a team if there is one.
+    pub fn run(
+        &self,
+        team: Option<&Team>,
+        told: fn(&str),
+        control: &Control,
+        show: &mut dyn Observer,
+    ) -> Result<Performed, ExperimentError> {
         let files = Files { folder: &self.folder, prefix: "", raw: self.request.raw };
-        perform(&self.run, &*self.session, control, show, Some(files), self.request.command_line.clone())
+        let session = conducted(&*self.session, &self.run, team, told)?;
+        perform(&self.run, &*session, control, show, Some(files), self.request.command_line.clone())
     }
 
     /// Writes the files of a result, and the load's document, and gives the

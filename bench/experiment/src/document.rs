@@ -209,7 +209,10 @@ pub(crate) fn document(
         steadiness: record.steadiness.clone(),
         // A load is not one thing all the time: the store grows.
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
-        client: record.group.as_ref().map_or(costs.client, |group| group.load()),
+        client: match &record.group {
+            Some(group) if !group.clients.is_empty() => group.load(),
+            _ => costs.client,
+        },
         processes: costs.processes,
         group: record.group.clone(),
         series,

@@ -46,6 +46,46 @@ pub trait Session {
     ) -> Result<(), StoreError>;
 }
 
+impl Session for &dyn Session {
+    fn execution(&self) -> Execution {
+        (**self).execution()
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        (**self).capabilities()
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        (**self).prepare(schema, purpose)
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        (**self).describe()
+    }
+
+    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
+        (**self).count_records(table, keys)
+    }
+
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError> {
+        (**self).run(workload, options, control, observer)
+    }
+
+    fn ask(
+        &self,
+        questions: &mut dyn FnMut() -> Option<Question>,
+        answer: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError> {
+        (**self).ask(questions, answer)
+    }
+}
+
 /// What the shell asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
@@ -194,47 +234,6 @@ impl<S: Store> Session for Open<S> {
                 answer(outcome, &reply);
             }
         })
-    }
-}
-
-/// A store that somebody else has open.
-impl Session for &dyn Session {
-    fn execution(&self) -> Execution {
-        (**self).execution()
-    }
-
-    fn capabilities(&self) -> OperationKinds {
-        (**self).capabilities()
-    }
-
-    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        (**self).prepare(schema, purpose)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        (**self).describe()
-    }
-
-    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
-        (**self).count_records(table, keys)
-    }
-
-    fn run(
-        &self,
-        workload: &Arc<dyn Workload>,
-        options: &RunOptions,
-        control: &Control,
-        observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
-        (**self).run(workload, options, control, observer)
-    }
-
-    fn ask(
-        &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
-        answer: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        (**self).ask(questions, answer)
     }
 }
 

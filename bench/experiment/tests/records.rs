@@ -297,7 +297,7 @@ fn what_a_store_cannot_do_is_refused_before_it_is_loaded() {
     let experiment = serval_experiment::sweep::Experiment::new(file).unwrap();
     let journal =
         serval_experiment::sweep::Journal::begin(&path, experiment.document(vec!["test".into()])).unwrap();
-    let outcome = experiment.conduct(journal, &stores(&store), &Control::default(), &mut (), true);
+    let outcome = experiment.conduct(journal, &stores(&store), None, &Control::default(), &mut (), true);
     let words = outcome.unwrap_err().to_string();
     assert!(words.contains("has no SCAN"), "{words}");
     assert!(store.keys().is_empty());

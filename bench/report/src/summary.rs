@@ -71,7 +71,7 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
         }
         wrapped(&mut text, "", what, styles.dim);
     }
-    if let Some(group) = &document.group {
+    if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
         crate::group::summary(&mut text, group, styles);
     }
     costs(&mut text, document, styles);

@@ -5,11 +5,13 @@
 //! that is made of runs (results, sweeps, searches, reports) is made of a group's too.
 
 mod agent;
+mod barrier;
 mod merged;
 pub mod properties;
 mod wire;
 
 pub use agent::{Agent, agent};
+pub use barrier::AtBarrier;
 pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
 
 use crate::{plan::Plan, properties as p, session::Session};
@@ -212,10 +214,15 @@ impl Team {
     }
 
     /// The group as a store that is open. `local` is the store as it is opened here, by
-    /// which records are prepared and looked for; `parts` says what each client does.
-    pub fn session<'a>(
+    /// which records are prepared and looked for. All clients have even parts.
+    pub fn session<'a>(&'a self, local: &'a dyn Session, plan: &'a Plan) -> Box<dyn Session + 'a> {
+        self.session_of(local, plan, Part::even(self.facts.len()))
+    }
+
+    /// The same, where `parts` says what each client does.
+    pub fn session_of<'a>(
         &'a self,
-        local: Box<dyn Session + 'a>,
+        local: &'a dyn Session,
         plan: &'a Plan,
         parts: Vec<Option<Part>>,
     ) -> Box<dyn Session + 'a> {
@@ -234,12 +241,21 @@ impl Team {
     /// Each client's part of a plan.
     fn works(&self, plan: &Plan, parts: &[Option<Part>], options: &RunOptions) -> Vec<Option<Work>> {
         let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
+        // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
+        // target of the run that follows.
+        let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
+        let dropped = |name: &str| {
+            own(name)
+                || name == p::WATCH.name
+                || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
+                || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
+        };
         let work = |(client, part): (usize, &Option<Part>)| {
             let part = part.as_ref().filter(|_| self.is_there(client))?;
             let mut properties: BTreeMap<String, String> = plan
                 .properties
                 .iter()
-                .filter(|(name, _)| !own(name) && *name != p::WATCH.name)
+                .filter(|(name, _)| !dropped(name))
                 .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
                 .collect();
             properties.insert(p::SEED.name.to_owned(), options.seed.to_string());
@@ -376,10 +392,39 @@ impl Team {
     }
 }
 
+/// Why clients of a group cannot have an embedded store that is kept where `property` says.
+pub(crate) fn embedded(property: &str) -> Faults {
+    Faults::one(format!(
+        "an embedded store ({property}) is in one process, and clients of a group are several: name a store that is a server"
+    ))
+}
+
+/// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's
+/// properties speak of one, or else the store as it is open here. What people want to know is
+/// `told`.
+///
+/// # Errors
+///
+/// Faults of a barrier's properties.
+pub fn conducted<'a>(
+    local: &'a dyn Session,
+    plan: &'a Plan,
+    team: Option<&'a Team>,
+    told: fn(&str),
+) -> Result<Box<dyn Session + 'a>, Faults> {
+    if let Some(team) = team {
+        return Ok(team.session(local, plan));
+    }
+    Ok(match AtBarrier::of(local, plan, told)? {
+        Some(at) => Box::new(at),
+        None => Box::new(local),
+    })
+}
+
 /// A plan on a group.
 struct GroupSession<'a> {
     team: &'a Team,
-    local: Box<dyn Session + 'a>,
+    local: &'a dyn Session,
     plan: &'a Plan,
     parts: Vec<Option<Part>>,
 }

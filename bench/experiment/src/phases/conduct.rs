@@ -441,7 +441,7 @@ impl Conductor<'_> {
         let Some((_, local)) = &self.session else { return Ok(Came::Interrupted) };
         let local: &dyn Session = &**local;
         let session: Box<dyn Session + '_> = match self.team {
-            Some(team) => team.session(Box::new(local), &plan, self.phases.parts(nth)),
+            Some(team) => team.session_of(local, &plan, self.phases.parts(nth)),
             None => Box::new(local),
         };
         let key = nth.to_string();

@@ -10,6 +10,7 @@ use crate::{
     document::timestamp,
     file::{Point, Question, RunSettings},
     folder::FolderError,
+    group::Team,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
     properties as p,
@@ -23,7 +24,7 @@ use serval_model::{
     OperationKind, StoreError,
     properties::{Origin, Properties, units::format_duration},
 };
-use serval_runner::{Control, EndedBy, RunError};
+use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
     core::{Phase, properties as core},
     random::split_mix,
@@ -88,6 +89,8 @@ pub(super) struct Conductor<'a> {
     pub(super) experiment: &'a Experiment,
     pub(super) journal: Journal,
     pub(super) stores: &'a dyn Stores,
+    /// The processes that make its runs, if several do.
+    pub(super) team: Option<&'a Team>,
     pub(super) control: &'a Control,
     pub(super) watcher: &'a mut dyn Watcher,
     pub(super) records: Vec<Records>,
@@ -161,11 +164,13 @@ impl Experiment {
         }
     }
 
-    /// Carries it out, or goes on with it, in the journal's folder.
+    /// Carries it out, or goes on with it, in the journal's folder. Loads and runs are made by the team, if
+    /// there is one.
     pub fn conduct(
         &self,
         journal: Journal,
         stores: &dyn Stores,
+        team: Option<&Team>,
         control: &Control,
         watcher: &mut dyn Watcher,
         keep_stores: bool,
@@ -183,6 +188,7 @@ impl Experiment {
             experiment: self,
             journal,
             stores,
+            team,
             control,
             watcher,
             records,
@@ -227,6 +233,16 @@ impl Conductor<'_> {
 
     pub(super) fn settings(&self) -> &RunSettings {
         &self.experiment.file.run
+    }
+
+    /// Processes that share the clients of a run.
+    pub(super) fn processes(&self) -> u64 {
+        self.team.map_or(1, |team| team.clients().len() as u64)
+    }
+
+    /// Clients of each process, for so many in all.
+    pub(super) fn threads(&self, clients: u64) -> u64 {
+        clients.div_ceil(self.processes()).max(1)
     }
 
     fn curve(&self, index: usize) -> &CurvePlan {
@@ -379,6 +395,9 @@ impl Conductor<'_> {
         }
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
+        if self.team.is_some() {
+            Team::check(&plan, false).map_err(ExperimentError::Faults)?;
+        }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
         let inserts = plan.workload.demands().iter().any(|demand| demand.kind == OperationKind::Insert);
@@ -386,14 +405,19 @@ impl Conductor<'_> {
         let what = format!("{} {}", curve.name, job.what.replace(" of ", "-"));
         let (folder_name, folder) = self.journal.run_folder(&what)?;
         let performed = {
-            let session = self.records[curve.dataset].session(self.stores)?;
+            let local = self.records[curve.dataset].session(self.stores)?;
+            let group = self.team.map(|team| team.session(local, &plan));
+            let session = group.as_deref().unwrap_or(local);
             let files = Files { folder: &folder, prefix: "", raw: false };
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
         let Performed { document, record, unwritten, .. } = performed?;
-        if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
-            self.fill(curve.dataset, core.unended_inserts())?;
+        match plan.core.as_ref().filter(|_| inserts) {
+            // Only they know how far they have come; each left gaps for the others'.
+            Some(_) if self.team.is_some() => self.look_for_end(curve.dataset)?,
+            Some(core) => self.fill(curve.dataset, core.unended_inserts())?,
+            None => {}
         }
         self.set_running(curve.dataset, false)?;
         if let Some(error) = unwritten {
@@ -402,8 +426,14 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Ran::Interrupted);
         }
-        if let Some(lost) = record.lost {
-            return Err(ExperimentError::Store(StoreError::new(curve.info.name, lost.to_string())).into());
+        match record.lost {
+            // It is not the store that failed, and no other curve would fare better.
+            Some(Lost::Clients(why)) => return Err(ExperimentError::Run(RunError::Group(why)).into()),
+            Some(lost) => {
+                let lost = StoreError::new(curve.info.name, lost.to_string());
+                return Err(ExperimentError::Store(lost).into());
+            }
+            None => {}
         }
         folder.write("result.json", &result_bytes(&document))?;
         folder.write("run.properties", crate::bench::effective_properties(&plan).as_bytes())?;
@@ -471,7 +501,7 @@ impl Conductor<'_> {
             }
         }
         let span = |time: Duration| format_duration(time.as_nanos() as u64);
-        set(&mut properties, p::THREAD_COUNT.name, job.clients.to_string());
+        set(&mut properties, p::THREAD_COUNT.name, self.threads(job.clients).to_string());
         set(&mut properties, p::MAX_EXECUTION_TIME.name, span(job.time));
         set(&mut properties, p::WARM_UP.name, span(settings.warm_up));
         set(&mut properties, p::WARM_UP_MAX.name, span(settings.warm_up_max));

@@ -5,8 +5,10 @@
 use super::journal::clean;
 use crate::{
     file::{
-        CURVES_MAX, ExperimentFile, PropertyLine, Question, StatePolicy, StoreEntry, WorkloadEntry, fault_at,
+        CURVES_MAX, ExperimentFile, GroupEntry, PropertyLine, Question, StatePolicy, StoreEntry,
+        WorkloadEntry, fault_at,
     },
+    group::{self, Leading, properties as properties_of_groups},
     kept::Kept,
     plan::{Plan, Request},
     properties as p,
@@ -113,6 +115,8 @@ pub(crate) struct Dataset {
 pub struct Experiment {
     /// The file.
     pub file: ExperimentFile,
+    /// The group that makes its runs, if several processes do.
+    pub group: Option<Leading>,
     /// The curves.
     pub curves: Vec<CurvePlan>,
     /// Things to tell before starting.
@@ -181,6 +185,41 @@ fn properties(
     if faults.is_empty() { Ok(all) } else { Err(Faults(faults)) }
 }
 
+/// The group that a file asks for: by `[group]`, or by the same properties.
+fn group(file: &ExperimentFile) -> Result<Option<Leading>, Faults> {
+    let of_groups = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
+    let mut faults = Vec::new();
+    for (name, _, origin) in file
+        .stores
+        .iter()
+        .flat_map(|store| &store.properties)
+        .chain(file.workloads.iter().flat_map(|workload| &workload.properties))
+        .filter(|(name, _, _)| of_groups(name))
+    {
+        let problem = format!("{name}: one group makes all runs: set it in [group], or in [properties]");
+        faults.push(Fault { origin: Some(origin.clone()), problem });
+    }
+    let mut all = Properties::new();
+    let lines: Vec<PropertyLine> =
+        file.properties.iter().filter(|(name, _, _)| of_groups(name)).cloned().collect();
+    set_lines(&mut all, &lines);
+    set_lines(&mut all, &file.group.as_ref().map_or(Vec::new(), GroupEntry::properties));
+    match properties_of_groups::meeting(&all, "run") {
+        Ok(None) => {}
+        Ok(Some(_)) => faults.push(Fault {
+            origin: None,
+            problem: "barrier-status: each process would search for itself. Set [group] (--agents, --coordination) instead"
+                .to_owned(),
+        }),
+        Err(more) => faults.extend(more.0),
+    }
+    let leading = properties_of_groups::leading(&all).unwrap_or_else(|more| {
+        faults.extend(more.0);
+        None
+    });
+    if faults.is_empty() { Ok(leading) } else { Err(Faults(faults)) }
+}
+
 /// What tells one data set from another: the store, and every property that is
 /// not one of runs.
 fn identity(info: &StoreInfo, properties: &Properties) -> BTreeMap<String, String> {
@@ -209,9 +248,10 @@ impl Experiment {
         if let Err((key, problem)) = file.run.check() {
             draft.note(Faults::one(format!("{key}: {problem}")));
         }
-        if let Some(group) = &file.group {
-            draft.note(Faults(vec![fault_at(&group.origin, "[group]: not for sweeps and searches yet")]));
-        }
+        let group = group(&file).unwrap_or_else(|more| {
+            draft.note(more);
+            None
+        });
         for workload in &file.workloads {
             for store in &file.stores {
                 if let Err(more) = draft.add(&file, store, workload) {
@@ -222,9 +262,24 @@ impl Experiment {
         if file.workloads.len() * file.stores.len() > CURVES_MAX {
             draft.note(Faults::one(format!("more than {CURVES_MAX} curves")));
         }
+        if group.is_some() {
+            for (dataset, kept) in draft.datasets.clone().iter().filter_map(|set| match set.renewal {
+                Renewal::Files(kept) => Some((set, kept)),
+                _ => None,
+            }) {
+                let more = group::embedded(kept.property).0.into_iter();
+                draft.note(Faults(
+                    more.map(|fault| Fault {
+                        problem: format!("{}: {}", dataset.name, fault.problem),
+                        ..fault
+                    })
+                    .collect(),
+                ));
+            }
+        }
         let Draft { curves, datasets, warnings, faults, .. } = draft;
         if faults.is_empty() {
-            Ok(Experiment { file, curves, warnings, datasets })
+            Ok(Experiment { file, group, curves, warnings, datasets })
         } else {
             Err(Faults(faults))
         }

@@ -15,7 +15,7 @@ use crate::{
 };
 use serval_measure::experiment::{Flag, RunEntry, RunKind};
 use serval_model::{OperationKind, StoreError};
-use serval_runner::{Control, EndedBy};
+use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
     Workload,
     core::{Eraser, Phase, properties as core},
@@ -91,7 +91,7 @@ impl Conductor<'_> {
             set(&mut properties, core::BATCH_SIZE.name, "1".to_owned());
         }
         let clients = self.settings().clients.unwrap_or(LOADING_CLIENTS);
-        set(&mut properties, p::THREAD_COUNT.name, clients.to_string());
+        set(&mut properties, p::THREAD_COUNT.name, self.threads(clients).to_string());
         set(&mut properties, p::SEED.name, self.seed(RunKind::Load, 0, 0).to_string());
         let store = records.dataset.info;
         let plan = Plan::new(Request { properties, phase: Phase::Load, store, strict: true });
@@ -112,7 +112,7 @@ impl Conductor<'_> {
     }
 
     /// A run that was cut off may have left records that nobody counted.
-    fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
+    pub(super) fn look_for_end(&mut self, dataset: usize) -> Result<(), ConductError> {
         let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
             let before = self.records[dataset].state.next;
@@ -173,7 +173,9 @@ impl Conductor<'_> {
         // Later loads are the same again, and nobody's figure.
         let mut folder = if first { Some(self.journal.run_folder(&what)?) } else { None };
         let performed = {
-            let session = self.records[dataset].session(self.stores)?;
+            let local = self.records[dataset].session(self.stores)?;
+            let group = self.team.map(|team| team.session(local, &plan));
+            let session = group.as_deref().unwrap_or(local);
             let files = folder.as_ref().map(|(_, folder)| Files { folder, prefix: "", raw: false });
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, files, command_line)?
@@ -185,6 +187,9 @@ impl Conductor<'_> {
         }
         let overall = &document.overall;
         let store = self.records[dataset].dataset.info.name;
+        if let Some(Lost::Clients(why)) = record.lost {
+            return Err(ExperimentError::Run(RunError::Group(why)).into());
+        }
         if let Some(lost) = record.lost {
             return Err(ExperimentError::Store(StoreError::new(store, lost.to_string())).into());
         }

@@ -134,13 +134,18 @@ impl Conductor<'_> {
     }
 
     fn next_trial(&self, curve: usize, search: &Search) -> Next {
-        match (self.settings().clients, search.tried.first()) {
+        // As many in each process.
+        let whole = |clients: u64| self.threads(clients) * self.processes();
+        match (self.settings().clients.map(whole), search.tried.first()) {
             (Some(clients), None) => Next::Try(clients),
             // A number that is given is not questioned.
             (Some(clients), Some((_, throughput))) => {
                 Next::Found(Saturation { throughput: *throughput, clients, found: false })
             }
-            (None, _) => search.next(self.clients_max(curve)),
+            (None, _) => match search.next(self.clients_max(curve) * self.processes()) {
+                Next::Try(clients) => Next::Try(whole(clients)),
+                found => found,
+            },
         }
     }
 

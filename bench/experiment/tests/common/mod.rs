@@ -58,5 +58,5 @@ pub fn conduct_in(path: &Path, file: &ExperimentFile, stores: &dyn Stores, contr
     } else {
         Journal::begin(path, experiment.document(vec!["test".into()])).unwrap()
     };
-    experiment.conduct(journal, stores, control, &mut (), true).unwrap().1
+    experiment.conduct(journal, stores, None, control, &mut (), true).unwrap().1
 }

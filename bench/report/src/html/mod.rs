@@ -37,7 +37,7 @@ pub fn html(document: &ResultDocument) -> String {
             series::section(page, document);
             by_percentile(page, document);
         }
-        if let Some(group) = &document.group {
+        if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
             crate::group::section(page, group, series::without_end(&document.series));
         }
         loads(page, document);
@@ -47,7 +47,7 @@ pub fn html(document: &ResultDocument) -> String {
 
 /// Every plot of the page, with a name for its file.
 pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
-    let group = document.group.as_ref().and_then(|group| {
+    let group = document.group.as_ref().filter(|group| !group.clients.is_empty()).and_then(|group| {
         Some(("processes".to_owned(), crate::group::plot(group, series::without_end(&document.series))?))
     });
     let all = series::plots(document).into_iter().chain(distributions(document)).chain(group);

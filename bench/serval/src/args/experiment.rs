@@ -4,6 +4,7 @@ use super::PropertyArgs;
 use crate::live::LiveArgs;
 use clap::{Args, Subcommand, ValueHint, value_parser};
 use serval_experiment::file::REPEATS_MAX;
+use serval_model::share::SHARES_MAX;
 use std::path::PathBuf;
 
 /// How every run of an experiment is made.
@@ -39,6 +40,12 @@ pub(crate) struct RunSettingArgs {
     /// Do not load: the records are there
     #[arg(long)]
     pub(crate) skip_load: bool,
+    /// Client processes that divide the work of each run: agents (coordination.clients)
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=SHARES_MAX))]
+    pub(crate) agents: Option<u64>,
+    /// ZooKeeper by which they find each other (coordination.zookeeper)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) coordination: Option<String>,
 }
 
 /// Where an experiment's result goes.

@@ -172,6 +172,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) properties: RunPropertyArgs,
     #[command(flatten)]
+    pub(crate) group: GroupArgs,
+    #[command(flatten)]
     pub(crate) live: LiveArgs,
 }
 
@@ -454,6 +456,8 @@ fn takes_value(flag: &str) -> bool {
         "--class",
         "--classpath",
         "--result",
+        "--clients",
+        "--coordination",
         "--prometheus",
     ]
     .contains(&flag)

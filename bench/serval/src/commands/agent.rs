@@ -60,15 +60,20 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
     let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
     Team::check(plan, raw)?;
-    gathered(leading, control).map(Some)
+    lead(leading, control).map(Some)
 }
 
-/// Leads a group and waits for its clients, telling of each.
-pub(crate) fn gathered(leading: Leading, control: &Control) -> Result<Team, Failure> {
+/// What a group has to tell.
+pub(crate) fn told(what: &str) {
+    tell!("the group: {what}");
+}
+
+/// Gathers a group.
+pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure> {
     let mut came = |joined: usize, wanted: usize, who: Option<&ClientFacts>| match who {
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
     };
-    let team = Team::gather(leading, control, &mut came, |what| tell!("the group: {what}"));
+    let team = Team::gather(leading, control, &mut came, told);
     team.map_err(|error| Failure::store(error.to_string()))
 }

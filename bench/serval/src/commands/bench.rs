@@ -1,7 +1,7 @@
 //! `serval bench`: one command from nothing to a result.
 
 use super::{
-    command_line, resolved, run_properties, tell_debug_build, tell_warnings,
+    agent, command_line, resolved, run_properties, tell_debug_build, tell_warnings,
     ycsb::{exit_code, interrupted_or},
 };
 use crate::{
@@ -56,6 +56,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
             all.set(property.name, value, Origin::CommandLine(flag.into()));
         }
     }
+    agent::group_properties(&args.group, &mut all);
     let name = args.workload.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(BenchRequest {
         properties: all,
@@ -84,6 +85,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let mut live = Live::of_runs(&args.live)?;
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
+    let team = agent::gather(&bench.run, args.raw, &control)?;
     let shown = bench.load.as_ref().map(|plan| {
         tell!("{}", plan.describe());
         live.plan(plan);
@@ -92,7 +94,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let loaded = match shown {
         None => None,
         Some(mut show) => {
-            let loaded = bench.load(&control, &mut Both(&mut show, &mut live));
+            let loaded = bench.load(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
             show.finish();
             let loaded = match loaded {
                 Err(_) if control.interrupted() => return Err(interrupted()),
@@ -125,7 +127,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     tell!("{}", bench.run.describe());
     live.plan(&bench.run);
     let mut show = Show::new(&bench.run, false, args.live.plain);
-    let performed = bench.run(&control, &mut Both(&mut show, &mut live));
+    let performed = bench.run(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));
     drop(live);
     show.finish();
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;

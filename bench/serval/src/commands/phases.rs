@@ -170,7 +170,7 @@ struct How {
 }
 
 fn gather(phases: &Phases, control: &Control) -> Result<Option<Team>, Failure> {
-    phases.leading()?.map(|leading| agent::gathered(leading, control)).transpose()
+    phases.leading()?.map(|leading| agent::lead(leading, control)).transpose()
 }
 
 /// YCSB's output of a phase, after a line that says which it is.

@@ -1,7 +1,7 @@
 //! `serval sweep`, `serval max` and `serval experiment`: many runs, one
 //! question.
 
-use super::{command_line, phases, properties, tell_debug_build, tell_warnings};
+use super::{agent, command_line, phases, properties, tell_debug_build, tell_warnings};
 use crate::{
     args::{
         ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, PropertyArgs, ResumeArgs, RunSettingArgs,
@@ -16,8 +16,8 @@ use crate::{
 use serval_experiment::{
     bench::default_folder,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, PropertyLine, Question, RunSettings,
-        StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read_any, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, GroupEntry, POINTS, Point, PointOrder, PropertyLine, Question,
+        RunSettings, StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
     phases::Phases,
     promise::Promise,
@@ -115,6 +115,7 @@ fn run_file(args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
         faults.extend(twice(&args.stores));
     }
     run_settings(&args.run, &mut file.run, &mut faults);
+    group(&args.run, &mut file.group);
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }
@@ -193,6 +194,16 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
     }
 }
 
+/// Fills in what flags say of the processes that make every run together.
+fn group(args: &RunSettingArgs, group: &mut Option<GroupEntry>) {
+    if args.agents.is_some() {
+        group.get_or_insert_default().clients = args.agents;
+    }
+    if args.coordination.is_some() {
+        group.get_or_insert_default().zookeeper = args.coordination.clone();
+    }
+}
+
 /// A store of the command line.
 fn store_named(name: &str, watch: &[String]) -> StoreEntry {
     StoreEntry {
@@ -240,7 +251,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         Question::Sweep(_) => format!("{} on {}", all.join(", "), names.join(", ")),
         Question::Max(promise) => format!("{} on {}: {promise}", all.join(", "), names.join(", ")),
     };
-    let file = ExperimentFile {
+    let mut file = ExperimentFile {
         title,
         about: String::new(),
         figure: String::new(),
@@ -253,6 +264,7 @@ fn series(args: &SeriesArgs, question: Question, mut faults: Vec<Fault>) -> Resu
         stores: stores.collect(),
         workloads: workloads.collect(),
     };
+    group(&args.run, &mut file.group);
     faults.extend(twice(names));
     if !faults.is_empty() {
         return Err(Faults(faults).into());
@@ -318,7 +330,8 @@ fn conduct(
     tell!("{}: {}", experiment.file.title, in_short(&experiment.estimate()));
     tell!("result: {} (it can be interrupted and gone on with)", folder.display());
     let mut live = Live::begin(live, &control, &unfinished)?;
-    let outcome = experiment.conduct(journal, &RealStores, &control, &mut live, keep_stores);
+    let team = experiment.group.clone().map(|leading| agent::lead(leading, &control)).transpose()?;
+    let outcome = experiment.conduct(journal, &RealStores, team.as_ref(), &control, &mut live, keep_stores);
     drop(live);
     let again = || format!("serval experiment resume {}", folder.display());
     let (journal, stopped) = outcome.map_err(|error| match error {
@@ -465,6 +478,10 @@ fn plan_text(experiment: &Experiment) -> String {
         }
     }
     let clients = run.clients.map_or("as many as saturate the store".to_owned(), count);
+    let clients = match &experiment.group {
+        Some(group) => format!("{clients}, divided by {} processes", group.settings.clients),
+        None => clients,
+    };
     let warm_up = match run.warm_up_max.is_zero() {
         true => span(run.warm_up),
         false => format!("until steady, {} to {}", span(run.warm_up), span(run.warm_up_max)),

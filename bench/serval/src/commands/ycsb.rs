@@ -14,7 +14,7 @@ use serval_experiment::{
     bench::effective_properties,
     file::asks_for_phases,
     folder::{FolderError, ResultFolder},
-    group::Part,
+    group::conducted,
     perform::{ExperimentError, Files, Performed, perform},
     plan::{Plan, Request},
     properties as p,
@@ -75,10 +75,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     let team = agent::gather(&plan, args.raw, &control)?;
-    let session = match &team {
-        Some(team) => team.session(local, &plan, Part::even(team.clients().len())),
-        None => local,
-    };
+    let session = conducted(&*local, &plan, team.as_ref(), agent::told)?;
     tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
@@ -89,6 +86,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let performed = performed.map_err(|error| interrupted_or(error, &control))?;
     show.last_line(&performed);
     drop(session);
+    drop(local);
     for warning in &performed.document.warnings {
         tell!("warning: {warning}");
     }

@@ -1,0 +1,127 @@
+//! Clients that were started one by one, and meet before a load or run as YCSB++'s do
+//! (`docs/coordination.md`).
+
+use super::properties;
+use crate::{
+    plan::Plan,
+    session::{Question, Session},
+};
+use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
+use serval_measure::group::GroupResult;
+use serval_model::{
+    Execution, OperationKinds, Outcome, Purpose, Reply, Schema, StoreError, properties::Faults,
+};
+use serval_runner::{Control, Gate, Observer, RunError, RunOptions, RunRecord, clock};
+use serval_workload::Workload;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// From the moment in which the barrier opens to the start, ns: time for all of a client's
+/// threads to wake.
+const LEAD_NS: u64 = 1_000_000;
+
+/// A store whose runs begin at a barrier, and end at one.
+pub struct AtBarrier<'a> {
+    inner: &'a dyn Session,
+    meeting: Meeting,
+    told: fn(&str),
+}
+
+impl<'a> AtBarrier<'a> {
+    /// The store of a plan whose properties speak of a barrier; `None` if they do not. What people want to
+    /// know is `told`.
+    ///
+    /// # Errors
+    ///
+    /// Faults of these properties.
+    pub fn of(inner: &'a dyn Session, plan: &Plan, told: fn(&str)) -> Result<Option<AtBarrier<'a>>, Faults> {
+        let meeting = properties::meeting(&plan.properties, plan.phase_name())?;
+        Ok(meeting.map(|meeting| AtBarrier { inner, meeting, told }))
+    }
+}
+
+fn failed(error: BarrierError) -> RunError {
+    match error {
+        BarrierError::Interrupted => RunError::Interrupted,
+        error => RunError::Group(error.to_string()),
+    }
+}
+
+impl Session for AtBarrier<'_> {
+    fn execution(&self) -> Execution {
+        self.inner.execution()
+    }
+
+    fn capabilities(&self) -> OperationKinds {
+        self.inner.capabilities()
+    }
+
+    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
+        self.inner.prepare(schema, purpose)
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        self.inner.describe()
+    }
+
+    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
+        self.inner.count_records(table, keys)
+    }
+
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError> {
+        let told = self.told;
+        let barrier = Arc::new(Barrier::new(self.meeting.clone()).map_err(failed)?);
+        let refused: Arc<Mutex<Option<BarrierError>>> = Arc::default();
+        let mut options = options.clone();
+        let (entering, asked, why) = (Arc::clone(&barrier), control.clone(), Arc::clone(&refused));
+        let (size, place) = (self.meeting.size, self.meeting.place.clone());
+        options.gate = Some(Gate::new(move || {
+            told(&format!("waiting at the barrier {place} for {size} clients"));
+            match entering.enter(&|| asked.interrupted()) {
+                Ok(names) => {
+                    told(&format!("all have come: {}", names.join(", ")));
+                    Some(clock::now() + LEAD_NS)
+                }
+                Err(error) => {
+                    *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    None
+                }
+            }
+        }));
+        let made = self.inner.run(workload, &options, control, observer);
+        if let Some(error) = refused.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(failed(error));
+        }
+        let mut record = made?;
+        // Others have as much time to measure as this one. Where nothing bounds it they are waited for as long
+        // as they live.
+        let within = options.time.map(|_| self.meeting.wait);
+        let trouble = match barrier.leave(within, &|| control.interrupted()) {
+            Ok(died) if died.is_empty() => None,
+            Ok(died) => {
+                Some(format!("clients that were at the barrier died before its end: {}", died.join(", ")))
+            }
+            // Whoever asked for the end asks for no report of others.
+            Err(BarrierError::Interrupted) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(trouble) = trouble {
+            told(&trouble);
+            record.group.get_or_insert_with(GroupResult::default).troubles.push(trouble);
+        }
+        Ok(record)
+    }
+
+    fn ask(
+        &self,
+        questions: &mut dyn FnMut() -> Option<Question>,
+        answer: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError> {
+        self.inner.ask(questions, answer)
+    }
+}
