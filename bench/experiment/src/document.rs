@@ -210,6 +210,7 @@ pub(crate) fn document(
         client: record.group.as_ref().map_or(costs.client, |group| group.load()),
         processes: costs.processes,
         group: record.group.clone(),
+        lag: record.lag.clone(),
         series,
     };
     document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();

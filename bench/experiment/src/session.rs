@@ -35,6 +35,14 @@ pub trait Session {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError>;
+    /// The same open store, for another run at the same time; `None` where there can be none.
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        None
+    }
+    /// Whether runs of it are those of several processes.
+    fn is_group(&self) -> bool {
+        false
+    }
     /// One verb, for the shell. Shows what a read or scan brought back.
     fn ask(
         &self,
@@ -138,6 +146,10 @@ impl<S: Store> Session for Open<S> {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError> {
         run(&self.0, workload, options, control, observer)
+    }
+
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
     }
 
     fn ask(

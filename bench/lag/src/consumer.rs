@@ -276,7 +276,7 @@ impl Client {
         if !found {
             trial.last_in_vain = Some(sent);
             if foreign && trial.reads >= FOREIGN_READS_MAX {
-                self.let_go(held);
+                self.let_go(*held);
             } else {
                 self.put_back(held, sent);
             }
@@ -293,7 +293,7 @@ impl Client {
     }
 
     /// Gives up a key that was not found.
-    fn let_go(&self, held: Box<Held>) {
+    fn let_go(&self, held: Held) {
         if held.again == 0 {
             self.shared.open.fetch_sub(1, Relaxed);
             self.shared.journal().trial(held.trial);
@@ -317,10 +317,10 @@ impl Drop for Client {
     /// What it has not found is censored, however it ends.
     fn drop(&mut self) {
         if let Some((held, _)) = self.reading.take() {
-            self.let_go(held);
+            self.let_go(*held);
         }
         while let Some(Reverse(Back(_, _, held))) = self.back.pop() {
-            self.let_go(held);
+            self.let_go(*held);
         }
     }
 }

@@ -24,7 +24,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
     }
 
     /// How many items were there before this process began to take from it.
-    fn from_before(&self) -> u64 {
+    fn earlier(&self) -> u64 {
         0
     }
 

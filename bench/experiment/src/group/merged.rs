@@ -142,6 +142,7 @@ pub(crate) fn record(
         due: None,
         slack: Duration::ZERO,
         group: None,
+        lag: None,
     };
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
