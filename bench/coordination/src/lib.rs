@@ -13,3 +13,4 @@ pub mod directory;
 pub mod group;
 pub mod member;
 pub mod message;
+pub mod queue;

@@ -2,19 +2,21 @@
 //! clients of a run, and what they found.
 
 use crate::{
+    group::LagWire,
     session::Session,
     workloads::{self, Opened, WorkloadInfo},
 };
+use serval_coordination::queue::{Place, ZooKeeperQueue};
 use serval_lag::{
     Clock, Consumer, Consuming, Producer, Producing,
     analysis::{self, Part, PartClock, Setting},
     journal::{Item, Journal},
     properties as p,
-    queue::{InMemory, Queue},
+    queue::{InMemory, Queue, decode, encode},
     stamp,
 };
 use serval_model::{
-    Share,
+    Share, StoreError,
     properties::{Properties, Reader},
 };
 use serval_runner::{Control, Interval, Observer, Progress, RunError, RunOptions, RunRecord, clock};
@@ -23,7 +25,11 @@ use serval_workload::{
     core::{Phase, properties as core},
 };
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -49,7 +55,46 @@ pub struct Lag {
     consumers: usize,
     drain: Duration,
     setting: Setting,
+    /// Where the queue is in ZooKeeper, and how many keys it has at most.
+    place: Option<Place>,
     queue_max: usize,
+}
+
+/// A queue in ZooKeeper.
+#[derive(Debug)]
+struct Shared {
+    queue: ZooKeeperQueue,
+    foreign: AtomicU64,
+}
+
+impl Queue for Shared {
+    fn offer(&self, item: Item) -> bool {
+        encode(&item).is_some_and(|bytes| self.queue.offer(bytes))
+    }
+    fn take(&self) -> Option<Item> {
+        loop {
+            let bytes = self.queue.take()?;
+            if let Some(item) = decode(&bytes) {
+                return Some(item);
+            }
+            self.foreign.fetch_add(1, Relaxed);
+        }
+    }
+    fn dropped(&self) -> u64 {
+        self.queue.dropped()
+    }
+    fn earlier(&self) -> u64 {
+        self.queue.earlier()
+    }
+    fn foreign(&self) -> u64 {
+        self.foreign.load(Relaxed)
+    }
+    fn flush(&self, within: Duration) {
+        self.queue.flush(within);
+    }
+    fn describe(&self) -> String {
+        self.queue.describe()
+    }
 }
 
 /// A queue that is opened when the run begins: making a plan reaches for nothing.
@@ -71,6 +116,11 @@ impl Queue for Later {
     }
     fn foreign(&self) -> u64 {
         self.0.get().map_or(0, |queue| queue.foreign())
+    }
+    fn flush(&self, within: Duration) {
+        if let Some(queue) = self.0.get() {
+            queue.flush(within);
+        }
     }
     fn describe(&self) -> String {
         self.0.get().map_or_else(|| "none".to_owned(), |queue| queue.describe())
@@ -104,6 +154,13 @@ fn check_writes(reader: &mut Reader<'_>, info: Option<&WorkloadInfo>) {
         );
         reader.fault(shortest, problem);
     }
+}
+
+/// Whether ZooKeeper takes it for a path, with a slash before it or without.
+fn is_node(path: &str) -> bool {
+    let path = path.trim_matches('/');
+    !path.is_empty()
+        && path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.chars().any(char::is_control))
 }
 
 /// How keys are sampled and read, by properties.
@@ -174,6 +231,18 @@ impl Lag {
             consuming.idle = (role == Role::Consumer && !idle.is_zero()).then(|| nanoseconds(idle));
             Arc::new(consuming)
         });
+        let place = cluster.map(|cluster| Place {
+            cluster: cluster.trim().to_owned(),
+            node: reader.text(&p::QUEUE),
+            timeout: reader.duration(&crate::group::properties::TIMEOUT),
+            max: reader.count(&p::QUEUE_MAX) as usize,
+        });
+        if place.as_ref().is_some_and(|place| !is_node(&place.node)) {
+            reader.fault(
+                &p::QUEUE,
+                "is no path of a node: names with slashes between, such as serval-lag/run7",
+            );
+        }
         let consumers = match role {
             Role::Producer => 0,
             Role::Consumer => reader.count(&crate::properties::THREAD_COUNT).max(1) as usize,
@@ -189,6 +258,7 @@ impl Lag {
             consumers,
             drain,
             setting: Setting { consumers: consumers as u64, ..setting(reader.properties()) },
+            place,
             queue_max: reader.count(&p::QUEUE_MAX) as usize,
         })
     }
@@ -210,7 +280,7 @@ impl Lag {
         }
     }
 
-    fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
+    fn journal(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,9 +297,43 @@ impl Lag {
         noted
     }
 
+    /// What this process noted, for the coordinator of its group.
+    pub(crate) fn to_wire(&self) -> LagWire {
+        LagWire {
+            consumers: self.consumers as u64,
+            queue: self.queue.describe(),
+            journal: self.take_journal(),
+        }
+    }
+
     fn open_queue(&self) -> Result<(), RunError> {
-        let _ = self.queue.0.set(Arc::new(InMemory::new(self.queue_max)));
+        if self.queue.0.get().is_some() {
+            return Ok(());
+        }
+        let queue: Arc<dyn Queue> = match &self.place {
+            None => Arc::new(InMemory::new(self.queue_max)),
+            Some(place) => {
+                let queue = ZooKeeperQueue::open(place, self.role != Role::Producer)
+                    .map_err(|error| RunError::Store(StoreError::new("lag.queue", error.to_string())))?;
+                Arc::new(Shared { queue, foreign: AtomicU64::new(0) })
+            }
+        };
+        let _ = self.queue.0.set(queue);
         Ok(())
+    }
+
+    /// Ends a process of consumers from outside: when they have found what is left, and `control`
+    /// once their time is over. False where there are no consumers alone.
+    pub(crate) fn close(&self, control: &Control) -> bool {
+        let (Role::Consumer, Some(consuming)) = (self.role, &self.consuming) else { return false };
+        consuming.close();
+        let (control, patience) = (control.clone(), self.drain + SLACK);
+        // A store that hangs must not hold them.
+        let waiting = thread::Builder::new().name("lag-drain".to_owned()).spawn(move || {
+            thread::sleep(patience);
+            control.interrupt();
+        });
+        waiting.is_ok()
     }
 
     /// The run, with what belongs to it.
@@ -258,6 +362,9 @@ impl Lag {
             }
             _ => session.run(workload, options, control, &mut arming)?,
         };
+        if self.role == Role::Producer {
+            self.queue.flush(self.drain);
+        }
         // A process of a group sends its notes; alone they are looked at here.
         if options.gate.is_none() {
             let part = Part { journal: self.take_journal(), clock: PartClock::Common };

@@ -5,6 +5,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 /// Bytes of a key, and of a field's name, that a queue carries at most.
@@ -31,6 +32,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// How many things in it were none of ours.
     fn foreign(&self) -> u64 {
         0
+    }
+
+    /// Waits until it has carried all that it took, so long at most.
+    fn flush(&self, within: Duration) {
+        let _ = within;
     }
 
     /// In words, for results.

@@ -18,10 +18,12 @@ use serval_coordination::{
     coordinator::{Coordinator, LeadError, Leading, Report},
     group::OnLost,
     message::{ClientFacts, Work},
+    queue::{self, Place},
 };
+use serval_lag::properties as lag;
 use serval_model::{
     Execution, OperationKinds, Outcome, Purpose, Reply, Schema, Share, StoreError,
-    properties::{Fault, Faults, Property},
+    properties::{Fault, Faults, Properties, Property, Reader},
 };
 use serval_runner::{Control, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::{Workload, core::Phase};
@@ -30,6 +32,7 @@ use std::{
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, SystemTime},
 };
+pub(crate) use wire::LagWire;
 use wire::{IntervalWire, RecordWire};
 
 /// How often a group is asked whether somebody wants it to end.
@@ -42,6 +45,18 @@ const SLACK: Duration = Duration::from_secs(10);
 /// Kinds of work.
 const LOAD: &str = "load";
 const RUN: &str = "run";
+
+/// Silence after which ZooKeeper is given up when the queue is taken away.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Clients of a group that consume.
+fn consumers(properties: &Properties) -> usize {
+    Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
+}
+
+fn clients(properties: &Properties) -> usize {
+    Reader::new(properties).count(&properties::CLIENTS) as usize
+}
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +94,8 @@ pub struct Team {
     facts: Vec<ClientFacts>,
     lost: RefCell<Vec<Option<String>>>,
     on_lost: OnLost,
+    cluster: String,
+    root: String,
 }
 
 impl Team {
@@ -92,8 +109,12 @@ impl Team {
         control: &Control,
         came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
     ) -> Result<Team, GroupError> {
-        let (wanted, on_lost, cluster) =
-            (leading.settings.clients, leading.settings.on_lost, leading.cluster.clone());
+        let (wanted, on_lost, cluster, root) = (
+            leading.settings.clients,
+            leading.settings.on_lost,
+            leading.cluster.clone(),
+            leading.root.clone(),
+        );
         let within = Duration::from_nanos(leading.settings.wait);
         let own = agent::facts();
         let coordinator = Coordinator::open(leading, &own.name())?;
@@ -134,7 +155,7 @@ impl Team {
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
         let lost = RefCell::new(vec![None; facts.len()]);
-        Ok(Team { coordinator, facts, lost, on_lost })
+        Ok(Team { coordinator, facts, lost, on_lost, cluster, root })
     }
 
     /// Its clients.
@@ -162,7 +183,22 @@ impl Team {
         if plan.options.share != Share::WHOLE {
             refuse(&p::SHARE, "a group divides the work itself");
         }
+        let (consumers, clients) = (consumers(&plan.properties), clients(&plan.properties));
+        if consumers > 0 && consumers >= clients {
+            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than coordination.clients");
+        }
         if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+
+    /// Where the group's own queue of sampled keys is.
+    fn queue(&self) -> Place {
+        let leader = self.coordinator.leader();
+        Place {
+            cluster: self.cluster.clone(),
+            node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
+            timeout: QUEUE_TIMEOUT,
+            max: 0,
+        }
     }
 
     /// The group as a store that is open. `local` is the store as it is opened here, by
@@ -175,13 +211,22 @@ impl Team {
     fn works(&self, plan: &Plan, options: &RunOptions) -> Vec<Option<Work>> {
         let lost = self.lost.borrow();
         let count = self.facts.len() as u64;
+        let consumers = consumers(&plan.properties) as u64;
+        let producers = count.saturating_sub(consumers);
+        let queue = self.queue();
+        let roles = [lag::ROLE, lag::ZOOKEEPER, lag::QUEUE, lag::CONSUMER_CLIENTS];
+        let roles: Vec<&str> = roles
+            .iter()
+            .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
+            .collect();
         let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
         (0..count)
             .map(|index| {
                 if lost.get(index as usize).is_some_and(Option::is_some) {
                     return None;
                 }
-                let share = Share::new(index, count)?;
+                let consumes = index >= producers;
+                let share = if consumes { Share::WHOLE } else { Share::new(index, producers)? };
                 let mut properties: Vec<(String, String)> = plan
                     .properties
                     .iter()
@@ -190,9 +235,27 @@ impl Team {
                     .collect();
                 properties.push(("share".to_owned(), share.to_string()));
                 properties.push(("seed".to_owned(), options.seed.to_string()));
+                if consumers > 0 {
+                    // Their end is the group's to say.
+                    let unbounded = [p::MAX_EXECUTION_TIME.name, lag::IDLE.name];
+                    properties.retain(|(name, _)| {
+                        !roles.contains(&name.as_str()) && !(consumes && unbounded.contains(&name.as_str()))
+                    });
+                    let role = if consumes { "consumer" } else { "producer" };
+                    for (property, value) in [
+                        (&lag::ROLE, role.to_owned()),
+                        (&lag::ZOOKEEPER, queue.cluster.clone()),
+                        (&lag::QUEUE, queue.node.clone()),
+                    ] {
+                        properties.push((property.name.to_owned(), value));
+                    }
+                    if consumes {
+                        properties.push((lag::IDLE.name.to_owned(), "0".to_owned()));
+                    }
+                }
                 Some(Work {
                     phase: 0,
-                    kind: if plan.phase == Phase::Load { LOAD } else { RUN }.to_owned(),
+                    kind: if plan.phase == Phase::Load && !consumes { LOAD } else { RUN }.to_owned(),
                     store: plan.store.name.to_owned(),
                     properties,
                     command: None,
@@ -211,8 +274,10 @@ struct GroupSession<'a> {
 
 impl GroupSession<'_> {
     /// The longest that the run may last, if anything bounds it.
-    fn length_max(options: &RunOptions) -> Option<Duration> {
-        Some(options.warm_up + options.time? + options.grace + SLACK)
+    fn length_max(&self, options: &RunOptions) -> Option<Duration> {
+        let mut reader = Reader::new(&self.plan.properties);
+        let drain = reader.duration(&lag::DRAIN);
+        Some(options.warm_up + options.time? + options.grace + drain + SLACK)
     }
 }
 
@@ -270,10 +335,13 @@ impl Session for GroupSession<'_> {
     ) -> Result<RunRecord, RunError> {
         let team = self.team;
         let broken = |what: String| RunError::Group(what);
-        team.coordinator.phase(team.works(self.plan, options), Self::length_max(options));
+        team.coordinator.phase(team.works(self.plan, options), self.length_max(options));
         let count = team.facts.len();
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
-        let mut intervals = Intervals::new(count);
+        let producers = count.saturating_sub(consumers(&self.plan.properties));
+        let mut intervals = Intervals::new(count, producers);
+        let mut clocks = Vec::new();
+        let mut finishing = producers == count;
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             if lost.is_some() {
                 intervals.gone(client);
@@ -326,10 +394,16 @@ impl Session for GroupSession<'_> {
                     left[lost.client].lost = Some(why);
                     intervals.gone(lost.client);
                 }
+                Some(Report::Clocks(offsets)) => clocks = offsets,
                 Some(Report::Over(end)) => break end,
                 Some(Report::Disbanded(why)) => {
                     return Err(broken(why.unwrap_or_else(|| "the group is over".to_owned())));
                 }
+            }
+            // Nothing more is written: consumers may finish.
+            if !finishing && (0..producers).all(|client| intervals.is_gone(client)) {
+                finishing = true;
+                team.coordinator.finish((producers..count).collect());
             }
             while let Some((interval, progress)) = intervals.next() {
                 observer.interval(&interval);
@@ -349,8 +423,20 @@ impl Session for GroupSession<'_> {
                 false => broken(lost.join("; ")),
             });
         }
-        let record = merged::record(started, &team.facts, &left, &intervals.rates, end.skew, fatal);
+        if producers < count {
+            // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
+            // name.
+            let _ = queue::remove(&team.queue());
+        }
+        let setting = crate::lag::setting(&self.plan.properties);
+        let seen =
+            merged::Seen { rates: &intervals.rates, producers, skew: end.skew, clocks: &clocks, setting };
+        let record = merged::record(started, &team.facts, left, &seen, fatal);
         record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))
+    }
+
+    fn is_group(&self) -> bool {
+        true
     }
 
     fn ask(
