@@ -55,6 +55,8 @@ pub(super) struct History<'a> {
     /// The first writer of the run: an earlier one wrote before it.
     first_writer: u64,
     complete: bool,
+    /// Whether every version is known, so that a read that misses none is behind by none.
+    pub(super) whole: bool,
     /// The largest error of a clock that is known, ns.
     pub(super) error: f64,
 }
@@ -77,6 +79,7 @@ impl<'a> History<'a> {
                 .min()
                 .unwrap_or(0),
             complete: parts.iter().all(|part| part.journal.counts.writes_not_noted == 0),
+            whole: false,
             error: 0.0,
             writers: HashSet::new(),
         };
@@ -115,6 +118,7 @@ impl<'a> History<'a> {
                 history.add(&item.key, item.stamp, version);
             }
         }
+        history.whole = history.complete && clocks.is_empty();
         history.writers = writers;
         history.sort();
         history

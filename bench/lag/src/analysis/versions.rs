@@ -59,7 +59,7 @@ fn states(
 
 /// The versions that a read should have seen.
 fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment) -> Sight {
-    let mut sight = Sight { states, missing: Vec::new(), open: false };
+    let mut sight = Sight { states, missing: Vec::new(), open: !history.whole };
     let slack = (2.0 * history.error + if sent.error.is_finite() { sent.error } else { 0.0 }) as i64;
     for ((_, state), (_, versions)) in sight.states.iter().zip(&key.by_field) {
         let from = match state {
