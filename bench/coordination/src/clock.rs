@@ -40,6 +40,18 @@ impl Exchange {
     pub fn middle(&self) -> u64 {
         self.asked + self.round_trip() / 2
     }
+
+    /// The offset at that instant.
+    pub fn offset(&self) -> Offset {
+        let middle = self.middle();
+        let ahead = if self.answered >= middle {
+            (self.answered - middle) as f64
+        } else {
+            -((middle - self.answered) as f64)
+        };
+        // Half a nanosecond for the middle that is cut to a whole one.
+        Offset { ahead, error: self.round_trip() as f64 / 2.0 + 0.5 }
+    }
 }
 
 /// How far a client's clock is ahead of the coordinator's.
@@ -113,17 +125,53 @@ impl OffsetFilter {
         self.exchanges
             .iter()
             .map(|exchange| {
-                let middle = exchange.middle();
-                let apart_s = middle.abs_diff(instant) as f64 / 1e9;
-                let ahead = if exchange.answered >= middle {
-                    (exchange.answered - middle) as f64
-                } else {
-                    -((middle - exchange.answered) as f64)
-                };
-                // Half a nanosecond for the middle that is cut to a whole one.
-                Offset { ahead, error: exchange.round_trip() as f64 / 2.0 + 0.5 + apart_s * DRIFT }
+                let apart_s = exchange.middle().abs_diff(instant) as f64 / 1e9;
+                let offset = exchange.offset();
+                Offset { error: offset.error + apart_s * DRIFT, ..offset }
             })
             .min_by(|a, b| a.error.total_cmp(&b.error))
+    }
+}
+
+/// Offsets of one clock all through a run: the best exchange of each few seconds.
+#[derive(Debug, Clone, Default)]
+pub struct ClockTrack {
+    best: Vec<Exchange>,
+    /// The span, counted from 0, that the last is of.
+    span: u64,
+}
+
+impl ClockTrack {
+    /// The spans, ns.
+    const SPAN: u64 = 5_000_000_000;
+
+    /// Spans at most: 14 hours.
+    const SPANS_MAX: usize = 10_000;
+
+    /// Takes an exchange in.
+    pub fn add(&mut self, exchange: Exchange) {
+        if exchange.received < exchange.asked {
+            return;
+        }
+        let span = exchange.middle() / Self::SPAN;
+        let full = self.best.len() >= Self::SPANS_MAX;
+        match self.best.last_mut() {
+            Some(last) if self.span == span => {
+                if exchange.round_trip() < last.round_trip() {
+                    *last = exchange;
+                }
+            }
+            _ if !full => {
+                self.span = span;
+                self.best.push(exchange);
+            }
+            _ => {}
+        }
+    }
+
+    /// Instants of the client's clock, ns, in rising order, and the offset at each.
+    pub fn offsets(&self) -> Vec<(u64, Offset)> {
+        self.best.iter().map(|exchange| (exchange.answered, exchange.offset())).collect()
     }
 }
 
@@ -147,6 +195,17 @@ mod tests {
         assert_eq!(filter.at(0), None);
         filter.add(Exchange { asked: 2, answered: 9, received: 1 });
         assert_eq!(filter.at(0), None);
+    }
+
+    #[test]
+    fn a_track_has_the_best_exchange_of_each_span() {
+        let mut track = ClockTrack::default();
+        for (asked, back) in [(0, 900), (1_000, 100), (2_000, 500), (7_000_000_000, 700)] {
+            track.add(Exchange { asked, answered: asked + 50, received: asked + back });
+        }
+        let offsets = track.offsets();
+        assert_eq!(offsets.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1_050, 7_000_000_050]);
+        assert_eq!(offsets[0].1, Offset { ahead: 0.0, error: 50.5 });
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 
 use crate::{
     calling::{Coming, call_agents},
-    clock::Exchange,
+    clock::{ClockTrack, Exchange, Offset},
     directory::{Change, Directory, DirectoryError, EpochWatch, Leader},
     group::{Action, Event, Group, Loss, Lost, PhaseEnd, Settings},
     message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
@@ -87,6 +87,9 @@ pub enum Report {
     Result(usize, Vec<u8>),
     /// A client was lost.
     Lost(Lost),
+    /// Of each client, by its number: instants of its clock, ns, and its offset at each. Comes
+    /// before the end of a phase.
+    Clocks(Vec<Vec<(u64, Offset)>>),
     /// The phase is over.
     Over(PhaseEnd),
     /// Something that is no failure yet.
@@ -101,6 +104,7 @@ pub enum Report {
 enum Command {
     Phase { works: Vec<Option<Work>>, length_max: Option<Duration> },
     Measure(u64),
+    Finish(Vec<usize>),
     Stop,
     Farewell,
 }
@@ -231,6 +235,7 @@ impl Coordinator {
                 directory,
                 incoming,
                 report,
+                tracks: HashMap::new(),
             };
             runtime.block_on(desk.run(listener, come, asked, watch));
             runtime.shutdown_timeout(Duration::from_millis(100));
@@ -266,6 +271,12 @@ impl Coordinator {
     /// Has the measured part begin at an instant of the coordinator's clock, ns.
     pub fn measure(&self, at: u64) {
         let _ = self.commands.send(Command::Measure(at));
+    }
+
+    /// Tells some clients to end their part of the phase and hand over what they saw; the phase and
+    /// the group go on.
+    pub fn finish(&self, clients: Vec<usize>) {
+        let _ = self.commands.send(Command::Finish(clients));
     }
 
     /// Ends the phase early; what was measured is reported. Between phases, ends the
@@ -329,6 +340,8 @@ struct Desk {
     directory: Directory,
     incoming: UnboundedSender<Incoming>,
     report: blocking::Sender<Report>,
+    /// Each client's clock all through.
+    tracks: HashMap<usize, ClockTrack>,
 }
 
 impl Desk {
@@ -472,6 +485,7 @@ impl Desk {
             self.by_client.resize(client + 1, None);
         }
         self.by_client[client] = Some(line);
+        self.tracks.remove(&client);
         self.lines.insert(
             line,
             Line {
@@ -526,6 +540,7 @@ impl Desk {
             Frame::Message(message) => match message {
                 ToCoordinator::Answer { asked, answered } => {
                     let exchange = Exchange { asked, answered, received: at };
+                    self.tracks.entry(client).or_default().add(exchange);
                     self.group.on(client, Event::Clock(exchange), self.now(), actions);
                     let first = self.lines.get_mut(&line).is_some_and(|line| {
                         line.first_exchanges = line.first_exchanges.saturating_sub(1);
@@ -574,6 +589,9 @@ impl Desk {
                     .map(|client| Some(self.group.offset(client, at)?.to_client(at)))
                     .collect();
                 self.send_all(|client| Some(ToClient::Measure { at: (*instants.get(client)?)? }));
+            }
+            Command::Finish(clients) => {
+                clients.into_iter().for_each(|client| self.send(client, ToClient::Stop));
             }
             Command::Stop => self.group.stop(self.now(), actions),
             Command::Farewell => self.done = true,
@@ -791,6 +809,9 @@ impl Desk {
                 Action::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;
+                    let offsets =
+                        |client| self.tracks.get(&client).map_or_else(Vec::new, ClockTrack::offsets);
+                    self.tell(Report::Clocks((0..self.by_client.len()).map(offsets).collect()));
                     self.tell(Report::Over(end));
                 }
                 Action::Disband => self.disband(None),

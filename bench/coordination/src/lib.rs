@@ -15,4 +15,5 @@ pub mod directory;
 pub mod group;
 pub mod member;
 pub mod message;
+pub mod queue;
 mod stand;

@@ -215,6 +215,7 @@ pub(crate) fn document(
         },
         processes: costs.processes,
         group: record.group.clone(),
+        lag: record.lag.clone(),
         series,
     };
     document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();

@@ -11,6 +11,7 @@ pub mod folder;
 pub mod foreign;
 pub mod group;
 mod kept;
+mod lag;
 pub mod perform;
 pub mod phases;
 pub mod plan;

@@ -147,7 +147,10 @@ pub fn perform(
     let hdr_files = plan.output.hdr_files.clone();
     let hdr_files = hdr_files.map(|prefix| HdrFiles::new(prefix, plan.status, plan.output.interval));
     let mut recording = Recording::new(custom, costs, log_file, hdr_files, show);
-    let record = session.run(&plan.workload, &options, control, &mut recording);
+    let record = match plan.lag.as_ref().filter(|_| !session.is_group()) {
+        None => session.run(&plan.workload, &options, control, &mut recording),
+        Some(lag) => lag.run(&plan.workload, session, &options, control, &mut recording),
+    };
     // The collecting threads end when the last handle on the log is gone.
     drop(options);
     let record = record?;

@@ -2,6 +2,7 @@
 //! anything starts.
 
 use crate::{
+    lag::Lag,
     properties as p,
     workloads::{self, WorkloadInfo},
 };
@@ -114,6 +115,8 @@ pub struct Plan {
     pub label: String,
     /// Processes whose cost is measured, as they are asked for.
     pub watch: Vec<String>,
+    /// What is needed to measure read-after-write lag, if it is asked for.
+    pub lag: Option<Arc<Lag>>,
     /// Share of failures that is all right.
     pub failures_allowed: f64,
     /// Whether an interrupted load goes on.
@@ -353,6 +356,7 @@ impl Plan {
         // all faults come at once.
         let opened =
             workloads::open(workload_info.unwrap_or(&workloads::CORE), script.as_ref(), &mut reader, &facts);
+        let lag = Lag::read(&mut reader, workload_info, opened.as_ref(), phase, share);
         let arrivals = arrivals(&mut reader);
         let slack = reader.given(&p::PACING_SLACK).then(|| reader.duration(&p::PACING_SLACK));
         let interval = reader.duration(&p::SERIES_INTERVAL);
@@ -364,7 +368,7 @@ impl Plan {
         if status.is_some_and(|interval| interval.is_zero()) {
             reader.fault(&p::STATUS_INTERVAL, "must be above zero");
         }
-        let options = RunOptions {
+        let mut options = RunOptions {
             clients,
             event_loops: reader.optional_count(&p::EVENT_LOOPS).map(|loops| loops as usize),
             warm_up,
@@ -384,6 +388,9 @@ impl Plan {
                 ..Default::default()
             },
         };
+        if let Some(lag) = &lag {
+            lag.adjust(&mut options);
+        }
         let output = output(&mut reader);
         let between = Settings::read(&mut reader, store);
         if between.warning().is_some() && share != Share::WHOLE {
@@ -433,13 +440,14 @@ impl Plan {
                 (None, [class, ..]) => (*class).to_owned(),
                 (None, []) => workload_info.name.to_owned(),
             },
-            workload: opened.workload,
+            workload: lag.as_ref().map_or(opened.workload.clone(), |lag| lag.workload(opened.workload)),
             core: opened.core,
             options,
             output,
             status,
             label,
             watch,
+            lag: lag.map(Arc::new),
             failures_allowed,
             resume,
             between,

@@ -38,6 +38,10 @@ pub trait Session {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError>;
+    /// The same open store, for another run at the same time; `None` where there can be none.
+    fn beside(&self) -> Option<Box<dyn Session + Send>>;
+    /// Whether runs of it are those of several processes.
+    fn is_group(&self) -> bool;
     /// One verb, for the shell. Shows what a read or scan brought back.
     fn ask(
         &self,
@@ -75,6 +79,14 @@ impl Session for &dyn Session {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError> {
         (**self).run(workload, options, control, observer)
+    }
+
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        (**self).beside()
+    }
+
+    fn is_group(&self) -> bool {
+        (**self).is_group()
     }
 
     fn ask(
@@ -199,6 +211,14 @@ impl<S: Store> Session for Open<S> {
         run(&self.0, workload, options, control, observer)
     }
 
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
+    }
+
+    fn is_group(&self) -> bool {
+        false
+    }
+
     fn ask(
         &self,
         questions: &mut dyn FnMut() -> Option<Question>,
@@ -279,6 +299,14 @@ impl<S: Store> Session for InVirtualTime<S> {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError> {
         virtual_time::run(&self.1, &self.0, workload, options, control, observer)
+    }
+
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        None
+    }
+
+    fn is_group(&self) -> bool {
+        false
     }
 
     fn ask(

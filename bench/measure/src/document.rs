@@ -8,6 +8,7 @@
 use crate::{
     group::GroupResult,
     histogram::{DecodeError, Histogram},
+    lag::LagResult,
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
     recorder::{Buffered, Pair},
 };
@@ -57,6 +58,9 @@ pub struct ResultDocument {
     /// The client processes, where several made this result together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupResult>,
+    /// How stale reads were, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<LagResult>,
     /// Summary of every interval, in order of time, warm-up included.
     pub series: Vec<IntervalSummary>,
 }

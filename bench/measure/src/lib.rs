@@ -5,6 +5,7 @@ pub mod experiment;
 pub mod group;
 pub mod hdr_log;
 pub mod histogram;
+pub mod lag;
 pub mod layout;
 pub mod legacy;
 pub mod load;

@@ -193,6 +193,11 @@ impl Operation {
         &self.batch[..self.batch_used]
     }
 
+    /// The same, to be changed.
+    pub fn batch_mut(&mut self) -> &mut [(String, Record)] {
+        &mut self.batch[..self.batch_used]
+    }
+
     /// How many operations this counts for: the batch's length, or one.
     pub fn units(&self) -> u64 {
         (self.batch_used as u64 + self.skipped).max(1)

@@ -99,6 +99,16 @@ impl Record {
         })
     }
 
+    /// Writes `bytes` over the beginning of the value number `index`; false, and
+    /// nothing is written, if there is no such value or it is shorter.
+    pub fn overwrite(&mut self, index: usize, bytes: &[u8]) -> bool {
+        let Some(cell) = self.cells.get(index).filter(|cell| cell.value.len() >= bytes.len()) else {
+            return false;
+        };
+        self.bytes[cell.value.start..cell.value.start + bytes.len()].copy_from_slice(bytes);
+        true
+    }
+
     /// The value of a field, by linear search: records have few fields.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         let cell = self.cells.iter().find(|c| &self.bytes[c.name.clone()] == name.as_bytes())?;
@@ -189,6 +199,16 @@ mod tests {
         let mut other: Record = [("z", &b"long before"[..])].into_iter().collect();
         other.copy_from(&record);
         assert_eq!(other, record);
+    }
+
+    #[test]
+    fn the_beginning_of_a_value_is_overwritten_if_it_is_long_enough() {
+        let mut record = Record::new();
+        record.push("a", b"12345");
+        record.push("b", b"1");
+        assert!(record.overwrite(0, b"xyz"));
+        assert!(!record.overwrite(1, b"xy") && !record.overwrite(2, b""));
+        assert_eq!(record.iter().collect::<Vec<_>>(), [("a", &b"xyz45"[..]), ("b", b"1")]);
     }
 
     #[test]

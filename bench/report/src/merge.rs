@@ -128,6 +128,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         pacing,
         steadiness: None,
         group: None,
+        lag: None,
         stationarity: None,
         client: client(parts, together),
         processes: processes(parts, together),

@@ -239,6 +239,7 @@ impl<C: Clock> Conductor<'_, C> {
             },
             legacy: self.recorders.iter().filter_map(|recorder| recorder.legacy()).collect(),
             group: None,
+            lag: None,
             in_flight,
             not_started,
             cpu: watch.cpu,

@@ -11,6 +11,7 @@ use crate::{
 use serval_measure::{
     group::GroupResult,
     histogram::Histogram,
+    lag::LagResult,
     legacy::Legacy,
     load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
@@ -304,6 +305,8 @@ pub struct RunRecord {
     pub slack: Duration,
     /// The processes that took part, where there were several.
     pub group: Option<GroupResult>,
+    /// How stale reads were, where consumers looked.
+    pub lag: Option<LagResult>,
 }
 
 /// Why a run could not go on in the middle of it.

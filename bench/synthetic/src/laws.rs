@@ -39,7 +39,7 @@ impl Service {
     }
 
     /// The next, its mean multiplied by `factor`.
-    fn draw(&mut self, factor: f64) -> u64 {
+    pub(crate) fn draw(&mut self, factor: f64) -> u64 {
         let unit = match self.shape {
             Shape::Constant => 1.0,
             // 1 - u is in (0, 1], so that the logarithm is finite.

@@ -1,11 +1,14 @@
 //! For tests: stores whose laws are known, on a virtual clock. What is measured
 //! of them can be compared with what theory says.
 //!
-//! They keep no records: every verb takes its time and succeeds, reads find
-//! nothing in particular. They run in virtual time
+//! Those with a [`Law`] keep no records: every verb takes its time and succeeds, reads find
+//! nothing in particular. [`Delayed`] keeps them, and shows writes late. They run in virtual time
 //! ([`serval_runner::virtual_time::run`]) and would wait for ever in real time.
 
 mod laws;
+mod visible;
+
+pub use visible::{Delayed, DelayedClient, Staleness};
 
 pub use laws::{Drift, Law, Noisy, Queue, Service, Shape, Stall, StepChange};
 

@@ -124,8 +124,13 @@ impl Worker for Hands<'_> {
         let control = Control::default();
         let gate = line.clone();
         plan.options.gate = Some(Gate::new(move || gate.ready()));
-        let ending = control.clone();
-        line.on_end(move || ending.interrupt());
+        let (ending, lag) = (control.clone(), plan.lag.clone());
+        line.on_end(move || {
+            // Consumers may finish what is left.
+            if !lag.is_some_and(|lag| lag.close(&ending)) {
+                ending.interrupt();
+            }
+        });
         let mut sending = Sending { line, units: (0, 0) };
         let none: Option<Files<'_>> = None;
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
@@ -143,7 +148,8 @@ impl Worker for Hands<'_> {
             overall.operations, overall.failed, overall.throughput
         ));
         let warnings = plan.workload.warnings();
-        let record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
+        let mut record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
+        record.lag = plan.lag.as_ref().map(|lag| lag.to_wire());
         serde_json::to_vec(&record).map_err(|error| error.to_string())
     }
 

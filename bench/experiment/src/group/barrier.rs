@@ -117,6 +117,14 @@ impl Session for AtBarrier<'_> {
         Ok(record)
     }
 
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        self.local.beside()
+    }
+
+    fn is_group(&self) -> bool {
+        false
+    }
+
     fn ask(
         &self,
         questions: &mut dyn FnMut() -> Option<Question>,

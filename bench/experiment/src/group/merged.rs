@@ -1,15 +1,17 @@
 //! The sum of what the clients of a group saw: interval by interval while it
 //! runs, and as a whole.
 
-use super::{
-    Part,
-    wire::{IntervalWire, RecordWire, WireError, add},
+use super::wire::{IntervalWire, LagWire, RecordWire, WireError, add};
+use serval_coordination::{
+    clock::{DRIFT, Offset},
+    message::ClientFacts,
 };
-use serval_coordination::message::ClientFacts;
+use serval_lag::analysis::{self, Part, PartClock, Setting};
 use serval_measure::{
     document::Latency,
     group::{GroupClient, GroupResult},
     histogram::Histogram,
+    lag::LagResult,
     recorder::{Messages, Totals},
 };
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
@@ -36,16 +38,21 @@ pub(crate) struct Intervals {
     pub(crate) missed: u64,
     /// Operations/s of each client in each interval.
     pub(crate) rates: Vec<Vec<f64>>,
+    /// Those whose reads are not part of the work.
+    consumes: Vec<bool>,
 }
 
 impl Intervals {
-    pub(crate) fn new(clients: usize) -> Intervals {
+    /// Of as many clients; says which of them only read sampled keys.
+    pub(crate) fn new(consumes: Vec<bool>) -> Intervals {
+        let clients = consumes.len();
         Intervals {
             waiting: (0..clients).map(|_| VecDeque::new()).collect(),
             gone: vec![false; clients],
             units: vec![(0, 0); clients],
             missed: 0,
             rates: vec![Vec::new(); clients],
+            consumes,
         }
     }
 
@@ -68,6 +75,11 @@ impl Intervals {
         }
     }
 
+    /// Whether it sends no more.
+    pub(crate) fn is_gone(&self, client: usize) -> bool {
+        self.gone.get(client).is_none_or(|gone| *gone)
+    }
+
     /// The sum of the next interval, once all that are there have sent theirs.
     pub(crate) fn next(&mut self) -> Option<(Interval, Progress)> {
         let complete =
@@ -81,9 +93,12 @@ impl Intervals {
                 self.rates[client].push(0.0);
                 continue;
             };
-            self.units[client] = (units, failed);
             let operations: u64 = interval.pairs.values().map(|pair| pair.service.count()).sum();
             self.rates[client].push(operations as f64 / interval.length.as_secs_f64().max(1e-9));
+            if self.consumes[client] {
+                continue;
+            }
+            self.units[client] = (units, failed);
             match &mut sum {
                 None => sum = Some(interval),
                 Some(sum) => {
@@ -119,15 +134,58 @@ fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latenc
     (!sum.is_empty()).then(|| Latency::of(&sum, &PERCENTILES))
 }
 
+/// What the coordinator saw of the clients.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    /// Operations/s of each in each interval.
+    pub(crate) rates: &'a [Vec<f64>],
+    /// What each had to do.
+    pub(crate) parts: &'a [Option<super::Part>],
+    /// The start skew, and the error of the clocks that it was seen by, ns.
+    pub(crate) skew: Option<(u64, u64)>,
+    /// Offsets of each one's clock at instants of it.
+    pub(crate) clocks: &'a [Vec<(u64, Offset)>],
+    /// How keys were sampled, if they were.
+    pub(crate) setting: Setting,
+}
+
+/// What all noted of sampled keys, by the coordinator's clock.
+fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireError> {
+    let mut setting = seen.setting.clone();
+    let mut parts = Vec::new();
+    for (number, left) in left.iter_mut().enumerate() {
+        let Some(LagWire { mut journal, consumers, queue }) =
+            left.record.as_mut().and_then(|part| part.lag.take())
+        else {
+            continue;
+        };
+        if !journal.is_sound() {
+            return Err(WireError::Unknown("a key that it does not name".to_owned()));
+        }
+        setting.consumers += consumers;
+        setting.queue = queue;
+        // A group's queue is its own: what is there early is of its own producers.
+        journal.counts.from_before = 0;
+        let offsets = seen.clocks.get(number).map(Vec::as_slice).unwrap_or_default();
+        let offset = |(at, offset): &(u64, Offset)| analysis::Offset {
+            at: *at,
+            ahead: offset.ahead,
+            error: offset.error,
+            drift: DRIFT,
+        };
+        let clock = PartClock::Known(offsets.iter().map(offset).collect());
+        parts.push(Part { journal, clock });
+    }
+    Ok((!parts.is_empty()).then(|| analysis::result(&parts, setting)))
+}
+
 /// The record of the group, of those of its clients. `fatal`: whether a client that was
 /// lost ends what they do together.
 pub(crate) fn record(
     started: SystemTime,
     facts: &[ClientFacts],
-    parts: &[Option<Part>],
-    left: &[Left],
-    rates: &[Vec<f64>],
-    skew: Option<(u64, u64)>,
+    mut left: Vec<Left>,
+    seen: &Seen<'_>,
     fatal: bool,
 ) -> Result<RunRecord, WireError> {
     let mut sum = RunRecord {
@@ -151,26 +209,30 @@ pub(crate) fn record(
         due: None,
         slack: Duration::ZERO,
         group: None,
+        lag: lag(&mut left, seen)?,
     };
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
-    for (number, (facts, left)) in facts.iter().zip(left).enumerate() {
+    for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {
         // Those that take no part are left out.
-        let Some(Some(part)) = parts.get(number) else { continue };
-        let share = part.share();
+        let Some(Some(part_of_work)) = seen.parts.get(number) else { continue };
+        let share = part_of_work.label();
         let mut client = GroupClient {
             host: facts.host.clone(),
             process: facts.process,
             share: share.clone(),
-            rates: rates.get(number).cloned().unwrap_or_default(),
+            rates: seen.rates.get(number).cloned().unwrap_or_default(),
             lost: left.lost.clone(),
             ..GroupClient::default()
         };
         lost.extend(left.lost.iter().map(|why| format!("client {share}, {}, {why}", facts.name())));
         if let Some(part) = &left.record {
             lost.extend(part.lost.iter().map(|why| format!("client {share}, {}: {why}", facts.name())));
-            *executions.entry(&part.execution).or_default() += 1;
-            merge(&mut sum, part, &mut client)?;
+            row(part, &mut client)?;
+            if !part_of_work.consumes {
+                *executions.entry(&part.execution).or_default() += 1;
+                merge(&mut sum, part)?;
+            }
         }
         clients.push(client);
     }
@@ -179,8 +241,8 @@ pub(crate) fn record(
     sum.execution = executions.join(", ");
     sum.group = Some(GroupResult {
         clients,
-        start_skew_ns: skew.map(|(skew, _)| skew),
-        clock_error_ns: skew.map(|(_, error)| error),
+        start_skew_ns: seen.skew.map(|(skew, _)| skew),
+        clock_error_ns: seen.skew.map(|(_, error)| error),
         troubles: Vec::new(),
     });
     if fatal && !lost.is_empty() {
@@ -202,10 +264,10 @@ fn worse(a: EndedBy, b: EndedBy) -> EndedBy {
     if rank(b) > rank(a) { b } else { a }
 }
 
-fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
+/// What a client did, for its row.
+fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
     let totals = part.totals()?;
-    let (in_flight, not_started) = part.unfinished()?;
     let ok = totals.measured.iter().filter(|((metric, status), _)| status.is_ok() && metric.is_operation());
     let times = ok.map(|(_, pair)| if totals.paced { &pair.response } else { &pair.service });
     client.clients = part.clients as u64;
@@ -216,6 +278,14 @@ fn merge(sum: &mut RunRecord, part: &RecordWire, client: &mut GroupClient) -> Re
     client.lateness = latency([&totals.lateness].into_iter());
     client.load = part.load.clone();
     client.warnings = part.warnings.clone();
+    Ok(())
+}
+
+/// Adds what a client did to what all did.
+fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
+    let duration = Duration::from_nanos(part.duration_ns);
+    let totals = part.totals()?;
+    let (in_flight, not_started) = part.unfinished()?;
     sum.duration = sum.duration.max(duration);
     sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
     sum.ended_by = worse(sum.ended_by, part.ended_by()?);

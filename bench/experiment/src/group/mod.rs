@@ -20,10 +20,12 @@ use serval_coordination::{
     coordinator::{Coordinator, LeadError, Report},
     group::OnLost,
     message::Work,
+    queue::{self, Place},
 };
+use serval_lag::properties as lag;
 use serval_model::{
     Execution, OperationKinds, Outcome, Purpose, Reply, Schema, Share, StoreError,
-    properties::{Fault, Faults, Property},
+    properties::{Fault, Faults, Properties, Property, Reader},
 };
 use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::{Workload, core::Phase};
@@ -34,6 +36,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 pub use wire::CommandWire;
+pub(crate) use wire::LagWire;
 use wire::{IntervalWire, RecordWire};
 
 /// How often a group is asked whether somebody wants it to end.
@@ -53,6 +56,18 @@ const COMMAND: &str = "command";
 
 /// Where the work of a program says how long it may take, ns.
 const TIMEOUT: &str = "timeout";
+
+/// Silence after which ZooKeeper is given up when the queue is taken away.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Clients of a group that consume.
+fn consumers(properties: &Properties) -> usize {
+    Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
+}
+
+fn clients(properties: &Properties) -> usize {
+    Reader::new(properties).count(&properties::CLIENTS) as usize
+}
 
 /// Why there is no group.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +105,9 @@ pub struct Part {
     pub place: u64,
     /// How many take part.
     pub of: u64,
+    /// Whether it reads sampled keys instead of working on the plan: it is counted among those that
+    /// do.
+    pub consumes: bool,
     /// Properties that it has instead of the plan's.
     pub properties: Vec<(String, String)>,
 }
@@ -98,11 +116,37 @@ impl Part {
     /// Even parts for all of `count` clients.
     pub fn even(count: usize) -> Vec<Option<Part>> {
         let of = count as u64;
-        (0..of).map(|place| Some(Part { place, of, properties: Vec::new() })).collect()
+        (0..of).map(|place| Some(Part { place, of, consumes: false, properties: Vec::new() })).collect()
+    }
+
+    /// The same parts, the last `consumers` of them to read sampled keys; the others divide the
+    /// work.
+    fn with_consumers(mut parts: Vec<Option<Part>>, consumers: usize) -> Vec<Option<Part>> {
+        let all = parts.iter().flatten().count();
+        let producers = all.saturating_sub(consumers);
+        for (nth, part) in parts.iter_mut().flatten().enumerate() {
+            part.consumes = nth >= producers;
+            (part.place, part.of) = match part.consumes {
+                true => ((nth - producers) as u64, (all - producers) as u64),
+                false => (nth as u64, producers as u64),
+            };
+        }
+        parts
+    }
+
+    /// What people call it.
+    fn label(&self) -> String {
+        if self.consumes {
+            return format!("consumer {}", Share::new(self.place, self.of).unwrap_or_default());
+        }
+        self.share()
     }
 
     /// What divides the work: its own share if it was given one.
     fn share(&self) -> String {
+        if self.consumes {
+            return Share::WHOLE.to_string();
+        }
         let own = self.properties.iter().find(|(name, _)| name == p::SHARE.name);
         own.map_or_else(
             || Share::new(self.place, self.of).unwrap_or_default().to_string(),
@@ -119,6 +163,8 @@ pub struct Team {
     lost: RefCell<Vec<Option<String>>>,
     on_lost: OnLost,
     trouble: fn(&str),
+    cluster: String,
+    root: String,
 }
 
 impl Team {
@@ -134,8 +180,12 @@ impl Team {
         came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
         trouble: fn(&str),
     ) -> Result<Team, GroupError> {
-        let (wanted, on_lost, cluster) =
-            (leading.settings.clients, leading.settings.on_lost, leading.cluster.clone());
+        let (wanted, on_lost, cluster, root) = (
+            leading.settings.clients,
+            leading.settings.on_lost,
+            leading.cluster.clone(),
+            leading.root.clone(),
+        );
         let within = Duration::from_nanos(leading.settings.wait);
         let own = agent::facts();
         let coordinator = Coordinator::open(leading, &own.name())?;
@@ -177,12 +227,13 @@ impl Team {
                 | Report::Interval(..)
                 | Report::Result(..)
                 | Report::Ending(_)
+                | Report::Clocks(_)
                 | Report::Over(_) => {}
             }
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
         let lost = RefCell::new(vec![None; facts.len()]);
-        Ok(Team { coordinator, facts, lost, on_lost, trouble })
+        Ok(Team { coordinator, facts, lost, on_lost, trouble, cluster, root })
     }
 
     /// Its clients.
@@ -210,7 +261,22 @@ impl Team {
         if plan.options.share != Share::WHOLE {
             refuse(&p::SHARE, "a group divides the work itself");
         }
+        let (consumers, clients) = (consumers(&plan.properties), clients(&plan.properties));
+        if consumers > 0 && consumers >= clients {
+            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than coordination.clients");
+        }
         if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+
+    /// Where the group's own queue of sampled keys is.
+    fn queue(&self) -> Place {
+        let leader = self.coordinator.leader();
+        Place {
+            cluster: self.cluster.clone(),
+            node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
+            timeout: QUEUE_TIMEOUT,
+            max: 0,
+        }
     }
 
     /// The group as a store that is open. `local` is the store as it is opened here, by
@@ -226,6 +292,7 @@ impl Team {
         plan: &'a Plan,
         parts: Vec<Option<Part>>,
     ) -> Box<dyn Session + 'a> {
+        let parts = Part::with_consumers(parts, consumers(&plan.properties));
         Box::new(GroupSession { team: self, local, plan, parts })
     }
 
@@ -250,6 +317,13 @@ impl Team {
                 || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
                 || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
         };
+        let consumers = parts.iter().flatten().any(|part| part.consumes);
+        let queue = self.queue();
+        let roles = [lag::ROLE, lag::ZOOKEEPER, lag::QUEUE, lag::CONSUMER_CLIENTS];
+        let roles: Vec<&str> = roles
+            .iter()
+            .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
+            .collect();
         let work = |(client, part): (usize, &Option<Part>)| {
             let part = part.as_ref().filter(|_| self.is_there(client))?;
             let mut properties: BTreeMap<String, String> = plan
@@ -261,9 +335,21 @@ impl Team {
             properties.insert(p::SEED.name.to_owned(), options.seed.to_string());
             properties.extend(part.properties.iter().cloned());
             properties.insert(p::SHARE.name.to_owned(), part.share());
+            if consumers {
+                properties.retain(|name, _| !roles.contains(&name.as_str()));
+                let role = if part.consumes { "consumer" } else { "producer" };
+                properties.insert(lag::ROLE.name.to_owned(), role.to_owned());
+                properties.insert(lag::ZOOKEEPER.name.to_owned(), queue.cluster.clone());
+                properties.insert(lag::QUEUE.name.to_owned(), queue.node.clone());
+            }
+            if part.consumes {
+                // Their end is the group's to say.
+                properties.remove(p::MAX_EXECUTION_TIME.name);
+                properties.insert(lag::IDLE.name.to_owned(), "0".to_owned());
+            }
             Some(Work {
                 phase: 0,
-                kind: if plan.phase == Phase::Load { LOAD } else { RUN }.to_owned(),
+                kind: if plan.phase == Phase::Load && !part.consumes { LOAD } else { RUN }.to_owned(),
                 store: plan.store.name.to_owned(),
                 properties: properties.into_iter().collect(),
                 command: None,
@@ -431,8 +517,10 @@ struct GroupSession<'a> {
 
 impl GroupSession<'_> {
     /// The longest that the run may last, if anything bounds it.
-    fn length_max(options: &RunOptions) -> Option<Duration> {
-        Some(options.warm_up + options.time? + options.grace + SLACK)
+    fn length_max(&self, options: &RunOptions) -> Option<Duration> {
+        let mut reader = Reader::new(&self.plan.properties);
+        let drain = reader.duration(&lag::DRAIN);
+        Some(options.warm_up + options.time? + options.grace + drain + SLACK)
     }
 }
 
@@ -491,11 +579,15 @@ impl Session for GroupSession<'_> {
         let team = self.team;
         let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
-        team.coordinator.phase(works, Self::length_max(options));
+        team.coordinator.phase(works, self.length_max(options));
         let count = team.facts.len();
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
-        let mut intervals = Intervals::new(count);
-        let takes_part = |client: usize| self.parts.get(client).is_some_and(Option::is_some);
+        let part = |client: usize| self.parts.get(client).and_then(Option::as_ref);
+        let takes_part = |client: usize| part(client).is_some();
+        let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
+        let mut intervals = Intervals::new(consumes.clone());
+        let mut clocks = Vec::new();
+        let mut finishing = !consumes.contains(&true);
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             if lost.is_some() || !takes_part(client) {
                 intervals.gone(client);
@@ -565,12 +657,18 @@ impl Session for GroupSession<'_> {
                     team.note_lost(lost.client, why);
                     intervals.gone(lost.client);
                 }
+                Some(Report::Clocks(offsets)) => clocks = offsets,
                 Some(Report::Over(end)) => break end,
                 Some(Report::Disbanded(why)) => {
                     return Err(broken(
                         why.or_else(|| team.who_is_lost()).unwrap_or_else(|| "the group is over".to_owned()),
                     ));
                 }
+            }
+            // Nothing more is written: consumers may finish.
+            if !finishing && (0..count).all(|client| consumes[client] || intervals.is_gone(client)) {
+                finishing = true;
+                team.coordinator.finish((0..count).filter(|client| consumes[*client]).collect());
             }
             while let Some((interval, progress)) = intervals.next() {
                 observer.interval(&interval);
@@ -588,8 +686,20 @@ impl Session for GroupSession<'_> {
         if intervals.missed > 0 {
             troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
         }
-        let record =
-            merged::record(started, &team.facts, &self.parts, &left, &intervals.rates, end.skew, fatal);
+        if consumes.contains(&true) {
+            // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
+            // name.
+            let _ = queue::remove(&team.queue());
+        }
+        let setting = crate::lag::setting(&self.plan.properties);
+        let seen = merged::Seen {
+            rates: &intervals.rates,
+            parts: &self.parts,
+            skew: end.skew,
+            clocks: &clocks,
+            setting,
+        };
+        let record = merged::record(started, &team.facts, left, &seen, fatal);
         let mut record =
             record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))?;
         if let Some(group) = &mut record.group {
@@ -600,6 +710,14 @@ impl Session for GroupSession<'_> {
             record.ended_by = EndedBy::Failed;
         }
         Ok(record)
+    }
+
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        None
+    }
+
+    fn is_group(&self) -> bool {
+        true
     }
 
     fn ask(

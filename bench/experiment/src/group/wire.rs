@@ -2,6 +2,7 @@
 //! records, exactly.
 
 use serde::{Deserialize, Serialize};
+use serval_lag::journal::Journal;
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
     load::ClientLoad,
@@ -148,6 +149,17 @@ pub(crate) struct RecordWire {
     pub(crate) load: Option<ClientLoad>,
     /// What its workload has to say.
     pub(crate) warnings: Vec<String>,
+    /// What producers and consumers noted.
+    #[serde(default)]
+    pub(crate) lag: Option<LagWire>,
+}
+
+/// What a process noted of sampled keys, and its part in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LagWire {
+    pub(crate) journal: Journal,
+    pub(crate) consumers: u64,
+    pub(crate) queue: String,
 }
 
 impl RecordWire {
@@ -182,6 +194,7 @@ impl RecordWire {
             slack_ns: nanoseconds(record.slack),
             load,
             warnings,
+            lag: None,
         }
     }
 

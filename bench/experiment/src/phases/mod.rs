@@ -243,7 +243,7 @@ impl Phases {
                 let of = |only: &&crate::file::Only| only.clients.contains(&(client + 1));
                 let lines = phase.only.iter().filter(of).flat_map(|only| &only.properties);
                 let properties = lines.map(|(name, value, _)| (name.clone(), value.clone())).collect();
-                Some(Part { place: place - 1, of: count, properties })
+                Some(Part { place: place - 1, of: count, consumes: false, properties })
             })
             .collect()
     }

@@ -1,0 +1,135 @@
+//! Instants of several clocks, and which of two was first.
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of the clock of one process.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub enum PartClock {
+    /// It is the clock that all instants are converted to.
+    #[default]
+    Common,
+    /// Its offset was measured now and then, in rising order of time.
+    Known(Vec<Offset>),
+    /// Nothing: its instants can be compared with each other only.
+    Unknown,
+}
+
+/// How far a clock was ahead of the common one at an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Offset {
+    /// The instant, ns by the process's clock.
+    pub at: u64,
+    /// ns; below zero if it was behind.
+    pub ahead: f64,
+    /// By how much the true offset may differ, ns.
+    pub error: f64,
+    /// By how much more it may for each second before or after, ns.
+    pub drift: f64,
+}
+
+impl Offset {
+    fn error_at(&self, instant: u64) -> f64 {
+        self.error + self.at.abs_diff(instant) as f64 / 1e9 * self.drift
+    }
+}
+
+/// Offsets before and after an instant that are looked at.
+const NEAR: usize = 3;
+
+/// An instant by the common clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Moment {
+    /// ns.
+    pub(crate) at: i64,
+    /// By how much it may be off, ns; infinite where nothing is known.
+    pub(crate) error: f64,
+    /// The clock that it was taken from: two of one clock are compared exactly.
+    pub(crate) clock: usize,
+}
+
+/// Whether something is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    No,
+    Open,
+}
+
+impl PartClock {
+    pub(crate) fn moment(&self, clock: usize, instant: u64) -> Moment {
+        let own = i64::try_from(instant).unwrap_or(i64::MAX);
+        match self {
+            PartClock::Common => Moment { at: own, error: 0.0, clock },
+            PartClock::Unknown => Moment { at: own, error: f64::INFINITY, clock },
+            PartClock::Known(offsets) => {
+                let after = offsets.partition_point(|offset| offset.at < instant);
+                let near = offsets.get(after.saturating_sub(NEAR)..(after + NEAR).min(offsets.len()));
+                let best = near
+                    .unwrap_or_default()
+                    .iter()
+                    .min_by(|a, b| a.error_at(instant).total_cmp(&b.error_at(instant)));
+                match best {
+                    None => Moment { at: own, error: f64::INFINITY, clock },
+                    Some(offset) => Moment {
+                        at: own.saturating_sub(offset.ahead as i64),
+                        error: offset.error_at(instant),
+                        clock,
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl Moment {
+    /// By how much the difference of two may be off, ns.
+    pub(crate) fn error_to(self, other: Moment) -> f64 {
+        if self.clock == other.clock { 0.0 } else { self.error + other.error }
+    }
+
+    /// Whether this was before the other, or at the same time.
+    pub(crate) fn before(self, other: Moment) -> Known {
+        let (error, span) = (self.error_to(other), other.at.saturating_sub(self.at) as f64);
+        if span >= error {
+            Known::Yes
+        } else if span < -error {
+            Known::No
+        } else {
+            Known::Open
+        }
+    }
+
+    /// ns from this to the other; below zero if the other was before.
+    pub(crate) fn span_to(self, other: Moment) -> i64 {
+        other.at.saturating_sub(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_of_one_clock_are_compared_exactly_and_of_two_with_their_errors() {
+        let offsets = vec![Offset { at: 1000, ahead: 500.0, error: 10.0, drift: 0.0 }];
+        let (a, b) = (PartClock::Common, PartClock::Known(offsets));
+        let (x, y) = (a.moment(0, 500), b.moment(1, 1005));
+        assert_eq!((x.span_to(y), x.before(y), y.before(x)), (5, Known::Open, Known::Open));
+        let z = b.moment(1, 1010);
+        assert_eq!(
+            (x.before(z), z.before(x), y.before(z), z.before(y)),
+            (Known::Yes, Known::Open, Known::Yes, Known::No)
+        );
+        let nothing = PartClock::Unknown.moment(2, 1);
+        assert_eq!((nothing.before(x), x.before(nothing)), (Known::Open, Known::Open));
+        assert_eq!(nothing.before(PartClock::Unknown.moment(2, 2)), Known::Yes);
+    }
+
+    #[test]
+    fn the_offset_whose_error_is_smallest_then_counts() {
+        let offset = |at, error| Offset { at, ahead: at as f64, error, drift: 1e9 };
+        let clock = PartClock::Known(vec![offset(100, 1.0), offset(200, 50.0), offset(300, 1.0)]);
+        assert_eq!([90, 201, 290].map(|at| clock.moment(0, at).at), [-10, 1, -10]);
+        assert_eq!(clock.moment(0, 201).error, 51.0);
+    }
+}

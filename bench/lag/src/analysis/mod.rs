@@ -1,0 +1,242 @@
+//! What the notes of producers and consumers come to (`docs/lag.md`).
+
+mod clock;
+mod history;
+mod survival;
+mod versions;
+
+pub use clock::{Offset, PartClock};
+pub use survival::survival;
+pub use versions::BEHIND_MAX;
+
+use crate::journal::{Counts, Journal, Trial};
+use clock::{Known, Moment};
+use history::{History, State};
+use serval_measure::{
+    document::Latency,
+    histogram::Histogram,
+    lag::{Brackets, LagKeys, LagResult, LagWrites, Survival},
+};
+use versions::Judge;
+
+/// Percentiles of spans.
+const PERCENTILES: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
+
+/// The notes of one process, and its clock.
+#[derive(Debug, Clone, Default)]
+pub struct Part {
+    /// Its notes.
+    pub journal: Journal,
+    /// What is known of its clock.
+    pub clock: PartClock,
+}
+
+/// How the keys were sampled and read: for the result.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Setting {
+    /// What they went by.
+    pub queue: String,
+    /// The share that was sampled.
+    pub sample: f64,
+    /// Time between two reads of a key, ns.
+    pub poll: u64,
+    /// Consumers.
+    pub consumers: u64,
+}
+
+/// What a key's trial says of its write. Spans in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// From the first read to the first that found it, as they were sent; `None` if none did.
+    pub lag: Option<u64>,
+    /// From the last read in vain to the answer of the one that found it.
+    pub poll: Option<u64>,
+    /// Since the acknowledgement, if the clocks are known: to the first read.
+    pub hand_over: Option<u64>,
+    /// The lower end of the time from acknowledgement to visibility, if the clocks are known.
+    pub lower: Option<u64>,
+    /// The upper end; `None` if it was not found.
+    pub upper: Option<u64>,
+    /// The error of the clocks in it.
+    pub error: u64,
+}
+
+fn span(from: Moment, to: Moment) -> u64 {
+    from.span_to(to).max(0) as u64
+}
+
+impl Verdict {
+    fn of(history: &History<'_>, trial: &Trial, moment: impl Fn(u64) -> Moment) -> Verdict {
+        let first = moment(trial.first);
+        let (found, found_by) = (trial.found.map(&moment), trial.found_by.map(&moment));
+        let in_vain = trial.last_in_vain.map(&moment);
+        let version = history.version(trial.item.stamp).map(|place| &history.versions[place]);
+        let acknowledged = version.and_then(|version| version.acknowledged);
+        let acknowledged = acknowledged.filter(|acknowledged| acknowledged.error_to(first).is_finite());
+        let error = acknowledged.map_or(0.0, |acknowledged| {
+            let ends = [Some(first), in_vain, found];
+            ends.into_iter().flatten().map(|end| acknowledged.error_to(end)).fold(0.0, f64::max)
+        });
+        let since = |to: Moment| acknowledged.map(|acknowledged| acknowledged.span_to(to));
+        let error = error.ceil() as u64;
+        let lower = match in_vain {
+            None => since(first).map(|_| 0),
+            Some(in_vain) => since(in_vain).map(|span| (span.max(0) as u64).saturating_sub(error)),
+        };
+        Verdict {
+            lag: found_by.map(|by| span(first, by)),
+            poll: in_vain.zip(found).map(|(in_vain, found)| span(in_vain, found)),
+            hand_over: since(first).map(|span| span.max(0) as u64),
+            lower,
+            upper: found.and_then(since).map(|span| (span.max(0) as u64).saturating_add(error)),
+            error,
+        }
+    }
+}
+
+/// Whether what was read in vain may have been written after, and not before.
+fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
+    let item = &trial.item;
+    let (Some(place), Some(key), Some(field)) =
+        (history.version(item.stamp), history.keys.get(item.key.as_str()), history.field(&item.field))
+    else {
+        return false;
+    };
+    let session = history.versions[place].session;
+    let of_field = key.by_field.iter().find(|(other, _)| *other == field);
+    let mut others = of_field.into_iter().flat_map(|(_, versions)| versions).filter(|other| **other != place);
+    others.any(|other| {
+        // A later version of the same process is recognised as such; its deletes are not.
+        let version = &history.versions[*other];
+        let foreign = version.session.0 != session.0 || version.kind == crate::journal::WriteKind::Delete;
+        foreign && history.precedes(State::Version(*other), place) != Known::Yes
+    })
+}
+
+#[derive(Default)]
+struct Spans(Histogram);
+
+impl Spans {
+    fn add(&mut self, span: Option<u64>) {
+        if let Some(span) = span {
+            self.0.record(span);
+        }
+    }
+
+    fn latency(&self) -> Option<Latency> {
+        (!self.0.is_empty()).then(|| Latency::of(&self.0, &PERCENTILES))
+    }
+}
+
+/// What became of each key from the queue that tells something of its lag, with its trial.
+pub fn verdicts(parts: &[Part]) -> Vec<(&Trial, Verdict)> {
+    let history = History::new(parts);
+    decided(&history, parts).filter_map(|(trial, verdict)| Some((trial, verdict?))).collect()
+}
+
+/// All trials that were read; without a verdict those of which nothing can be said.
+fn decided<'a, 'h>(
+    history: &'h History<'a>,
+    parts: &'a [Part],
+) -> impl Iterator<Item = (&'a Trial, Option<Verdict>)> + use<'a, 'h> {
+    parts.iter().enumerate().flat_map(move |(number, part)| {
+        part.journal.trials.iter().filter(|trial| trial.first > 0).map(move |trial| {
+            let open = trial.last_in_vain.is_some() && is_written_over(history, trial);
+            let verdict = || Verdict::of(history, trial, |instant| part.clock.moment(number, instant));
+            (trial, (!open).then(verdict))
+        })
+    })
+}
+
+/// What the notes come to.
+pub fn result(parts: &[Part], setting: Setting) -> LagResult {
+    let history = History::new(parts);
+    let mut counts = Counts::default();
+    parts.iter().for_each(|part| counts.add(&part.journal.counts));
+    let all = parts.iter().flat_map(|part| &part.journal.trials);
+    let mut keys =
+        LagKeys { unread: all.filter(|trial| trial.first == 0).count() as u64, ..LagKeys::default() };
+    let [mut lags, mut polls, mut hand_overs, mut lowers, mut uppers] = [(); 5].map(|()| Spans::default());
+    let mut verdicts = Vec::new();
+    for (_, verdict) in decided(&history, parts) {
+        keys.tried += 1;
+        let Some(verdict) = verdict else {
+            keys.undecided += 1;
+            continue;
+        };
+        match (verdict.lag, verdict.poll) {
+            (None, _) => keys.censored += 1,
+            (Some(_), None) => keys.at_once += 1,
+            (Some(lag), Some(_)) => {
+                keys.later += 1;
+                lags.add(Some(lag));
+                polls.add(verdict.poll);
+            }
+        }
+        hand_overs.add(verdict.hand_over);
+        lowers.add(verdict.lower.filter(|_| verdict.upper.is_some()));
+        uppers.add(verdict.upper);
+        verdicts.push(verdict);
+    }
+    let clocks_known = !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.lower.is_some());
+    let error = verdicts.iter().map(|verdict| verdict.error).max().unwrap_or(0);
+    LagResult {
+        queue: setting.queue,
+        sample: setting.sample,
+        poll_ns: setting.poll,
+        consumers: setting.consumers,
+        writes: LagWrites {
+            acknowledged: counts.acknowledged,
+            failed: counts.failed,
+            carried: counts.carried,
+            not_carried: counts.not_carried,
+            too_short: counts.too_short,
+            not_noted: counts.writes_not_noted + counts.reads_not_noted + counts.trials_not_noted,
+            from_before: counts.from_before,
+            foreign: counts.foreign,
+        },
+        reads: counts.reads,
+        reads_failed: counts.reads_failed,
+        lag: lags.latency(),
+        poll: polls.latency(),
+        hand_over: hand_overs.latency(),
+        visible: clocks_known.then(|| Brackets {
+            lower: lowers.latency(),
+            upper: uppers.latency(),
+            clock_error_ns: error,
+        }),
+        survival: curves(&verdicts, clocks_known, &history, parts),
+        versions: Judge::judge(&history, parts),
+        keys,
+    }
+}
+
+/// The survival curves: since the acknowledgement, or since the first read where clocks are not
+/// known.
+fn curves(
+    verdicts: &[Verdict],
+    clocks_known: bool,
+    history: &History<'_>,
+    parts: &[Part],
+) -> Option<Survival> {
+    if verdicts.is_empty() {
+        return None;
+    }
+    let (lower, upper): (Vec<_>, Vec<_>) = if clocks_known {
+        let ends = verdicts.iter().map(|verdict| {
+            let lower = verdict.lower.unwrap_or(0);
+            let found = verdict.upper.is_some();
+            ((lower, found), (verdict.upper.unwrap_or(lower), found))
+        });
+        ends.unzip()
+    } else {
+        let ends = decided(history, parts).filter(|(_, verdict)| verdict.is_some()).map(|(trial, _)| {
+            let last = trial.last_in_vain.unwrap_or(trial.first).saturating_sub(trial.first);
+            let upper = trial.found.map_or(last, |found| found.saturating_sub(trial.first));
+            ((last, trial.found.is_some()), (upper, trial.found.is_some()))
+        });
+        ends.unzip()
+    };
+    let since = if clocks_known { "acknowledgement" } else { "first read" };
+    Some(Survival { since: since.to_owned(), lower: survival(&lower), upper: survival(&upper) })
+}

@@ -1,0 +1,249 @@
+//! What reads tell of versions. A version precedes another if it was acknowledged before the other
+//! was sent: two that were on their way at the same time may be seen in any order, and nothing is
+//! held against a store for that.
+
+use super::{
+    PERCENTILES, Part,
+    clock::{Known, Moment},
+    history::{History, Key, State},
+};
+use crate::journal::{Journal, Read, WriteKind};
+use serval_measure::{
+    document::Latency,
+    histogram::Histogram,
+    lag::{Behind, Versions, Violations},
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// Versions behind that are told apart: so many or more are one.
+pub const BEHIND_MAX: u64 = 1000;
+
+/// One read, seen by its key's history.
+struct Sight {
+    /// Of each field that has versions.
+    states: Vec<(u8, State)>,
+    /// Versions that it should have seen and did not.
+    missing: Vec<usize>,
+    /// Whether there may be more of them.
+    open: bool,
+}
+
+/// What a read saw of the fields that have versions.
+fn states(
+    history: &History<'_>,
+    key: &Key,
+    journal: &Journal,
+    read: &Read,
+    answered: Moment,
+) -> Vec<(u8, State)> {
+    // A record that is not there was never there, or is deleted: the best that can be said of it is
+    // that it is the last delete that had begun.
+    let nothing = match read.there {
+        true => State::Initial,
+        false => {
+            let begun = key.deletes.iter().copied();
+            let begun = begun.filter(|place| history.versions[*place].sent.before(answered) != Known::No);
+            let last = begun.max_by_key(|place| history.versions[*place].sent.at);
+            last.map_or(State::Initial, State::Version)
+        }
+    };
+    let mut states: Vec<(u8, State)> = key.by_field.iter().map(|(field, _)| (*field, nothing)).collect();
+    for (field, stamp) in &read.seen {
+        let number = journal.fields.name(u32::from(*field)).and_then(|name| history.field(name));
+        if let Some((_, state)) = states.iter_mut().find(|(field, _)| Some(*field) == number) {
+            *state = history.state(*stamp);
+        }
+    }
+    states
+}
+
+/// The versions that a read should have seen.
+fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment) -> Sight {
+    let mut sight = Sight { states, missing: Vec::new(), open: !history.whole };
+    let slack = (2.0 * history.error + if sent.error.is_finite() { sent.error } else { 0.0 }) as i64;
+    for ((_, state), (_, versions)) in sight.states.iter().zip(&key.by_field) {
+        let from = match state {
+            State::Initial => 0,
+            State::Unknown => {
+                sight.open = true;
+                continue;
+            }
+            State::Version(place) => match history.versions[*place].acknowledged {
+                None => continue,
+                Some(acknowledged) => versions.partition_point(|place| {
+                    history.versions[*place].sent.at < acknowledged.at.saturating_sub(slack)
+                }),
+            },
+        };
+        for place in &versions[from..] {
+            let version = &history.versions[*place];
+            let comparable = version.sent.error_to(sent).is_finite();
+            if comparable && version.sent.at > sent.at.saturating_add(slack) {
+                break;
+            }
+            if sight.missing.len() as u64 >= BEHIND_MAX || sight.open && !comparable {
+                break;
+            }
+            let Some(acknowledged) = version.acknowledged else { continue };
+            match (history.precedes(*state, *place), acknowledged.before(sent)) {
+                (Known::Yes, Known::Yes) => {
+                    if !sight.missing.contains(place) {
+                        sight.missing.push(*place);
+                    }
+                }
+                (Known::No, _) | (_, Known::No) => {}
+                _ => sight.open = true,
+            }
+        }
+    }
+    sight
+}
+
+fn count(violations: &mut Violations, verdict: Known) {
+    match verdict {
+        Known::Yes => {
+            violations.checked += 1;
+            violations.violations += 1;
+        }
+        Known::No => violations.checked += 1,
+        Known::Open => violations.undecided += 1,
+    }
+}
+
+/// Yes if any is, else open if any is.
+fn any(verdicts: impl Iterator<Item = Known>) -> Known {
+    verdicts.fold(Known::No, |sum, verdict| match (sum, verdict) {
+        (Known::Yes, _) | (_, Known::Yes) => Known::Yes,
+        (Known::Open, _) | (_, Known::Open) => Known::Open,
+        _ => Known::No,
+    })
+}
+
+/// Goes through all reads.
+pub(super) struct Judge<'a> {
+    history: &'a History<'a>,
+    behind: BTreeMap<u64, u64>,
+    result: Versions,
+    /// The last stale read of each version, since its acknowledgement, ns.
+    last_stale: HashMap<usize, u64>,
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn judge(history: &'a History<'a>, parts: &'a [Part]) -> Option<Versions> {
+        if parts.iter().all(|part| part.journal.reads.is_empty()) {
+            return None;
+        }
+        let mut judge = Judge {
+            history,
+            behind: BTreeMap::new(),
+            result: Versions::default(),
+            last_stale: HashMap::new(),
+        };
+        let mut keys: HashMap<&str, ()> = HashMap::new();
+        for (number, part) in parts.iter().enumerate() {
+            // What each consumer has seen last of each field, by key.
+            let mut seen: HashMap<(u32, u32), Vec<(u8, State)>> = HashMap::new();
+            for read in &part.journal.reads {
+                let Some(name) = part.journal.keys.name(read.key) else { continue };
+                let Some(key) = history.keys.get(name) else { continue };
+                let sent = part.clock.moment(number, read.sent);
+                let answered = part.clock.moment(number, read.answered);
+                let states = states(history, key, &part.journal, read, answered);
+                if let Some(version) = read.own {
+                    judge.own(part.journal.writer, version, &states);
+                    continue;
+                }
+                if keys.insert(name, ()).is_none() {
+                    judge.result.versions += key.acknowledged;
+                }
+                let sight = look(history, key, states, sent);
+                judge.one(&sight, sent);
+                let earlier = seen.entry((read.reader, read.key)).or_default();
+                judge.again(earlier, &sight.states, read.there);
+            }
+        }
+        let mut histogram = Histogram::new();
+        judge.last_stale.values().for_each(|ns| histogram.record(*ns));
+        let mut result = judge.result;
+        result.behind =
+            judge.behind.into_iter().map(|(versions, reads)| Behind { versions, reads }).collect();
+        result.last_stale = (!histogram.is_empty()).then(|| Latency::of(&histogram, &PERCENTILES));
+        Some(result)
+    }
+
+    /// A writer's read of what it has just written.
+    fn own(&mut self, writer: u64, version: u64, states: &[(u8, State)]) {
+        let Some(place) = self.history.version(crate::stamp::Stamp { writer, version }) else { return };
+        let fields = self.history.versions[place].fields;
+        let of_it = states.iter().filter(|(field, _)| fields >> field & 1 == 1);
+        let verdict = any(of_it.map(|(_, state)| self.history.precedes(*state, place)));
+        count(&mut self.result.read_your_writes, verdict);
+    }
+
+    fn one(&mut self, sight: &Sight, sent: Moment) {
+        if sight.open {
+            self.result.undecided += 1;
+        } else {
+            *self.behind.entry((sight.missing.len() as u64).min(BEHIND_MAX)).or_default() += 1;
+        }
+        for place in &sight.missing {
+            let acknowledged = self.history.versions[*place].acknowledged;
+            let span = acknowledged.map_or(0, |acknowledged| acknowledged.span_to(sent)).max(0) as u64;
+            let last = self.last_stale.entry(*place).or_default();
+            *last = (*last).max(span);
+        }
+        // A later version of a writer beside the lack of an earlier one.
+        let versions: Vec<usize> =
+            sight.states.iter().filter_map(|(_, state)| seen_version(self.history, *state)).collect();
+        if versions.is_empty() {
+            return;
+        }
+        let session = |place: usize| self.history.versions[place].session;
+        let out_of_order = sight.missing.iter().any(|missing| {
+            versions.iter().any(|seen| {
+                session(*seen) == session(*missing)
+                    && self.history.precedes(State::Version(*missing), *seen) == Known::Yes
+            })
+        });
+        let verdict = if out_of_order { Known::Yes } else { Known::No };
+        count(&mut self.result.monotonic_writes, verdict);
+    }
+
+    /// Another read of a key by the same consumer.
+    fn again(&mut self, earlier: &mut Vec<(u8, State)>, states: &[(u8, State)], there: bool) {
+        let history = self.history;
+        if earlier.iter().any(|(_, state)| *state != State::Initial) {
+            let back = |(field, before): &(u8, State)| {
+                let now = states.iter().find(|(other, _)| other == field)?.1;
+                let State::Version(before) = *before else { return None };
+                Some((history.precedes(now, before), now, before))
+            };
+            let verdict = any(earlier.iter().filter_map(back).map(|(verdict, ..)| verdict));
+            count(&mut self.result.monotonic_reads, verdict);
+            let same_writer = earlier.iter().filter_map(back).any(|(verdict, now, before)| match now {
+                State::Version(now) if verdict == Known::Yes => {
+                    history.versions[now].session == history.versions[before].session
+                }
+                _ => false,
+            });
+            if same_writer {
+                self.result.monotonic_writes.violations += 1;
+                // It was counted as checked when it was looked at by itself.
+                let writes = &mut self.result.monotonic_writes;
+                writes.violations = writes.violations.min(writes.checked);
+            }
+        }
+        // Which delete it was that was seen is a guess: nothing is held against it later.
+        if there {
+            earlier.clear();
+            earlier.extend(states);
+        }
+    }
+}
+
+fn seen_version(history: &History<'_>, state: State) -> Option<usize> {
+    match state {
+        State::Version(place) if history.versions[place].kind != WriteKind::Delete => Some(place),
+        _ => None,
+    }
+}

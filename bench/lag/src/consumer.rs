@@ -1,0 +1,326 @@
+//! A workload that reads what producers wrote until it sees it.
+
+use crate::{
+    Clock,
+    journal::{Item, Journal, Trial},
+    queue::Queue,
+    stamp::Stamp,
+};
+use serval_model::{Operation, OperationKind, Outcome, Record, Reply, Schema, Status};
+use serval_workload::{ClientWorkload, Demand, End, Last, Place, Random, Rng, Step, Workload};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// How often a consumer that has nothing to do looks at the queue, ns.
+const LOOK_NS: u64 = 500_000;
+
+/// Reads of a key that go on after it was found, where they do.
+const AGAIN_READS: u32 = 3;
+
+/// Reads in vain of a key that has another writer's version. Whether that is an older or a newer
+/// one is not known here; a store that lags by more is not read for ever.
+const FOREIGN_READS_MAX: u64 = 100;
+
+/// Sets the random numbers of consumers apart.
+const OWN: u64 = 0x636f_6e73_756d_6572;
+
+/// What consumers of one process share.
+pub struct Consuming {
+    /// The clock of all instants.
+    pub clock: Clock,
+    /// Where keys come from.
+    pub queue: Arc<dyn Queue>,
+    /// Where reads are noted.
+    pub journal: Arc<Mutex<Journal>>,
+    /// Time between two reads of a key at least, ns.
+    pub poll: u64,
+    /// The share of keys that are read on after they were found, from 0 to 1.
+    pub again: f64,
+    /// Ends a consumer to which no key has come for so long, ns, once one had; `None`: none.
+    pub idle: Option<u64>,
+    /// How long it then goes on with keys that it has, ns.
+    pub drain: u64,
+    /// When to end whatever is left; before, once nothing is.
+    end_at: AtomicU64,
+    last_came: AtomicU64,
+    /// Keys that were taken from the queue and not found yet.
+    open: AtomicUsize,
+}
+
+impl fmt::Debug for Consuming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Consuming({:?} every {} ns)", self.queue, self.poll)
+    }
+}
+
+impl Consuming {
+    /// Consumers that have read nothing yet.
+    pub fn new(clock: Clock, queue: Arc<dyn Queue>, journal: Arc<Mutex<Journal>>) -> Consuming {
+        Consuming {
+            clock,
+            queue,
+            journal,
+            poll: 10_000_000,
+            again: 0.0,
+            idle: None,
+            drain: 10_000_000_000,
+            end_at: AtomicU64::new(u64::MAX),
+            last_came: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    /// No more keys will come: they end when they have found what is left, at the latest
+    /// `drain` from now.
+    pub fn close(&self) {
+        let end = (self.clock)().saturating_add(self.drain);
+        self.end_at.fetch_min(end, Relaxed);
+    }
+
+    /// Keys that were taken from the queue and not found yet.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Whether a client that has nothing to read now should end.
+    fn is_over(&self, now: u64, has_some: bool) -> bool {
+        let end_at = self.end_at.load(Relaxed);
+        if end_at != u64::MAX {
+            return now >= end_at || !has_some;
+        }
+        let came = self.last_came.load(Relaxed);
+        match self.idle {
+            Some(idle) if came > 0 => {
+                let quiet = came.saturating_add(idle);
+                now >= quiet && (!has_some || now >= quiet.saturating_add(self.drain))
+            }
+            _ => false,
+        }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A workload whose units are reads of sampled keys.
+pub struct Consumer {
+    schema: Schema,
+    shared: Arc<Consuming>,
+}
+
+impl Consumer {
+    /// Reads records of this shape.
+    pub fn new(schema: Schema, shared: Arc<Consuming>) -> Consumer {
+        Consumer { schema, shared }
+    }
+}
+
+impl Workload for Consumer {
+    fn schema(&self) -> Schema {
+        self.schema.clone()
+    }
+
+    fn demands(&self) -> Vec<Demand> {
+        vec![Demand { kind: OperationKind::Read, because: "a consumer (lag.role)".into() }]
+    }
+
+    fn client(&self, place: Place, _: Rng) -> Box<dyn ClientWorkload> {
+        Box::new(Client {
+            shared: Arc::clone(&self.shared),
+            number: place.index as u32,
+            rng: Rng::stream(place.seed ^ OWN, place.index as u64),
+            back: BinaryHeap::new(),
+            count: 0,
+            fresh: true,
+            reading: None,
+        })
+    }
+}
+
+/// A key in a consumer's hands.
+struct Held {
+    trial: Trial,
+    /// Reads that follow after it was found.
+    again: u32,
+}
+
+/// A key that was put back: when it may be read again, and its turn among those of one
+/// instant.
+struct Back(u64, u64, Box<Held>);
+
+impl PartialEq for Back {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl Eq for Back {}
+
+impl PartialOrd for Back {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Back {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+struct Client {
+    shared: Arc<Consuming>,
+    number: u32,
+    rng: Rng,
+    back: BinaryHeap<Reverse<Back>>,
+    count: u64,
+    /// Whether a new key comes before one that was put back.
+    fresh: bool,
+    /// The key that is being read, and since when.
+    reading: Option<(Box<Held>, u64)>,
+}
+
+impl Client {
+    fn take_new(&mut self, now: u64) -> Option<Box<Held>> {
+        // What has come too late would only be censored.
+        if now >= self.shared.end_at.load(Relaxed) {
+            return None;
+        }
+        let item = self.shared.queue.take()?;
+        self.shared.last_came.fetch_max(now.max(1), Relaxed);
+        self.shared.open.fetch_add(1, Relaxed);
+        let trial = Trial { item, first: 0, last_in_vain: None, found: None, found_by: None, reads: 0 };
+        Some(Box::new(Held { trial, again: 0 }))
+    }
+
+    fn take_back(&mut self, now: u64) -> Option<Box<Held>> {
+        let due = self.back.peek().is_some_and(|Reverse(back)| back.0 <= now);
+        if due { self.back.pop().map(|Reverse(back)| back.2) } else { None }
+    }
+
+    /// The next key to read now. New keys and those that were put back take turns, so that
+    /// neither waits for all of the other.
+    fn next(&mut self, now: u64) -> Option<Box<Held>> {
+        self.fresh = !self.fresh;
+        if self.fresh {
+            self.take_back(now).or_else(|| self.take_new(now))
+        } else {
+            self.take_new(now).or_else(|| self.take_back(now))
+        }
+    }
+
+    fn go_on(&mut self, operation: &mut Operation) -> Step {
+        let now = (self.shared.clock)();
+        let over = self.shared.end_at.load(Relaxed);
+        if now < over
+            && let Some(held) = self.next(now)
+        {
+            operation.begin(OperationKind::Read);
+            operation.key.push_str(&held.trial.item.key);
+            self.reading = Some((held, (self.shared.clock)()));
+            return Step::Issue { more: true };
+        }
+        if self.shared.is_over(now, !self.back.is_empty()) {
+            return Step::Stop;
+        }
+        let due = self.back.peek().map_or(u64::MAX, |Reverse(back)| back.0);
+        let look = now.saturating_add(LOOK_NS);
+        Step::Wait(Duration::from_nanos(due.min(look).saturating_sub(now).max(1)))
+    }
+
+    fn put_back(&mut self, held: Box<Held>, sent: u64) {
+        self.count += 1;
+        self.back.push(Reverse(Back(sent.saturating_add(self.shared.poll), self.count, held)));
+    }
+
+    fn judge(&mut self, mut held: Box<Held>, sent: u64, outcome: &Outcome, reply: &Reply) {
+        let answered = (self.shared.clock)();
+        let Item { key, field, stamp, .. } = &held.trial.item;
+        let there = outcome.is_ok();
+        let mut journal = self.shared.journal();
+        journal.counts.reads += 1;
+        if !there && outcome.status != Status::NotFound {
+            // It says nothing of the key.
+            journal.counts.reads_failed += 1;
+            drop(journal);
+            self.put_back(held, sent);
+            return;
+        }
+        let record = || reply.records().iter().flat_map(Record::iter);
+        let seen = record().find(|(name, _)| name == field).and_then(|(_, value)| Stamp::of(value));
+        journal.read(key, self.number, (sent, answered), there.then(record), None);
+        drop(journal);
+        if held.again > 0 {
+            held.again -= 1;
+            if held.again > 0 {
+                self.put_back(held, sent);
+            }
+            return;
+        }
+        let found = seen.is_some_and(|seen| seen.writer == stamp.writer && seen.version >= stamp.version);
+        let foreign = seen.is_some_and(|seen| seen.writer != stamp.writer);
+        let trial = &mut held.trial;
+        trial.reads += 1;
+        if trial.first == 0 {
+            trial.first = sent;
+        }
+        if !found {
+            trial.last_in_vain = Some(sent);
+            if foreign && trial.reads >= FOREIGN_READS_MAX {
+                self.let_go(*held);
+            } else {
+                self.put_back(held, sent);
+            }
+            return;
+        }
+        trial.found = Some(answered);
+        trial.found_by = Some(sent);
+        self.shared.open.fetch_sub(1, Relaxed);
+        self.shared.journal().trial(held.trial.clone());
+        if self.shared.again > 0.0 && self.rng.next_f64() < self.shared.again {
+            held.again = AGAIN_READS;
+            self.put_back(held, sent);
+        }
+    }
+
+    /// Gives up a key that was not found.
+    fn let_go(&self, held: Held) {
+        if held.again == 0 {
+            self.shared.open.fetch_sub(1, Relaxed);
+            self.shared.journal().trial(held.trial);
+        }
+    }
+}
+
+impl ClientWorkload for Client {
+    fn step(&mut self, last: Last<'_>, operation: &mut Operation) -> Step {
+        let Last::Outcome(outcome, reply) = last else { return self.go_on(operation) };
+        if let Some((held, sent)) = self.reading.take() {
+            self.judge(held, sent, outcome, reply);
+        }
+        // That a key is not there yet is what is measured, and no failure.
+        let ok = outcome.is_ok() || outcome.status == Status::NotFound;
+        Step::End(End { ok, ..End::of(outcome) })
+    }
+}
+
+impl Drop for Client {
+    /// What it has not found is censored, however it ends.
+    fn drop(&mut self) {
+        if let Some((held, _)) = self.reading.take() {
+            self.let_go(*held);
+        }
+        while let Some(Reverse(Back(_, _, held))) = self.back.pop() {
+            self.let_go(*held);
+        }
+    }
+}
