@@ -118,7 +118,7 @@ impl Session for AtBarrier<'_> {
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        self.local.beside()
+        self.inner.beside()
     }
 
     fn is_group(&self) -> bool {
