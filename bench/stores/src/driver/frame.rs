@@ -300,7 +300,7 @@ pub(crate) fn flushes(body: &mut Body<'_>, told: &mut VecDeque<Flush>) -> Result
         let message = body.text()?;
         let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
         let outcome = Outcome { status, message };
-        told.push_back(Flush { outcome, took_ns, ago_ns, writes, lost: lost.min(writes) });
+        told.push_back(Flush { outcome, took_ns, ago_ns, writes, lost });
     }
     Ok(())
 }
@@ -471,7 +471,7 @@ mod tests {
                     took_ns: took.into(),
                     ago_ns: ago.into(),
                     writes: writes.into(),
-                    lost: lost.min(writes).into(),
+                    lost: lost.into(),
                 })
                 .collect();
             let mut bytes = Vec::new();

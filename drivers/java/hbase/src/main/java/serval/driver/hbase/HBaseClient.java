@@ -77,6 +77,14 @@ final class HBaseClient implements Client {
       }
     }
 
+    /** So many were not done, for a reason that the listener was not told. */
+    synchronized void failed(long writes, Throwable error) {
+      count += writes;
+      if (first == null) {
+        first = error;
+      }
+    }
+
     /** Those to tell of now, or null. */
     synchronized Writes take() {
       if (count == 0) {
@@ -260,9 +268,7 @@ final class HBaseClient implements Client {
     boolean fills;
     synchronized (buffered) {
       if (buffered.writes == 0 && settings.bufferMilliseconds > 0) {
-        long number = buffered.number;
-        BufferedMutator mutator = buffer;
-        timer.schedule(() -> flushOld(mutator, number), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
+        arm(buffer);
       }
       buffered.writes++;
       buffered.bytes += mutation.heapSize();
@@ -278,23 +284,38 @@ final class HBaseClient implements Client {
     tell(count, start);
   }
 
-  /** Sends a buffer that has been sent by nobody since its first write. HBase's own timer would not say that it did. */
+  /** Has the buffer sent when its first write is old. HBase's own timer would not say that it did. */
+  private void arm(BufferedMutator mutator) {
+    long number = buffered.number;
+    timer.schedule(() -> flushOld(mutator, number), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
+  }
+
+  /** Sends a buffer that nobody has sent since its first write. What comes meanwhile goes with it, or waits as long again. */
   private void flushOld(BufferedMutator mutator, long number) {
     long count;
     synchronized (buffered) {
-      if (buffered.number != number || buffered.writes == 0) {
+      if (buffered.number != number) {
         return;
       }
-      count = taken();
+      count = buffered.writes;
+      buffered.bytes = 0;
     }
     long start = System.nanoTime();
     try {
       mutator.flush();
-      tell(count, start);
     } catch (IOException error) {
-      // What the listener has not been told.
-      flushes.add(new Flush(Failures.outcome(error), System.nanoTime() - start, System.nanoTime(), count, count));
+      lost.failed(count, error);
     }
+    synchronized (buffered) {
+      if (buffered.number == number) {
+        buffered.writes -= count;
+        buffered.number++;
+        if (buffered.writes > 0) {
+          arm(mutator);
+        }
+      }
+    }
+    tell(count, start);
   }
 
   /** How many writes the buffer holds, which are now sent. */
@@ -318,7 +339,7 @@ final class HBaseClient implements Client {
     flushes.add(
         failed == null
             ? new Flush(Outcome.OK, now - start, now, count, 0)
-            : new Flush(failed.why(), now - start, now, count, failed.count()));
+            : new Flush(failed.why(), now - start, now, Math.max(count, failed.count()), failed.count()));
   }
 
   @Override
