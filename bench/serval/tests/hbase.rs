@@ -30,7 +30,7 @@ fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
             ("recordcount", "1000"),
             ("operationcount", "1000"),
             ("dataintegrity", "true"),
-            ("clientbuffering", "true"),
+            ("writebuffer.size", "1MB"),
         ] {
             ran.args(["-p", &format!("{name}={value}")]);
         }
@@ -44,6 +44,7 @@ fn a_buffered_load_is_all_there_and_a_run_verifies_it() {
     assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
     // All of it is written in the closing of clients.
     assert_eq!(load.value("[CLEANUP], Operations,"), 4.0);
+    assert_eq!(load.value("[FLUSH], Return=OK,"), 4.0);
     let run = hbase("run site.ycsb.db.hbase2.HBaseClient2", port).expect(0);
     assert_eq!(run.value("[VERIFY], Return=OK,"), 1000.0);
     assert_eq!(run.value("[READ], Return=OK,"), 1000.0);

@@ -283,3 +283,41 @@ fn the_same_seed_writes_the_same_data() {
     assert!(first.len() > 1_000_000 && first == second);
     assert_ne!(first, other);
 }
+
+#[test]
+fn a_buffer_before_any_store_is_sent_as_often_as_it_fills_and_flushes_are_measured() {
+    let place = folder();
+    let file = workload("workloada");
+    let words = format!("sqlite -P {file} -threads 2 -p writebuffer.size=10000");
+    let load = serval(place.path(), &format!("load {words}")).expect(0);
+    assert_eq!(load.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
+    // Records of some 1,080 bytes: ten fill it, for either client.
+    assert_eq!(load.value("[FLUSH], Operations,"), 100.0);
+    assert_eq!(load.value("[FLUSH], Return=OK,"), 100.0);
+    assert!(load.value("[FLUSH], AverageLatency(us),") > 0.0);
+    let run = serval(place.path(), &format!("run {words} -p seed=1")).expect(0);
+    let (reads, updates) = (run.value("[READ], Return=OK,"), run.value("[UPDATE], Return=BATCHED_OK,"));
+    assert_eq!(reads + updates, 1000.0);
+    assert!(run.value("[FLUSH], Return=OK,") >= 2.0);
+    // Inserts of what is there are refused when they are sent: acknowledged, and not done.
+    let again = serval(place.path(), &format!("load {words}")).expect(1);
+    assert_eq!(again.value("[INSERT], Return=BATCHED_OK,"), 1000.0);
+    assert_eq!(again.value("[FLUSH], Return=ERROR,"), 100.0);
+    let fault = serval(place.path(), &format!("load sqlite -P {file} -p writebuffer.latency=5ms")).expect(2);
+    assert!(fault.stderr.contains("set writebuffer.size"), "{}", fault.stderr);
+}
+
+#[test]
+fn a_store_that_lags_on_purpose_says_so() {
+    let place = folder();
+    let file = workload("workloada");
+    let words = format!("sqlite -P {file} -p visibility.delay=constant:1ms -p visibility.log=delays.csv");
+    let load = serval(place.path(), &format!("load {words}")).expect(0);
+    assert!(load.stderr.contains("made to lag on purpose"), "{}", load.stderr);
+    assert_eq!(load.value("[INSERT], Return=OK,"), 1000.0);
+    let list = std::fs::read_to_string(place.path().join("delays.csv")).unwrap();
+    assert_eq!(list.lines().count(), 1001);
+    assert!(list.lines().skip(1).all(|line| line.ends_with(",1000000")));
+    let shared = serval(place.path(), &format!("run {words} -p share=1/2")).expect(2);
+    assert!(shared.stderr.contains("within one process"), "{}", shared.stderr);
+}

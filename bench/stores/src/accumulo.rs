@@ -18,6 +18,7 @@ use crate::{
     StoreInfo,
     driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
+    wrapped::settings,
 };
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
 
@@ -122,8 +123,9 @@ pub const INFO: StoreInfo = StoreInfo {
               adds to it, an update of one that is not makes it; a record without fields cannot be. Clients are threads of \
               one Java process and share Accumulo's connection; each has a BatchWriter of its own. With \
               accumulo.clientbuffering, the default as in YCSB, BATCHED_OK means buffered: reads do not look into the \
-              buffer, and writes that Accumulo refuses later are an error of the operation, or CLEANUP, that learns of \
-              them, and its message says of how many. A delete sends the buffer first, for it must know the row's fields. A \
+              buffer. Its writer sends in the background and does not say when: FLUSH are the flushes that a client waits \
+              for, before a delete and at its end, and writes that Accumulo has refused are failures of FLUSH, or of the \
+              operation that learns of them. A delete sends the buffer first, for it must know the row's fields. A \
               scan brings all fields over, also where some are asked for. \
               A \
               load makes the table with logical time: in one that goes by the clock, Accumulo's own default, a write may be \
@@ -143,6 +145,8 @@ pub const INFO: StoreInfo = StoreInfo {
             &BUFFERING,
             &BUFFER_SIZE,
             &BUFFER_LATENCY,
+            &settings::SIZE,
+            &settings::LATENCY,
             &WRITER_THREADS,
             &DURABILITY,
             &CREATE,
@@ -181,6 +185,9 @@ impl Accumulo {
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         // The driver is given every setting as it holds, in its plainest form.
+        let own = settings::Own { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
+        let properties = &own.of(&mut reader);
+        let mut reader = reader.over(properties);
         let mut settled = properties.clone();
         let mut settle = |property: &Property, value: String| {
             settled.set(property.name, value, Origin::Program("the store's properties"));

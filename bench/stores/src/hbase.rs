@@ -17,6 +17,7 @@ use crate::{
     StoreInfo,
     driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
+    wrapped::settings,
 };
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
 
@@ -56,7 +57,7 @@ const BUFFER_SIZE: Property =
 const BUFFER_LATENCY: Property = Property::serval(
     "hbase.writebufferlatency",
     Kind::MILLISECONDS,
-    "How long a write stays in the buffer at most; 0 until the buffer is full or closed. HBase looks every 100 ms.",
+    "How long a write stays in the buffer at most; 0 until the buffer is full or closed.",
 )
 .default("0")
 .unit("ms");
@@ -165,8 +166,8 @@ pub const INFO: StoreInfo = StoreInfo {
               adds to it, an update of one that is not makes it, and a delete does not look whether it is there; a record \
               without fields cannot be. HBase orders writes of one millisecond by kind: a write right after a delete of \
               the same key may be hidden by it, unless hbase.newversionbehavior made the table. Clients are threads of one Java process and share HBase's connection. With \
-              clientbuffering each client has a buffer, which its reads do not look into; writes that HBase refuses later \
-              are errors of the operation, or CLEANUP, that learns of them, and the message says how many. HBase's client \
+              clientbuffering (or writebuffer.size) each client has a buffer, which its reads do not look into; FLUSH is the \
+              sending of it, and writes that HBase refuses then are failures of FLUSH. HBase's client \
               tries again by itself, for hbase.timeout. Service time is measured in the Java process around the call; \
               DRIVER-HOP is the way there and back. TLS and Kerberos are settings of HBase's client \
               (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and keytab. Needs Java 17 and \
@@ -183,6 +184,8 @@ pub const INFO: StoreInfo = StoreInfo {
             &BUFFERING,
             &BUFFER_SIZE,
             &BUFFER_LATENCY,
+            &settings::SIZE,
+            &settings::LATENCY,
             &DURABILITY,
             &CREATE,
             &REGIONS,
@@ -227,6 +230,9 @@ impl Hbase {
     pub fn open(properties: &Properties) -> Result<Driver, Faults> {
         let mut reader = Reader::new(properties);
         // The driver is given every setting as it holds, in its plainest form.
+        let own = settings::Own { size: &BUFFER_SIZE, latency: &BUFFER_LATENCY, switch: &BUFFERING };
+        let properties = &own.of(&mut reader);
+        let mut reader = reader.over(properties);
         let mut settled = properties.clone();
         let mut settle = |property: &Property, value: String| {
             settled.set(property.name, value, Origin::Program("the store's properties"));

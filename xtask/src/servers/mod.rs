@@ -64,6 +64,7 @@ pub(crate) struct Kind {
 /// Every kind, in the order in which they are started.
 pub(crate) const KINDS: &[Kind] = &[
     redis::KIND,
+    redis::REPLICA,
     accumulo::KIND,
     cassandra::KIND,
     etcd::KIND,

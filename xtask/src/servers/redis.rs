@@ -31,10 +31,63 @@ pub(crate) const KIND: Kind = Kind {
         "SERVAL_TEST_REDIS_PASSWORD",
         "SERVAL_TEST_REDIS_HOSTS",
         "SERVAL_TEST_REDIS_CLUSTER",
+        "SERVAL_TEST_REDIS_PRIMARY",
+        "SERVAL_TEST_REDIS_REPLICA",
         "SERVAL_TEST_REDIS_TLS",
         "SERVAL_TEST_REDIS_TLS_ROOTS",
     ],
 };
+
+/// A primary and a replica of it: for `cargo xtask serve`, the tests have them from [`KIND`].
+pub(crate) const REPLICA: Kind = Kind {
+    name: "redis-replica",
+    purpose: Purpose::Redis,
+    serve: |children, options| Ok(Box::new(ReplicatedRedis::start(children, options)?)),
+    fixture: |_| Ok(Fixture { servers: Vec::new(), variables: Vec::new() }),
+    variables: &[],
+};
+
+/// A primary, and a replica that has heard of all that it was given.
+struct ReplicatedRedis {
+    primary: RedisServer,
+    replica: RedisServer,
+}
+
+impl ReplicatedRedis {
+    fn start(children: &Children, options: &Options) -> Result<Self> {
+        let primary = RedisServer::start(children, options)?;
+        let own = Options { port: None, ..options.clone() };
+        let replica = RedisServer::start(children, &own)?;
+        if let Some(password) = &options.password {
+            replica.command(&["CONFIG", "SET", "masterauth", password])?;
+        }
+        // Without waiting for more replicas to come.
+        primary.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+        replica.command(&["REPLICAOF", &Ipv4Addr::LOCALHOST.to_string(), &primary.port.to_string()])?;
+        replica.process.wait_until_ready(START_SECONDS_MAX, || {
+            let info = replica.command(&["INFO", "replication"])?;
+            let follows = info.lines().any(|line| line == "master_link_status:up");
+            if follows { Ok(()) } else { Err("it does not follow its primary yet".to_owned()) }
+        })?;
+        Ok(ReplicatedRedis { primary, replica })
+    }
+}
+
+impl Server for ReplicatedRedis {
+    fn address(&self) -> String {
+        format!("{}, its replica on {}", self.primary.address(), self.replica.address())
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties = self.primary.properties();
+        properties.push(format!("redis.replica={}", self.replica.address()));
+        properties
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.primary.wait_for_interrupt()
+    }
+}
 
 /// Independent servers, and nodes of the cluster.
 const SEVERAL: usize = 3;
@@ -58,14 +111,17 @@ fn fixture(children: &Children) -> Result<Fixture> {
     let nodes = start_several(children, &Options::default(), Mode::Cluster)?;
     join(&nodes)?;
     let tls = RedisServer::start_as(children, &Options::default(), Mode::Tls)?;
+    let ReplicatedRedis { primary, replica } = ReplicatedRedis::start(children, &Options::default())?;
     let mut variables = variables;
     variables.extend([
+        ("SERVAL_TEST_REDIS_PRIMARY", primary.address()),
+        ("SERVAL_TEST_REDIS_REPLICA", replica.address()),
         ("SERVAL_TEST_REDIS_HOSTS", addresses(&independent)),
         ("SERVAL_TEST_REDIS_CLUSTER", addresses(&nodes)),
         ("SERVAL_TEST_REDIS_TLS", tls.address()),
         ("SERVAL_TEST_REDIS_TLS_ROOTS", tls.process.folder().join("server.crt").display().to_string()),
     ]);
-    let all = [open, guarded, tls].into_iter().chain(independent).chain(nodes);
+    let all = [open, guarded, tls, replica, primary].into_iter().chain(independent).chain(nodes);
     Ok(Fixture { servers: all.map(|server| Box::new(server) as Box<dyn Server>).collect(), variables })
 }
 

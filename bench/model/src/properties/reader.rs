@@ -19,6 +19,12 @@ impl<'a> Reader<'a> {
         Reader { properties, faults: Vec::new() }
     }
 
+    /// A reader of other properties that has this one's faults too.
+    #[must_use]
+    pub fn over<'b>(self, properties: &'b Properties) -> Reader<'b> {
+        Reader { properties, faults: self.faults }
+    }
+
     /// The properties being read.
     pub fn properties(&self) -> &'a Properties {
         self.properties

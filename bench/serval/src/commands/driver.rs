@@ -7,10 +7,14 @@ use crate::{
     stdout,
 };
 use anstyle::{AnsiColor, Style};
-use serval_stores::driver::{
-    Driver,
-    check::{self, Report, Verdict},
-    serve::{self, ServeError},
+use serval_model::properties::Faults;
+use serval_stores::{
+    driver::{
+        Driver,
+        check::{self, Report, Verdict},
+        serve::{self, ServeError},
+    },
+    wrapped::Settings,
 };
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
@@ -87,6 +91,10 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 /// `serval driver serve STORE`.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let (info, properties) = (store(&args.store)?, run_properties(&args.properties)?);
+    if let Some(name) = Settings::asked_for(&properties) {
+        let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
+        return Err(Faults::one(problem).into());
+    }
     let served = serve::input().and_then(|input| serve::serve(info, &properties, input, serve::output()?));
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),

@@ -5,8 +5,8 @@ use super::{
     frame::{self, Answer, ask},
     link::{Link, TooLong},
 };
-use serval_model::{Client, FieldSelection, Outcome, Record, Reply, Status, StoreError};
-use std::{rc::Rc, sync::Arc};
+use serval_model::{Client, FieldSelection, Flush, Outcome, Record, Reply, Status, StoreError};
+use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 /// One client of a driver.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct DriverClient {
     pub(super) batches: bool,
     /// Of the last request, if it was answered.
     pub(super) service_ns: Option<u64>,
+    /// Flushes of the driver's buffer that nobody has been told of.
+    pub(super) flushes: VecDeque<Flush>,
 }
 
 impl DriverClient {
@@ -37,9 +39,11 @@ impl DriverClient {
                 format!("the driver protocol takes at most {max} MiB"),
             );
         }
+        let flushes = &mut self.flushes;
         let answered = self.link.answer(self.slot, |body| {
             let Answer { status, service_ns, message } = frame::answer(body, records_max, reply)?;
             let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
+            frame::flushes(body, flushes)?;
             Ok((Outcome { status, message }, service_ns))
         });
         match answered.await {
@@ -144,6 +148,14 @@ impl Client for DriverClient {
 
     fn service_ns(&self) -> Option<u64> {
         self.service_ns
+    }
+
+    fn buffers(&self) -> bool {
+        !self.flushes.is_empty()
+    }
+
+    fn flushed(&mut self) -> Option<Flush> {
+        self.flushes.pop_front()
     }
 
     fn lost(&self) -> Option<StoreError> {

@@ -1,7 +1,8 @@
 //! The bytes of the driver protocol (`docs/driver-protocol.md`): little-endian
 //! frames of a length, a type and a body.
 
-use serval_model::{FieldSelection, OperationKind, OperationKinds, Record, Reply, Status};
+use serval_model::{FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Record, Reply, Status};
+use std::collections::VecDeque;
 
 /// "SRVL".
 pub(crate) const MAGIC: u32 = 0x4c56_5253;
@@ -59,6 +60,8 @@ pub(crate) enum Nonsense {
     Id(u32),
     #[error("{0} records where {1} may be")]
     Records(u32, u64),
+    #[error("{0} flushes in one answer")]
+    Flushes(u32),
     #[error("protocol version {0}, and {VERSION} is wanted")]
     Version(u16),
     #[error("a greeting that does not begin as this protocol's")]
@@ -278,6 +281,43 @@ pub(crate) fn answer<'a>(
     Ok(Answer { status, service_ns, message })
 }
 
+/// Flushes told of in one answer at most.
+const FLUSHES_MAX: u32 = 1 << 16;
+
+/// Reads the flushes that follow an answer's records, if any do.
+pub(crate) fn flushes(body: &mut Body<'_>, told: &mut VecDeque<Flush>) -> Result<(), Nonsense> {
+    if body.rest.is_empty() {
+        return Ok(());
+    }
+    let count = body.u32()?;
+    if count > FLUSHES_MAX {
+        return Err(Nonsense::Flushes(count));
+    }
+    for _ in 0..count {
+        let status = body.u8()?;
+        let status = *Status::ALL.get(usize::from(status)).ok_or(Nonsense::Status(status))?;
+        let (took_ns, ago_ns, writes, lost) = (body.u64()?, body.u64()?, body.u64()?, body.u64()?);
+        let message = body.text()?;
+        let message = if message.is_empty() || status.is_ok() { None } else { Some(message.into()) };
+        let outcome = Outcome { status, message };
+        told.push_back(Flush { outcome, took_ns, ago_ns, writes, lost });
+    }
+    Ok(())
+}
+
+/// Appends flushes to an answer, as [`flushes`] reads them.
+#[cfg(test)]
+fn put_flushes(out: &mut Vec<u8>, flushes: &[Flush]) {
+    put_u32(out, flushes.len() as u32);
+    for flush in flushes {
+        out.push(flush.outcome.status as u8);
+        for number in [flush.took_ns, flush.ago_ns, flush.writes, flush.lost] {
+            put_u64(out, number);
+        }
+        put_bytes(out, flush.outcome.message.as_deref().unwrap_or_default().as_bytes());
+    }
+}
+
 /// The verbs of a driver's capabilities.
 pub(crate) fn verbs(capabilities: u32) -> OperationKinds {
     OperationKind::ALL.into_iter().filter(|kind| capabilities & (1 << *kind as u32) != 0).collect()
@@ -419,11 +459,38 @@ mod tests {
         }
 
         #[test]
+        fn flushes_come_out_as_they_went_in(
+            told in prop::collection::vec(
+                (prop::sample::select(&Status::ALL[..]), any::<[u32; 4]>(), "[a-z]{1,9}"), 1..9,
+            ),
+        ) {
+            let told: Vec<Flush> = told
+                .into_iter()
+                .map(|(status, [took, ago, writes, lost], words)| Flush {
+                    outcome: Outcome { status, message: (!status.is_ok()).then(|| words.into()) },
+                    took_ns: took.into(),
+                    ago_ns: ago.into(),
+                    writes: writes.into(),
+                    lost: lost.into(),
+                })
+                .collect();
+            let mut bytes = Vec::new();
+            put_flushes(&mut bytes, &told);
+            let (mut body, mut read) = (Body::result(&bytes), VecDeque::new());
+            prop_assert_eq!(flushes(&mut body, &mut read), Ok(()));
+            prop_assert_eq!(body.clone().end(), Ok(()));
+            prop_assert_eq!(Vec::from(read), told);
+            // Nothing more is nothing told.
+            prop_assert_eq!(flushes(&mut body, &mut VecDeque::new()), Ok(()));
+        }
+
+        #[test]
         fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (_, mut body) = match Body::of(&bytes) { Ok(parts) => parts, Err(_) => return Ok(()) };
             let mut reply = Reply::new();
             let _ = body.clone().pairs();
             let _ = body.clone().fields(&mut FieldSelection::default());
+            let _ = flushes(&mut body.clone(), &mut VecDeque::new());
             let _ = answer(&mut body, 4, &mut reply);
             let _ = feed(&mut Frames::default(), &bytes);
         }

@@ -25,6 +25,7 @@ use serval_model::{
 };
 use std::{
     cell::Cell,
+    collections::VecDeque,
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -80,6 +81,9 @@ pub const INFO: StoreInfo = StoreInfo {
     time_series: true,
     properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
 };
+
+/// What a driver is told in the greeting: that it may tell of flushes.
+const FLUSHES: (&str, &str) = ("driver.flushes", "told");
 
 /// What is said of a driver that is gone.
 const CLOSED: &str = "It has closed the connection";
@@ -243,6 +247,8 @@ impl Driver {
             properties: properties
                 .iter()
                 .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+                .filter(|(name, _)| name != FLUSHES.0)
+                .chain([(FLUSHES.0.to_owned(), FLUSHES.1.to_owned())])
                 .collect(),
             timeout,
             grace,
@@ -530,6 +536,7 @@ impl Store for Driver {
             number,
             batches: local.batches,
             service_ns: None,
+            flushes: VecDeque::new(),
         };
         let place = local.meeting.as_ref().map(|meeting| meeting.place(number)).transpose();
         let place =

@@ -9,6 +9,8 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct RedisClient {
     route: Route,
+    /// Where reads and scans go, if not where writes do.
+    replica: Option<Route>,
     /// The read command, kept for its memory.
     read: Cmd,
 }
@@ -83,8 +85,13 @@ impl Route {
 }
 
 impl RedisClient {
-    pub(super) fn new(route: Route) -> Self {
-        RedisClient { route, read: Cmd::new() }
+    pub(super) fn new(route: Route, replica: Option<Route>) -> Self {
+        RedisClient { route, replica, read: Cmd::new() }
+    }
+
+    /// Where reads and scans go.
+    fn read_route(&mut self) -> &mut Route {
+        self.replica.as_mut().unwrap_or(&mut self.route)
     }
 
     /// The keys that a scan is to read, in the order of hashes and, where
@@ -94,7 +101,7 @@ impl RedisClient {
         range.arg(INDEX).arg(string_hash(start_key)).arg("+inf");
         // LIMIT takes a signed number.
         range.arg("LIMIT").arg(0).arg(count.min(i64::MAX as u64));
-        let replies = self.route.index(&range).await?;
+        let replies = self.read_route().index(&range).await?;
         let several = replies.len() > 1;
         let mut keys = Vec::new();
         for reply in replies {
@@ -167,7 +174,7 @@ impl Client for RedisClient {
         let mut command = std::mem::take(&mut self.read);
         command.clear();
         read_command(&mut command, key, fields);
-        let value = self.route.command(key, &command).await;
+        let value = self.read_route().command(key, &command).await;
         self.read = command;
         let value = match value {
             Ok(value) => value,
@@ -212,7 +219,7 @@ impl Client for RedisClient {
             read_command(&mut command, key, fields);
             (&**key, command)
         });
-        match self.route.reads(reads.collect()).await {
+        match self.read_route().reads(reads.collect()).await {
             Ok(records) => {
                 for record in records {
                     // A record deleted since the first command is an empty one.

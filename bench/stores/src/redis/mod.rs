@@ -97,14 +97,19 @@ pub struct Local {
 /// Connections to all servers, from which clients make their routes.
 #[derive(Debug, Clone)]
 enum Shared {
-    Servers(Vec<Rc<Seat>>),
+    /// And those that are read from, if they are others.
+    Servers(Vec<Rc<Seat>>, Option<Vec<Rc<Seat>>>),
     Cluster(Rc<Seats>),
 }
 
 impl Shared {
     async fn connect(settings: &Settings, local: &Local) -> Result<Shared, StoreError> {
         if !settings.cluster {
-            return Ok(Shared::Servers(servers::seats(&settings.servers).await?));
+            let replica = match &settings.replica {
+                Some(replica) => Some(servers::seats(std::slice::from_ref(replica)).await?),
+                None => None,
+            };
+            return Ok(Shared::Servers(servers::seats(&settings.servers).await?, replica));
         }
         // Held while asking, so that the loop's clients ask once.
         let mut known = local.topology.lock().await;
@@ -117,10 +122,13 @@ impl Shared {
     }
 
     fn client(&self) -> RedisClient {
-        RedisClient::new(match self {
-            Shared::Servers(seats) => Route::Servers(Servers::new(seats)),
-            Shared::Cluster(seats) => Route::Cluster(Rc::clone(seats)),
-        })
+        match self {
+            Shared::Servers(seats, replica) => {
+                let replica = replica.as_ref().map(|seats| Route::Servers(Servers::new(seats)));
+                RedisClient::new(Route::Servers(Servers::new(seats)), replica)
+            }
+            Shared::Cluster(seats) => RedisClient::new(Route::Cluster(Rc::clone(seats)), None),
+        }
     }
 }
 
@@ -151,11 +159,19 @@ impl Store for Redis {
                 return Err(StoreError::new(&server.name, problem));
             }
         }
+        if let Some(replica) = &self.settings.replica {
+            let info = replica.ask(redis::cmd("INFO").arg("replication")).map(text)?;
+            if !info.contains("role:slave") {
+                let problem =
+                    "is named as the replica (redis.replica), and is none: see INFO replication there";
+                return Err(StoreError::new(&replica.name, problem));
+            }
+        }
         Ok(())
     }
 
     fn describe(&self) -> Vec<(String, String)> {
-        let Settings { servers, cluster, tls, connections } = &self.settings;
+        let Settings { servers, replica, cluster, tls, connections } = &self.settings;
         let connections = match connections {
             0 => "one a client".to_owned(),
             n => format!("{n} shared by the clients of an event loop"),
@@ -170,6 +186,8 @@ impl Store for Redis {
             (false, n) => Some(format!("{n} independent, by hash of the key")),
         };
         facts.extend(kind.map(|kind| ("servers".to_owned(), kind)));
+        let replica = replica.as_ref().map(|replica| replica.name.trim_start_matches("redis at ").to_owned());
+        facts.extend(replica.map(|address| ("reads and scans".to_owned(), format!("replica at {address}"))));
         if *tls {
             facts.push(("tls".to_owned(), "true".to_owned()));
         }

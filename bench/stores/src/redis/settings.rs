@@ -17,6 +17,12 @@ pub(super) const HOSTS: Property = Property::serval(
      nodes to ask for the others. Without it, independent servers: a key is on server |Java hash code of the key| \
      modulo their number, counted from 0 in this order. Instead of redis.host.",
 );
+pub(super) const REPLICA: Property = Property::serval(
+    "redis.replica",
+    Kind::Text,
+    "A replica of the server, host or host:port, that reads and scans go to; writes go to redis.host. What it has not yet \
+     heard of is not found there.",
+);
 pub(super) const PASSWORD: Property =
     Property::ycsb("redis.password", Kind::Text, "Password, if the server wants one (AUTH).");
 pub(super) const USERNAME: Property = Property::serval(
@@ -85,6 +91,7 @@ pub(super) const ALL: &[&Property] = &[
     &HOST,
     &PORT,
     &HOSTS,
+    &REPLICA,
     &CLUSTER,
     &PASSWORD,
     &USERNAME,
@@ -104,6 +111,8 @@ pub(super) const ALL: &[&Property] = &[
 pub(super) struct Settings {
     /// The servers named, in their order.
     pub(super) servers: Vec<Server>,
+    /// Where reads and scans go to, if not to the one server.
+    pub(super) replica: Option<Server>,
     /// Whether they are nodes of a Redis Cluster.
     pub(super) cluster: bool,
     /// Whether they are talked to under TLS.
@@ -131,18 +140,20 @@ impl Settings {
             timeout,
             operation_timeout,
         });
+        let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
+        let replica = replica.map(|(host, port)| connector.server(&host, port)).transpose();
         let servers: redis::RedisResult<Vec<Server>> =
             hosts.into_iter().map(|(host, port)| connector.server(&host, port)).collect();
         // The only thing that can be wrong with a server by now is a file of TLS.
-        let servers = match servers {
-            Ok(servers) => servers,
+        let (servers, replica) = match servers.and_then(|servers| Ok((servers, replica?))) {
+            Ok(both) => both,
             Err(error) => {
                 reader.fault(&TLS_ROOTS, format!("cannot be used: {error}"));
-                Vec::new()
+                (Vec::new(), None)
             }
         };
         reader.finish()?;
-        Ok(Settings { servers, cluster, tls, connections })
+        Ok(Settings { servers, replica, cluster, tls, connections })
     }
 }
 
@@ -175,6 +186,22 @@ fn addresses(reader: &mut Reader<'_>, port: u16) -> Vec<(String, u16)> {
         reader.fault(&HOSTS, "names no server");
     }
     found
+}
+
+/// The replica's address.
+fn replica(reader: &mut Reader<'_>, port: u16, several: bool) -> Option<(String, u16)> {
+    let text = reader.optional_text(&REPLICA)?;
+    if several {
+        reader.fault(
+            &REPLICA,
+            "is for one server, and not for a cluster or several (redis.cluster, redis.hosts)",
+        );
+    }
+    let address = address(&text, port);
+    if address.is_none() {
+        reader.fault(&REPLICA, "is no host or host:port");
+    }
+    address
 }
 
 /// A host with a port or without; an IPv6 address with a port in brackets.

@@ -15,6 +15,7 @@ mod visibility;
 pub use settings::Settings;
 
 use buffer::{Buffer, TAKEN};
+use futures_util::future::Either;
 use serval_model::{
     Client, Execution, FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
     Schema, Store, StoreError,
@@ -26,9 +27,8 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    task::{Context, Poll},
 };
-use under::{Answer, Under};
+use under::{Under, send};
 use visibility::{Delayed, Shared, View};
 
 /// The time as what is between has it: ns of the clock that runs have.
@@ -162,61 +162,79 @@ impl<S: Store> Store for Wrapped<S> {
 
 impl<C: Client> Client for WrappedClient<C> {
     #[inline]
-    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+    fn read(
+        &mut self,
+        table: &str,
+        key: &str,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.read(table, key, fields, reply).await,
-            Some(between) => between.read(&mut self.client, table, key, fields, reply).await,
+            None => Either::Left(self.client.read(table, key, fields, reply)),
+            Some(between) => Either::Right(between.read(&mut self.client, table, key, fields, reply)),
         }
     }
 
     #[inline]
-    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
+    fn update(&mut self, table: &str, key: &str, fields: &Record) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.update(table, key, fields).await,
-            Some(between) => {
-                between.write(&mut self.client, OperationKind::Update, table, key, Some(fields)).await
-            }
+            None => Either::Left(self.client.update(table, key, fields)),
+            Some(between) => Either::Right(between.write(
+                &mut self.client,
+                OperationKind::Update,
+                table,
+                key,
+                Some(fields),
+            )),
         }
     }
 
     #[inline]
-    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
+    fn insert(&mut self, table: &str, key: &str, record: &Record) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.insert(table, key, record).await,
-            Some(between) => {
-                between.write(&mut self.client, OperationKind::Insert, table, key, Some(record)).await
-            }
+            None => Either::Left(self.client.insert(table, key, record)),
+            Some(between) => Either::Right(between.write(
+                &mut self.client,
+                OperationKind::Insert,
+                table,
+                key,
+                Some(record),
+            )),
         }
     }
 
     #[inline]
-    async fn scan(
+    fn scan(
         &mut self,
         table: &str,
         start_key: &str,
         count: u64,
         fields: &FieldSelection,
         reply: &mut Reply,
-    ) -> Outcome {
+    ) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.scan(table, start_key, count, fields, reply).await,
-            Some(between) => between.scan(&mut self.client, (table, start_key, count), fields, reply).await,
+            None => Either::Left(self.client.scan(table, start_key, count, fields, reply)),
+            Some(between) => {
+                Either::Right(between.scan(&mut self.client, (table, start_key, count), fields, reply))
+            }
         }
     }
 
     #[inline]
-    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
+    fn delete(&mut self, table: &str, key: &str) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.delete(table, key).await,
-            Some(between) => between.write(&mut self.client, OperationKind::Delete, table, key, None).await,
+            None => Either::Left(self.client.delete(table, key)),
+            Some(between) => {
+                Either::Right(between.write(&mut self.client, OperationKind::Delete, table, key, None))
+            }
         }
     }
 
     #[inline]
-    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
+    fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> impl Future<Output = Outcome> {
         match &mut self.between {
-            None => self.client.insert_batch(table, records).await,
-            Some(between) => between.insert_batch(&mut self.client, table, records).await,
+            None => Either::Left(self.client.insert_batch(table, records)),
+            Some(between) => Either::Right(between.insert_batch(&mut self.client, table, records)),
         }
     }
 
@@ -265,96 +283,78 @@ impl<C: Client> Client for WrappedClient<C> {
 
 impl Between {
     /// A write: into the buffer, which is sent when that fills it, or through the
-    /// view. The state of a client without either has no room for that future: it is
-    /// boxed, and only there when something is sent.
-    fn write<'a>(
-        &'a mut self,
-        client: &'a mut dyn Under,
+    /// view. What is sent is boxed, for the state of a client without either shall
+    /// have no room for that future.
+    async fn write(
+        &mut self,
+        client: &mut dyn Under,
         kind: OperationKind,
-        table: &'a str,
-        key: &'a str,
-        record: Option<&'a Record>,
-    ) -> Written<'a> {
+        table: &str,
+        key: &str,
+        record: Option<&Record>,
+    ) -> Outcome {
         self.own = false;
-        let Some(buffer) = &mut self.buffer else {
-            let Some(view) = &mut self.view else {
-                return Written(Some(Box::pin(std::future::ready(TAKEN))));
-            };
-            return Written(Some(Box::pin(async move {
-                let mut client = Delayed { client, view };
-                match (kind, record) {
-                    (OperationKind::Insert, Some(record)) => client.insert(table, key, record).await,
-                    (_, Some(record)) => client.update(table, key, record).await,
-                    (_, None) => client.delete(table, key).await,
+        match (&mut self.buffer, &mut self.view) {
+            (Some(buffer), view) => {
+                if !buffer.has_room_in(table) {
+                    Box::pin(flush(buffer, view, client)).await;
                 }
-            })));
-        };
-        if buffer.has_room_in(table) && !buffer.put(kind, table, key, record) {
-            return Written(None);
-        }
-        let view = &mut self.view;
-        Written(Some(Box::pin(async move {
-            if !buffer.has_room_in(table) {
-                flush(buffer, view, client).await;
-                if !buffer.put(kind, table, key, record) {
-                    return TAKEN;
+                if buffer.put(kind, table, key, record) {
+                    Box::pin(flush(buffer, view, client)).await;
                 }
+                TAKEN
             }
-            flush(buffer, view, client).await;
-            TAKEN
-        })))
-    }
-
-    fn insert_batch<'a>(
-        &'a mut self,
-        client: &'a mut dyn Under,
-        table: &'a str,
-        records: &'a [(String, Record)],
-    ) -> Answer<'a> {
-        Box::pin(async move {
-            self.own = false;
-            match (&self.buffer, &mut self.view) {
-                (None, Some(view)) => Delayed { client, view }.insert_batch(table, records).await,
-                _ => {
-                    for (key, record) in records {
-                        self.write(client, OperationKind::Insert, table, key, Some(record)).await;
-                    }
-                    TAKEN
-                }
-            }
-        })
-    }
-
-    fn read<'a>(
-        &'a mut self,
-        client: &'a mut dyn Under,
-        table: &'a str,
-        key: &'a str,
-        fields: &'a FieldSelection,
-        reply: &'a mut Reply,
-    ) -> Answer<'a> {
-        self.own = true;
-        match &mut self.view {
-            None => client.read(table, key, fields, reply),
-            Some(view) => {
-                Box::pin(async move { Delayed { client, view }.read(table, key, fields, reply).await })
-            }
+            (None, Some(view)) => send(&mut Delayed { client, view }, kind, table, key, record).await,
+            (None, None) => send(client, kind, table, key, record).await,
         }
     }
 
-    fn scan<'a>(
-        &'a mut self,
-        client: &'a mut dyn Under,
-        (table, start_key, count): (&'a str, &'a str, u64),
-        fields: &'a FieldSelection,
-        reply: &'a mut Reply,
-    ) -> Answer<'a> {
+    async fn insert_batch(
+        &mut self,
+        client: &mut dyn Under,
+        table: &str,
+        records: &[(String, Record)],
+    ) -> Outcome {
+        self.own = false;
+        if let (None, Some(view)) = (&self.buffer, &mut self.view) {
+            return Delayed { client, view }.insert_batch(table, records).await;
+        }
+        let mut last = TAKEN;
+        for (key, record) in records {
+            last = self.write(client, OperationKind::Insert, table, key, Some(record)).await;
+            if !last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
+    async fn read(
+        &mut self,
+        client: &mut dyn Under,
+        table: &str,
+        key: &str,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
         self.own = true;
         match &mut self.view {
-            None => client.scan(table, start_key, count, fields, reply),
-            Some(view) => Box::pin(async move {
-                Delayed { client, view }.scan(table, start_key, count, fields, reply).await
-            }),
+            None => client.read(table, key, fields, reply).await,
+            Some(view) => Delayed { client, view }.read(table, key, fields, reply).await,
+        }
+    }
+
+    async fn scan(
+        &mut self,
+        client: &mut dyn Under,
+        (table, start_key, count): (&str, &str, u64),
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        self.own = true;
+        match &mut self.view {
+            None => client.scan(table, start_key, count, fields, reply).await,
+            Some(view) => Delayed { client, view }.scan(table, start_key, count, fields, reply).await,
         }
     }
 
@@ -372,19 +372,5 @@ async fn flush(buffer: &mut Buffer, view: &mut Option<View>, client: &mut dyn Un
     match view {
         None => buffer.flush(client).await,
         Some(view) => buffer.flush(&mut Delayed { client, view }).await,
-    }
-}
-
-/// How a buffered write goes on: at once, or when the buffer has been sent.
-struct Written<'a>(Option<Answer<'a>>);
-
-impl Future for Written<'_> {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        match &mut self.0 {
-            None => Poll::Ready(TAKEN),
-            Some(sending) => sending.as_mut().poll(context),
-        }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     delay::{Delay, SplitMix},
 };
 use serval_model::properties::{
-    Kind, Properties, Property, Reader, Table,
+    Kind, Origin, Properties, Property, Reader, Table,
     units::{format_duration, format_size, parse_duration},
 };
 use std::{path::PathBuf, time::Duration};
@@ -114,6 +114,43 @@ pub struct Settings {
 /// Whether a store's own client has a write buffer, which these properties are of then.
 fn has_its_own(info: &StoreInfo) -> bool {
     info.properties.properties.iter().any(|property| property.name == SIZE.name)
+}
+
+/// The properties of a store's own write buffer, for which these here are other names.
+pub(crate) struct Own<'a> {
+    pub(crate) size: &'a Property,
+    pub(crate) latency: &'a Property,
+    /// Whether there is a buffer at all.
+    pub(crate) switch: &'a Property,
+}
+
+impl Own<'_> {
+    /// The properties with what these here ask for under the store's own names. It is
+    /// a fault to give both.
+    pub(crate) fn of(&self, reader: &mut Reader<'_>) -> Properties {
+        let mut properties = reader.properties().clone();
+        for (general, own) in [(&SIZE, self.size), (&LATENCY, self.latency)] {
+            let Some((_, setting)) = properties.setting(general) else { continue };
+            let setting = setting.clone();
+            if properties.has(own) {
+                reader.fault(general, format!("and {} are the same here: set one of them", own.name));
+            }
+            if general.name == SIZE.name {
+                let buffers = reader.size(&SIZE) > 0;
+                if properties.has(self.switch) && reader.flag(self.switch) != buffers {
+                    let word = if buffers { "a buffer" } else { "none" };
+                    reader.fault(general, format!("asks for {word}, and {} does not", self.switch.name));
+                }
+                let meant = Origin::Program("what writebuffer.size means here");
+                properties.set(self.switch.name, buffers.to_string(), meant);
+                if !buffers {
+                    continue;
+                }
+            }
+            properties.set(own.name, setting.value, setting.origin);
+        }
+        properties
+    }
 }
 
 impl Settings {

@@ -1,7 +1,7 @@
 //! A store's client as what stands before it knows it: behind a pointer, so that
 //! what stands there is compiled once and not once a store.
 
-use serval_model::{Client, FieldSelection, Outcome, Record, Reply};
+use serval_model::{Client, FieldSelection, OperationKind, Outcome, Record, Reply};
 use std::pin::Pin;
 
 /// An outcome to come.
@@ -28,6 +28,21 @@ pub(super) trait Under {
     ) -> Answer<'a>;
     fn delete<'a>(&'a mut self, table: &'a str, key: &'a str) -> Answer<'a>;
     fn insert_batch<'a>(&'a mut self, table: &'a str, records: &'a [(String, Record)]) -> Answer<'a>;
+}
+
+/// Sends one write.
+pub(super) async fn send(
+    client: &mut dyn Under,
+    kind: OperationKind,
+    table: &str,
+    key: &str,
+    record: Option<&Record>,
+) -> Outcome {
+    match (kind, record) {
+        (OperationKind::Insert, Some(record)) => client.insert(table, key, record).await,
+        (_, Some(record)) => client.update(table, key, record).await,
+        (_, None) => client.delete(table, key).await,
+    }
 }
 
 impl<C: Client> Under for C {

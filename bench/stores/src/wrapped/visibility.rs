@@ -18,7 +18,7 @@
 use super::{
     Clock,
     settings::{Law, ViewSettings},
-    under::{Answer, Under},
+    under::{Answer, Under, send},
 };
 use crate::delay::SplitMix;
 use serval_model::{FieldSelection, OperationKind, Outcome, Record, Reply, Status, StoreError};
@@ -398,11 +398,7 @@ impl Delayed<'_> {
                 Ok(held) => held,
                 Err(outcome) => return outcome,
             };
-            let outcome = match (kind, record) {
-                (OperationKind::Insert, Some(record)) => self.client.insert(table, key, record).await,
-                (_, Some(record)) => self.client.update(table, key, record).await,
-                (_, None) => self.client.delete(table, key).await,
-            };
+            let outcome = send(self.client, kind, table, key, record).await;
             if outcome.is_ok() {
                 self.view.acknowledged(held);
             }

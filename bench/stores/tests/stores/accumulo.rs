@@ -77,6 +77,8 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
             }
             assert_eq!(status, seen, "latency {latency}");
             assert_eq!(one.close().await, Outcome::OK);
+            let flush = one.flushed().unwrap();
+            assert_eq!((flush.outcome, flush.writes, flush.lost), (Outcome::OK, 1, 0));
             assert_eq!(read(&mut other, &shape.table, "user1").await, Status::Ok);
             other.close().await;
         });

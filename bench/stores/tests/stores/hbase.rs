@@ -234,6 +234,13 @@ fn with_two<T>(store: &Driver, case: impl AsyncFnOnce(&mut DriverClient, &mut Dr
     })
 }
 
+/// The next flush: how it ended, its writes, and those that were lost.
+fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
+    let flush = client.flushed().unwrap();
+    assert!(flush.took_ns > 0 && flush.ago_ns < 60_000_000_000, "{flush:?}");
+    (flush.outcome, flush.writes, flush.lost)
+}
+
 #[test]
 fn a_buffered_write_is_seen_once_its_client_closes() {
     let Some(place) = Place::new() else { return };
@@ -243,7 +250,9 @@ fn a_buffered_write_is_seen_once_its_client_closes() {
             assert_eq!(writer.insert(TABLE, key, &record(&[("field0", b"v")])).await, Outcome::OK);
             assert_eq!(field0(reader, key).await, Err(Status::NotFound));
         }
+        assert_eq!(writer.flushed(), None);
         assert_eq!(writer.close().await, Outcome::OK);
+        assert_eq!(flush(writer), (Outcome::OK, 2, 0));
         for key in ["a", "b"] {
             assert_eq!(field0(reader, key).await, Ok(b"v".to_vec()));
         }
@@ -253,8 +262,13 @@ fn a_buffered_write_is_seen_once_its_client_closes() {
 #[test]
 fn a_buffer_is_sent_when_it_is_full_or_old() {
     let Some(place) = Place::new() else { return };
-    for setting in [("writebuffersize", "1000B"), ("hbase.writebufferlatency", "100")] {
-        let store = place.store(&[("clientbuffering", "true"), setting]);
+    for setting in [("writebuffersize", "1000B"), ("writebuffer.latency", "100")] {
+        let size = if setting.0 == "writebuffersize" {
+            ("clientbuffering", "true")
+        } else {
+            ("writebuffer.size", "1MB")
+        };
+        let store = place.store(&[size, setting]);
         with_two(&store, async |writer, reader| {
             let key = setting.0;
             let deadline = Instant::now() + Duration::from_secs(30);
@@ -264,9 +278,19 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
                 for key in ["c", "d", "e"] {
                     assert_eq!(writer.insert(TABLE, key, &record(&[("field0", &value)])).await, Outcome::OK);
                 }
+                // The second write makes it more than 1000 bytes.
+                assert_eq!(flush(writer), (Outcome::OK, 2, 0));
             }
             while field0(reader, key).await.is_err() {
                 assert!(Instant::now() < deadline, "{setting:?}");
+            }
+            if setting.0 == "writebuffer.latency" {
+                // It is told of with the next answer.
+                let key = FieldSelection::default();
+                while writer.flushed().is_none() {
+                    writer.read(TABLE, "c", &key, &mut Reply::new()).await;
+                    assert!(Instant::now() < deadline);
+                }
             }
             assert_eq!(writer.close().await, Outcome::OK);
         });
@@ -274,12 +298,8 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
 }
 
 #[test]
-fn a_buffered_write_that_is_not_done_is_told_by_what_learns_of_it() {
+fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
     let Some(place) = Place::new() else { return };
-    let told = |outcome: &Outcome, what: &str| {
-        let words = outcome.message.as_deref().unwrap_or_default();
-        assert!(words.contains("buffered writes were not done") && words.contains(what), "{outcome:?}");
-    };
     let settings = [("clientbuffering", "true"), ("hbase.timeout", "5s")];
     let store = place.store(&settings);
     with_two(&store, async |writer, _| {
@@ -287,7 +307,10 @@ fn a_buffered_write_that_is_not_done_is_told_by_what_learns_of_it() {
             assert_eq!(writer.insert(TABLE, key, &record(&[("field0", b"v")])).await, Outcome::OK);
         }
         place.by_hand("drop");
-        told(&writer.close().await, "3 buffered writes");
+        assert_eq!(writer.close().await, Outcome::OK);
+        let (outcome, writes, lost) = flush(writer);
+        assert!(!outcome.is_ok() && outcome.message.is_some(), "{outcome:?}");
+        assert_eq!((writes, lost), (3, 3));
     });
     drop(store);
     let store = place.store(&[settings[0], settings[1], ("hbase.writebufferlatency", "100")]);
@@ -295,16 +318,20 @@ fn a_buffered_write_that_is_not_done_is_told_by_what_learns_of_it() {
         place.by_hand("drop");
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut key = 0;
-        let failed = loop {
+        let failed = 'told: loop {
             let outcome = writer.insert(TABLE, &format!("k{key}"), &record(&[("field0", b"v")])).await;
-            if !outcome.is_ok() {
-                break outcome;
+            assert_eq!(outcome, Outcome::OK);
+            // One may find nothing, for what it was to send went with the one before.
+            while let Some(flush) = writer.flushed() {
+                if !flush.outcome.is_ok() {
+                    break 'told flush;
+                }
             }
             key += 1;
             assert!(Instant::now() < deadline, "after {key} writes nobody has been told");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        told(&failed, "buffered");
+        assert!(!failed.outcome.is_ok() && failed.lost > 0, "{failed:?}");
     });
 }
 
@@ -374,6 +401,9 @@ fn settings_that_cannot_be_are_refused_together() {
         ("hbase.scanfiltervalue", "xyz"),
         ("hbase.site", "/nowhere/hbase-site.xml"),
         ("hbase.writebufferlatency", "1us"),
+        ("writebuffer.latency", "2ms"),
+        ("clientbuffering", "false"),
+        ("writebuffer.size", "1KB"),
         ("principal", "serval"),
     ];
     let problem = Hbase::open(&properties(&settings)).unwrap_err().to_string();

@@ -494,3 +494,49 @@ fn a_server_that_falls_silent_fails_the_operation_after_its_timeout() {
         assert_eq!(outcome.status, Status::ServiceUnavailable, "{outcome:?}");
     });
 }
+
+#[test]
+fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
+    let (Some(primary), Some(replica)) =
+        (variable("SERVAL_TEST_REDIS_PRIMARY"), variable("SERVAL_TEST_REDIS_REPLICA"))
+    else {
+        return;
+    };
+    let store = redis(&primary, &[("redis.replica", &replica)]).unwrap();
+    store.prepare(&schema(), Purpose::Load).unwrap();
+    let facts = store.describe();
+    assert!(facts.contains(&("reads and scans".into(), format!("replica at {replica}"))), "{facts:?}");
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let (all, mut reply) = (FieldSelection::default(), Reply::new());
+        let record = |value: &[u8]| -> Record { [("f", value)].into_iter().collect() };
+        assert_eq!(client.insert("t", "k", &record(b"1")).await, Outcome::OK);
+        // It comes there soon.
+        while client.read("t", "k", &all, &mut reply).await != Outcome::OK {
+            reply.clear();
+        }
+        // A replica that follows no more keeps what it has, and hears of nothing.
+        assert_eq!(ask(&replica, &["REPLICAOF", "NO", "ONE"]), "+OK\r\n");
+        assert_eq!(client.update("t", "k", &record(b"2")).await, Outcome::OK);
+        assert_eq!(client.insert("t", "l", &record(b"2")).await, Outcome::OK);
+        reply.clear();
+        assert_eq!(client.read("t", "k", &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records(), [record(b"1")]);
+        reply.clear();
+        assert_eq!(client.read("t", "l", &all, &mut reply).await, Outcome::NOT_FOUND);
+        reply.clear();
+        assert_eq!(client.scan("t", "k", 10, &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records().len(), 1);
+        // It is none any more, and a run is told.
+        let error = store.prepare(&schema(), Purpose::Run).unwrap_err().to_string();
+        assert!(error.contains("redis.replica") && error.contains("is none"), "{error}");
+        let port = primary.rsplit_once(':').unwrap().1;
+        assert_eq!(ask(&replica, &["REPLICAOF", "127.0.0.1", port]), "+OK\r\n");
+    });
+    for (settings, words) in [
+        (&[("redis.replica", "a"), ("redis.cluster", "true")][..], "for one server"),
+        (&[("redis.replica", "a:0")], "no host or host:port"),
+    ] {
+        assert!(redis(&primary, settings).unwrap_err().contains(words));
+    }
+}

@@ -18,6 +18,12 @@ public interface Client {
     }
   }
 
+  /**
+   * Buffered writes sent together: how that ended, how long it took, when it ended by System.nanoTime(), how many writes
+   * were sent, and how many of them at most were not done.
+   */
+  record Flush(Outcome outcome, long nanoseconds, long endedAt, long writes, long lost) {}
+
   /** The protocol's statuses, in its order. */
   enum Status {
     OK,
@@ -48,6 +54,11 @@ public interface Client {
   Outcome scan(String table, String start, long count, List<String> fields, Reply reply) throws Exception;
 
   Outcome delete(String table, String key) throws Exception;
+
+  /** The next flush that has not been told of, or null. Asked after each operation, and after the close. */
+  default Flush flushed() {
+    return null;
+  }
 
   /** Ends the handle; buffered writes are sent. */
   Outcome close() throws Exception;

@@ -35,6 +35,7 @@ public final class Driver {
   /** The clients with connections of their own, whose numbers may come again. */
   private final List<Worker> apart = new ArrayList<>();
   private Store store;
+  private boolean tellsFlushes;
 
   private Driver(In in, Out out) {
     this.in = in;
@@ -91,6 +92,7 @@ public final class Driver {
       }
       Properties properties = new Properties();
       properties.putAll(body.pairs());
+      tellsFlushes = "told".equals(properties.getProperty("driver.flushes"));
       store = opener.open(properties);
       frame.begin(WELCOME).u16(VERSION).text(store.name()).u32(store.capabilities() | APART);
       Map<String, String> facts = store.facts();
@@ -116,7 +118,7 @@ public final class Driver {
       client = body.u32();
       if (body.type == OPEN_APART) {
         apart.removeIf(Worker::hasEnded);
-        Worker worker = new Worker(store, client, out, id, body.text(), body.text());
+        Worker worker = new Worker(store, client, tellsFlushes, out, id, body.text(), body.text());
         apart.add(worker);
         worker.start();
         return;
@@ -127,7 +129,7 @@ public final class Driver {
     }
     Worker worker = workers.get(client);
     if (body.type == OPEN && (worker == null || worker.hasEnded())) {
-      worker = new Worker(store, client, out);
+      worker = new Worker(store, client, tellsFlushes, out);
       workers.put(client, worker);
       worker.start();
     }

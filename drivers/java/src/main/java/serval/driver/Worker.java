@@ -5,6 +5,7 @@ import java.io.FileNotFoundException;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.BufferUnderflowException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -27,6 +28,8 @@ final class Worker extends Thread {
 
   private final Store store;
   private final int number;
+  /** Whether Serval takes flushes. */
+  private final boolean tellsFlushes;
   /** Where requests that come by the driver's own connection are answered. */
   private final Way out;
   /** The request that opens a client with a connection of its own. */
@@ -39,15 +42,17 @@ final class Worker extends Thread {
   private Client client;
   private volatile boolean ended;
 
-  Worker(Store store, int number, Way out) {
-    this(store, number, out, 0, null, null);
+  Worker(Store store, int number, boolean tellsFlushes, Way out) {
+    this(store, number, tellsFlushes, out, 0, null, null);
   }
 
   /** A client with pipes of its own; the answer to the request for it goes out by the other way. */
-  Worker(Store store, int number, Way out, int openId, String requestsPath, String answersPath) {
+  Worker(
+      Store store, int number, boolean tellsFlushes, Way out, int openId, String requestsPath, String answersPath) {
     super("client-" + number);
     this.store = store;
     this.number = number;
+    this.tellsFlushes = tellsFlushes;
     this.out = out;
     this.openId = openId;
     this.requestsPath = requestsPath;
@@ -158,6 +163,7 @@ final class Worker extends Thread {
     // which stands before them, is empty then.
     frame.text("").records();
     boolean closes = false;
+    Client asked = client;
     try {
       switch (body.type) {
         case OPEN -> {
@@ -195,6 +201,9 @@ final class Worker extends Thread {
       frame.patch(STATUS_AT, outcome.status(), 1);
       frame.patch(STATUS_AT + 1, took, 8);
     }
+    if (asked != null && tellsFlushes) {
+      tellFlushes(asked);
+    }
     if (!frame.end()) {
       String words = "the records are more than the driver protocol takes in one answer";
       frame.begin(RESULT).u32(id).octet(Client.Status.ERROR.ordinal()).u64(took).text(words).u32(0);
@@ -203,6 +212,24 @@ final class Worker extends Thread {
     // Before the answer, so that the next OPEN finds it so.
     ended |= closes;
     way.send(frame);
+  }
+
+  /** Puts the flushes that nobody has been told of after the records, if there are any. */
+  private void tellFlushes(Client asked) {
+    Client.Flush flush = asked.flushed();
+    if (flush == null) {
+      return;
+    }
+    List<Client.Flush> flushes = new ArrayList<>();
+    for (; flush != null; flush = asked.flushed()) {
+      flushes.add(flush);
+    }
+    frame.u32(flushes.size());
+    long now = System.nanoTime();
+    for (Client.Flush each : flushes) {
+      frame.octet(each.outcome().status()).u64(each.nanoseconds()).u64(Math.max(now - each.endedAt(), 0));
+      frame.u64(each.writes()).u64(each.lost()).text(each.outcome().message());
+    }
   }
 
   private interface Call {

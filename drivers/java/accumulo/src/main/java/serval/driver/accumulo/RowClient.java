@@ -1,8 +1,10 @@
 package serval.driver.accumulo;
 
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.concurrent.TimeUnit;
 import org.apache.accumulo.core.client.AccumuloClient;
 import org.apache.accumulo.core.client.BatchWriter;
@@ -32,6 +34,8 @@ final class RowClient implements Client {
   private final byte[] familyBytes;
   private String name;
   private BatchWriter writer;
+  /** Flushes that Serval has not been told of. */
+  private final Queue<Flush> flushes = new ArrayDeque<>();
   /** Writes given to the writer since it was last known to be empty. */
   private long unsure;
 
@@ -202,13 +206,35 @@ final class RowClient implements Client {
     if (writer == null || unsure == 0) {
       return Outcome.OK;
     }
+    long start = System.nanoTime();
+    long count = unsure;
+    Outcome outcome;
     try {
       writer.flush();
       unsure = 0;
-      return Outcome.OK;
+      outcome = Outcome.OK;
     } catch (MutationsRejectedException rejected) {
-      return lost(rejected);
+      outcome = lost(rejected);
     }
+    return told(outcome, count, start);
+  }
+
+  /**
+   * Tells of a flush that the client has waited for, and leaves its failure to that. What Accumulo's writer sends in the
+   * background it tells nobody of.
+   */
+  private Outcome told(Outcome outcome, long count, long start) {
+    if (!settings.tellsFlushes || count == 0) {
+      return outcome;
+    }
+    long now = System.nanoTime();
+    flushes.add(new Flush(outcome, now - start, now, count, outcome == Outcome.OK ? 0 : count));
+    return Outcome.OK;
+  }
+
+  @Override
+  public Flush flushed() {
+    return flushes.poll();
   }
 
   /**
@@ -241,16 +267,19 @@ final class RowClient implements Client {
         return Outcome.OK;
       }
       BatchWriter old = writer;
+      writer = null;
+      long start = System.nanoTime();
+      long count = unsure;
+      unsure = 0;
+      Outcome outcome;
       try {
         old.close();
-        writer = null;
-        unsure = 0;
-        return Outcome.OK;
+        outcome = Outcome.OK;
       } catch (MutationsRejectedException rejected) {
-        writer = null;
-        String words = "of " + unsure + " buffered writes some or all have failed: " + Failures.words(rejected);
-        return Outcome.of(Failures.status(rejected), settings.buffering ? words : Failures.words(rejected));
+        String words = "of " + count + " buffered writes some or all have failed: " + Failures.words(rejected);
+        outcome = Outcome.of(Failures.status(rejected), settings.buffering ? words : Failures.words(rejected));
       }
+      return told(outcome, count, start);
     });
   }
 }

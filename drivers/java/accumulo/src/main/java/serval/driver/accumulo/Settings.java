@@ -16,6 +16,8 @@ final class Settings {
   final String family;
   final boolean buffering;
   final BatchWriterConfig writer;
+  /** Whether flushes are told of as such; if not, their failures are those of operations. */
+  final boolean tellsFlushes;
   final boolean create;
   final int tablets;
   final long timeoutMilliseconds;
@@ -25,6 +27,7 @@ final class Settings {
     client = client(given);
     family = text(given, "accumulo.columnFamily");
     buffering = Boolean.parseBoolean(text(given, "accumulo.clientbuffering"));
+    tellsFlushes = buffering && "told".equals(given.getProperty("driver.flushes"));
     create = Boolean.parseBoolean(text(given, "accumulo.create"));
     tablets = Integer.parseInt(text(given, "accumulo.tablets"));
     timeoutMilliseconds = Long.parseLong(text(given, "accumulo.timeout"));

@@ -4,6 +4,10 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.CellUtil;
@@ -36,15 +40,32 @@ final class HBaseClient implements Client {
   private Table table;
   private BufferedMutator buffer;
   private final Lost lost = new Lost();
+  /** What the buffer holds, by HBase's own count. */
+  private final Buffered buffered = new Buffered();
+  /** Those that Serval has not been told of. */
+  private final Queue<Flush> flushes = new ConcurrentLinkedQueue<>();
+  private final ScheduledExecutorService timer;
 
-  HBaseClient(Connection connection, Settings settings, Function<String, TableName> names) {
+  /** Writes and bytes since the buffer was last sent, and how often it was sent. */
+  private static final class Buffered {
+    long writes;
+    long bytes;
+    long number;
+  }
+
+  HBaseClient(
+      Connection connection, Settings settings, Function<String, TableName> names, ScheduledExecutorService timer) {
+    this.timer = timer;
     this.connection = connection;
     this.settings = settings;
     this.names = names;
   }
 
-  /** Buffered writes that were not done and that nobody has been told of. Flushes by time learn of them on a thread of HBase's. */
+  /** Buffered writes that were not done and that nobody has been told of. */
   private static final class Lost implements BufferedMutator.ExceptionListener {
+    /** How many, and why the first was not. */
+    record Writes(long count, Outcome why) {}
+
     private long count;
     private Throwable first;
 
@@ -56,16 +77,33 @@ final class HBaseClient implements Client {
       }
     }
 
-    /** The failure to tell of now, or null. */
-    synchronized Outcome take() {
+    /** So many were not done, for a reason that the listener was not told. */
+    synchronized void failed(long writes, Throwable error) {
+      count += writes;
+      if (first == null) {
+        first = error;
+      }
+    }
+
+    /** Those to tell of now, or null. */
+    synchronized Writes take() {
       if (count == 0) {
         return null;
       }
-      Outcome why = Failures.outcome(first);
-      Outcome outcome = new Outcome(why.status(), count + " buffered writes were not done: " + why.message());
+      Writes writes = new Writes(count, Failures.outcome(first));
       count = 0;
       first = null;
-      return outcome;
+      return writes;
+    }
+
+    /** The same, as the failure of an operation. */
+    Outcome failure() {
+      Writes writes = take();
+      return writes == null
+          ? null
+          : Outcome.of(
+              Status.values()[writes.why.status()],
+              writes.count + " buffered writes were not done: " + writes.why.message());
     }
   }
 
@@ -84,7 +122,7 @@ final class HBaseClient implements Client {
     } catch (IOException | IllegalArgumentException error) {
       outcome = Failures.outcome(error);
     }
-    Outcome buffered = settings.buffering ? lost.take() : null;
+    Outcome buffered = settings.buffering && !settings.tellsFlushes ? lost.failure() : null;
     return buffered == null ? outcome : buffered;
   }
 
@@ -95,11 +133,6 @@ final class HBaseClient implements Client {
     if (settings.buffering) {
       BufferedMutatorParams parameters =
           new BufferedMutatorParams(full).writeBufferSize(settings.bufferBytes).listener(lost);
-      if (settings.bufferMilliseconds > 0) {
-        parameters.setWriteBufferPeriodicFlushTimeoutMs(settings.bufferMilliseconds);
-        // HBase takes no less than 100 ms.
-        parameters.setWriteBufferPeriodicFlushTimerTickMs(100);
-      }
       buffer = connection.getBufferedMutator(parameters);
     }
     tableName = name;
@@ -109,7 +142,10 @@ final class HBaseClient implements Client {
     tableName = "";
     try {
       if (buffer != null) {
+        long start = System.nanoTime();
+        long count = taken();
         buffer.close();
+        tell(count, start);
       }
     } finally {
       buffer = null;
@@ -218,13 +254,97 @@ final class HBaseClient implements Client {
   private Outcome write(Mutation mutation) throws IOException {
     mutation.setDurability(settings.durability);
     if (buffer != null) {
-      buffer.mutate(mutation);
+      writeBuffered(mutation);
     } else if (mutation instanceof Put put) {
       table.put(put);
     } else {
       table.delete((Delete) mutation);
     }
     return Outcome.OK;
+  }
+
+  /** HBase's client sends its buffer, and waits, when a write makes it more than its size. */
+  private void writeBuffered(Mutation mutation) throws IOException {
+    boolean fills;
+    synchronized (buffered) {
+      if (buffered.writes == 0 && settings.bufferMilliseconds > 0) {
+        arm(buffer);
+      }
+      buffered.writes++;
+      buffered.bytes += mutation.heapSize();
+      fills = buffered.bytes > settings.bufferBytes;
+    }
+    if (!fills) {
+      buffer.mutate(mutation);
+      return;
+    }
+    long start = System.nanoTime();
+    long count = taken();
+    buffer.mutate(mutation);
+    tell(count, start);
+  }
+
+  /** Has the buffer sent when its first write is old. HBase's own timer would not say that it did. */
+  private void arm(BufferedMutator mutator) {
+    long number = buffered.number;
+    timer.schedule(() -> flushOld(mutator, number), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
+  }
+
+  /** Sends a buffer that nobody has sent since its first write. What comes meanwhile goes with it, or waits as long again. */
+  private void flushOld(BufferedMutator mutator, long number) {
+    long count;
+    synchronized (buffered) {
+      if (buffered.number != number) {
+        return;
+      }
+      count = buffered.writes;
+      buffered.bytes = 0;
+    }
+    long start = System.nanoTime();
+    try {
+      mutator.flush();
+    } catch (IOException error) {
+      lost.failed(count, error);
+    }
+    synchronized (buffered) {
+      if (buffered.number == number) {
+        buffered.writes -= count;
+        buffered.number++;
+        if (buffered.writes > 0) {
+          arm(mutator);
+        }
+      }
+    }
+    tell(count, start);
+  }
+
+  /** How many writes the buffer holds, which are now sent. */
+  private long taken() {
+    synchronized (buffered) {
+      long count = buffered.writes;
+      buffered.writes = 0;
+      buffered.bytes = 0;
+      buffered.number++;
+      return count;
+    }
+  }
+
+  /** Notes a flush that has ended. */
+  private void tell(long count, long start) {
+    if (count == 0 || !settings.tellsFlushes) {
+      return;
+    }
+    long now = System.nanoTime();
+    Lost.Writes failed = lost.take();
+    flushes.add(
+        failed == null
+            ? new Flush(Outcome.OK, now - start, now, count, 0)
+            : new Flush(failed.why(), now - start, now, Math.max(count, failed.count()), failed.count()));
+  }
+
+  @Override
+  public Flush flushed() {
+    return flushes.poll();
   }
 
   /** Sends what is buffered. */
@@ -236,7 +356,7 @@ final class HBaseClient implements Client {
     } catch (IOException error) {
       outcome = Failures.outcome(error);
     }
-    Outcome buffered = lost.take();
+    Outcome buffered = lost.failure();
     return buffered == null ? outcome : buffered;
   }
 }

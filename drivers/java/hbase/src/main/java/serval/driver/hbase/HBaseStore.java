@@ -10,7 +10,9 @@ import java.util.Map;
 import java.util.StringJoiner;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executors;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
@@ -37,10 +39,18 @@ final class HBaseStore implements Store {
   private static final String REGISTRY = "hbase.client.registry.impl";
   /** How long a server's port is given to take a connection. */
   private static final int PORT_MILLISECONDS = 2000;
+  /** Buffers that are sent at the same time because they are old. */
+  private static final int TIMER_THREADS = 8;
 
   private final Settings settings;
   /** Shared by all clients, as YCSB's binding shares it: HBase's client has one connection a server. */
   private volatile Connection connection;
+  /** Sends buffers that are old. Each flush waits for its answers, so there are several threads. */
+  private final ScheduledExecutorService timer = Executors.newScheduledThreadPool(TIMER_THREADS, task -> {
+    Thread thread = new Thread(task, "flush");
+    thread.setDaemon(true);
+    return thread;
+  });
 
   HBaseStore(Settings settings) {
     this.settings = settings;
@@ -203,11 +213,12 @@ final class HBaseStore implements Store {
     if (connection == null) {
       throw new IOException("the store was not prepared");
     }
-    return new HBaseClient(connection, settings, this::name);
+    return new HBaseClient(connection, settings, this::name, timer);
   }
 
   @Override
   public void close() throws IOException {
+    timer.shutdown();
     if (connection != null) {
       connection.close();
     }

@@ -25,6 +25,8 @@ final class Settings {
   final long bufferBytes;
   /** 0 for none. */
   final long bufferMilliseconds;
+  /** Whether flushes are told of as such; if not, their failures are those of operations. */
+  final boolean tellsFlushes;
   final Durability durability;
   final boolean create;
   final int regions;
@@ -44,6 +46,7 @@ final class Settings {
     buffering = flag(given, "clientbuffering");
     bufferBytes = Long.parseLong(text(given, "writebuffersize"));
     bufferMilliseconds = Long.parseLong(text(given, "hbase.writebufferlatency"));
+    tellsFlushes = "told".equals(given.getProperty("driver.flushes"));
     durability = Durability.valueOf(text(given, "durability"));
     create = flag(given, "hbase.create");
     regions = Integer.parseInt(text(given, "hbase.regions"));
