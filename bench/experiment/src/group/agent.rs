@@ -3,7 +3,7 @@
 
 use super::{
     LOAD, RUN,
-    wire::{IntervalWire, RecordWire},
+    wire::{IntervalWire, LooksWire, RecordWire},
 };
 use crate::perform::ExperimentError;
 use crate::{
@@ -17,8 +17,9 @@ use serval_coordination::{
     message::{ClientFacts, Work},
 };
 use serval_model::properties::{Origin, Properties};
-use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, clock};
+use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
+use std::sync::{Mutex, PoisonError};
 
 /// Where an agent waits for work.
 #[derive(Debug, Clone)]
@@ -87,6 +88,7 @@ impl Worker for Hands<'_> {
         let control = Control::default();
         let gate = line.clone();
         plan.options.gate = Some(Gate::new(move || gate.ready()));
+        plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let ending = control.clone();
         line.on_end(move || ending.interrupt());
         let mut sending = Sending { line, units: (0, 0) };
@@ -119,6 +121,24 @@ impl Worker for Hands<'_> {
         };
         (self.told)(&words);
     }
+}
+
+/// Looks that are sent together: one message each half second.
+const LOOKS: usize = 10;
+
+/// Tells the coordinator what was done by when, and hears from it when the measured part begins.
+fn judge(line: &Line) -> Judge {
+    let (line, seen) = (line.clone(), Mutex::new(Vec::new()));
+    Judge::new(move |look| {
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(look);
+        if seen.len() >= LOOKS
+            && let Ok(bytes) = serde_json::to_vec(&LooksWire::of(&std::mem::take(&mut *seen)))
+        {
+            line.interval(bytes);
+        }
+        line.measure()
+    })
 }
 
 /// Hands intervals over as they end.
