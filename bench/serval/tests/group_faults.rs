@@ -38,8 +38,12 @@ fn slow_store(place: &Path) -> String {
 }
 
 fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Talker, Talker, Talker) {
-    let quick = agent(cluster, root, |command| drop(command.arg("--once")));
-    let slow = agent(cluster, root, |command| drop(command.arg("--once").env("SLOW", "1")));
+    let quick = agent(cluster, root, |command| {
+        command.arg("--once");
+    });
+    let slow = agent(cluster, root, |command| {
+        command.arg("--once").env("SLOW", "1");
+    });
     let words = format!(
         "load driver -P {} -p recordcount=100 --clients 2 --result r -p coordination.lost=continue {more}",
         workload("workloada")
