@@ -39,6 +39,8 @@ enum Message {
 enum Happening {
     ToClient(usize, Message),
     ToCoordinator(usize, Message),
+    /// The coordinator has come to it.
+    Taken(usize, Message),
     /// A client's own: its preparation or its load is over.
     Ready(usize),
     Go(usize, u64),
@@ -76,6 +78,10 @@ struct World {
     group: Group,
     length: u64,
     way_max: u64,
+    /// What the coordinator needs for a message, sent or received, ns; and when it has done what
+    /// there is.
+    cost: u64,
+    free_at: u64,
     messages: u64,
     ends: Vec<PhaseEnd>,
     disbanded: bool,
@@ -116,6 +122,8 @@ impl World {
             group,
             length,
             way_max,
+            cost: 0,
+            free_at: BEGIN,
             messages: 0,
             ends: Vec::new(),
             disbanded: false,
@@ -137,13 +145,19 @@ impl World {
         self.happenings.insert(self.sequence, happening);
     }
 
+    /// How long it takes the coordinator to come to a message and be done with it.
+    fn busy(&mut self) -> u64 {
+        self.free_at = self.free_at.max(self.now) + self.cost;
+        self.free_at - self.now
+    }
+
     fn way(&mut self) -> u64 {
         self.random.u64(self.way_max / 10..=self.way_max)
     }
 
     fn send_to_client(&mut self, client: usize, message: Message) {
         self.messages += 1;
-        let way = self.way();
+        let way = self.way() + self.busy();
         self.after(way, Happening::ToClient(client, message));
     }
 
@@ -304,7 +318,11 @@ impl World {
                 self.clients[client].member.on(event, local, &mut actions);
                 self.follow(client, actions);
             }
-            Happening::ToCoordinator(client, message) => {
+            Happening::ToCoordinator(client, message) if self.cost > 0 => {
+                let busy = self.busy();
+                self.after(busy, Happening::Taken(client, message));
+            }
+            Happening::ToCoordinator(client, message) | Happening::Taken(client, message) => {
                 use group::Event;
                 let event = match message {
                     Message::Answer(asked, answered) => {
@@ -484,4 +502,37 @@ fn ten_thousand_clients_at_the_barrier() {
     };
     let (few, many) = (messages(100), messages(10_000));
     assert!(many < few * 1.1, "{many} messages a client, and {few} with a hundred");
+}
+
+/// What breaks first, by how much the coordinator needs for a message. `docs/coordination.md` has the table.
+#[test]
+fn what_breaks_first_is_the_coordinators_time_for_a_message() {
+    let outcome = |clients: usize, cost_us: u64, way_ms: u64| {
+        let mut world = World::new(1, settings(clients, OnLost::Continue), 1_000 * MS, way_ms * MS);
+        world.cost = cost_us * 1000;
+        world.after(0, Happening::WakeCoordinator);
+        world.prepare();
+        world.run(0);
+        let end = &world.ends[0];
+        let mut why = BTreeMap::new();
+        for lost in &end.lost {
+            *why.entry(format!("{:?}", lost.why).split('(').next().unwrap().to_owned()).or_insert(0) += 1;
+        }
+        println!(
+            "{clients} clients, {cost_us} us a message, ways of {way_ms} ms at most: skew {:?}, lost {why:?}",
+            end.skew
+        );
+        why
+    };
+    for (clients, cost, way) in [
+        (1000, 20, 2),
+        (10_000, 5, 2),
+        (10_000, 10, 2),
+        (10_000, 20, 2),
+        (10_000, 50, 2),
+        (10_000, 10, 100),
+        (30_000, 5, 2),
+    ] {
+        outcome(clients, cost, way);
+    }
 }

@@ -383,6 +383,7 @@ impl Plan {
             share,
             seed,
             gate: None,
+            judge: None,
             recorder: serval_measure::recorder::RecorderOptions {
                 legacy: legacy(&mut reader),
                 ..Default::default()

@@ -5,9 +5,9 @@
 use crate::{
     client::Course,
     clock::Clock,
-    looks::Looks,
+    looks::{Looks, ended},
     pacing::{Schedule, rate::RateSchedule},
-    run::{EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord},
+    run::{EndedBy, Gate, Interval, Look, Observer, Progress, RunError, RunOptions, RunRecord},
     slot::Seen,
     stage::Stage,
     warm_up::WarmUp,
@@ -366,8 +366,23 @@ impl<C: Clock> Conductor<'_, C> {
         if warm_up.is_steady() || now >= course.measure_from() || now < warm_up.next_look() {
             return;
         }
-        let from = now + STEADY_LEAD_NS;
-        if warm_up.look(&self.recorders, now, from >= course.start + nanoseconds(self.options.warm_up)) {
+        let mut from = now + STEADY_LEAD_NS;
+        let (operations, service_ns) = ended(&self.recorders);
+        let steady = match &self.options.judge {
+            Some(judge) => {
+                let look = Look { at: now.saturating_sub(course.start), operations, service_ns };
+                let told = judge.look(look);
+                warm_up.told(now, told.is_some());
+                // What has ended already was counted as warm-up.
+                from = told.map_or(from, |told| told.max(now));
+                told.is_some()
+            }
+            None => {
+                let may = from >= course.start + nanoseconds(self.options.warm_up);
+                warm_up.look(now, operations, service_ns, may)
+            }
+        };
+        if steady {
             course.measure_from.fetch_min(from, Relaxed);
             if let Some(time) = self.time() {
                 course.end_at.fetch_min(from.saturating_add(nanoseconds(time)), Relaxed);

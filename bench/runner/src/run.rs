@@ -72,6 +72,40 @@ impl fmt::Debug for Gate {
     }
 }
 
+/// What had ended at an instant of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Look {
+    /// The instant, ns from the start.
+    pub at: u64,
+    /// Operations (units) that have ended since then.
+    pub operations: u64,
+    /// The sum of their service times, ns; past 2^64 it begins at 0 again.
+    pub service_ns: u64,
+}
+
+/// Says when the measured part of a run begins that warms up until steady: of several that
+/// run together, none knows by itself.
+#[derive(Clone)]
+pub struct Judge(Arc<dyn Fn(Look) -> Option<u64> + Send + Sync>);
+
+impl Judge {
+    /// `look` is told every 50 ms of the warm-up what has ended, and returns the instant at which the measured
+    /// part begins, ns of [`now`](crate::clock::now), once that is known. Until then the longest warm-up holds.
+    pub fn new(look: impl Fn(Look) -> Option<u64> + Send + Sync + 'static) -> Judge {
+        Judge(Arc::new(look))
+    }
+
+    pub(crate) fn look(&self, look: Look) -> Option<u64> {
+        (self.0)(look)
+    }
+}
+
+impl fmt::Debug for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Judge")
+    }
+}
+
 /// What to run, beside store and workload.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
@@ -108,6 +142,8 @@ pub struct RunOptions {
     pub recorder: RecorderOptions,
     /// What holds it until it may begin. Not in virtual time.
     pub gate: Option<Gate>,
+    /// Who says when it is steady; `None` for itself.
+    pub judge: Option<Judge>,
 }
 
 impl Default for RunOptions {
@@ -128,6 +164,7 @@ impl Default for RunOptions {
             seed: 0,
             recorder: RecorderOptions::default(),
             gate: None,
+            judge: None,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Warming up until steady: looks at what clients do, and says when they may
 //! be measured. The test is `serval_statistics::steady`'s.
 
-use crate::{looks::ended, run::Steady};
-use serval_measure::{load::Steadiness, recorder::Recorder};
+use crate::run::Steady;
+use serval_measure::load::Steadiness;
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// How often is looked. The window then has its sixteen parts after 1.6 s, and
 /// the sums of a thousand clients cost nothing yet.
@@ -19,7 +19,7 @@ const HORIZON: Duration = Duration::from_secs(10);
 
 /// What has been seen of a warm-up.
 #[derive(Debug)]
-pub(crate) struct WarmUp {
+pub struct WarmUp {
     steady: Steady,
     is_paced: bool,
     time: Option<Duration>,
@@ -32,8 +32,8 @@ pub(crate) struct WarmUp {
 }
 
 impl WarmUp {
-    /// A warm-up from `start` on, before so much time or so many units.
-    pub(crate) fn new(
+    /// A warm-up from `start` on, ns, before so much time or so many units.
+    pub fn new(
         steady: Steady,
         is_paced: bool,
         time: Option<Duration>,
@@ -50,14 +50,19 @@ impl WarmUp {
     }
 
     /// Whether the run was found steady.
-    pub(crate) fn is_steady(&self) -> bool {
+    pub fn is_steady(&self) -> bool {
         self.verdict.steady
     }
 
-    /// Looks. Returns whether the run is steady, which it is not said to be
-    /// before it `may` be.
-    pub(crate) fn look(&mut self, recorders: &[Arc<Recorder>], now: u64, may: bool) -> bool {
-        let (operations, ns) = ended(recorders);
+    /// Somebody else looks, and says whether it is steady.
+    pub(crate) fn told(&mut self, now: u64, steady: bool) {
+        self.since = now;
+        self.verdict.steady = steady;
+    }
+
+    /// Looks, at `now`, at how many operations have ended and at the sum of their service times, ns. Returns
+    /// whether the run is steady, which it is not said to be before it `may` be.
+    pub fn look(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
         self.seen.push(Interval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
@@ -85,7 +90,7 @@ impl WarmUp {
     }
 
     /// How it has ended.
-    pub(crate) fn ended(&self) -> Steadiness {
+    pub fn ended(&self) -> Steadiness {
         Steadiness {
             steady: self.verdict.steady,
             max_s: self.steady.max.as_secs_f64(),

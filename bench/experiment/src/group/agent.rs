@@ -3,7 +3,7 @@
 
 use super::{
     COMMAND, LOAD, RUN, TIMEOUT,
-    wire::{CommandWire, IntervalWire, RecordWire},
+    wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
 };
 use crate::perform::ExperimentError;
 use crate::{
@@ -19,9 +19,12 @@ use serval_coordination::{
     message::{ClientFacts, Work},
 };
 use serval_model::properties::{Origin, Properties};
-use serval_runner::{Control, Gate, Interval, Observer, Progress, RunError, clock};
+use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 /// Where an agent waits for work.
 #[derive(Debug, Clone)]
@@ -124,6 +127,7 @@ impl Worker for Hands<'_> {
         let control = Control::default();
         let gate = line.clone();
         plan.options.gate = Some(Gate::new(move || gate.ready()));
+        plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let (ending, lag) = (control.clone(), plan.lag.clone());
         line.on_end(move || {
             // Consumers may finish what is left.
@@ -162,6 +166,24 @@ impl Worker for Hands<'_> {
         };
         (self.told)(&words);
     }
+}
+
+/// Looks that are sent together: one message each half second.
+const LOOKS: usize = 10;
+
+/// Tells the coordinator what was done by when, and hears from it when the measured part begins.
+fn judge(line: &Line) -> Judge {
+    let (line, seen) = (line.clone(), Mutex::new(Vec::new()));
+    Judge::new(move |look| {
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(look);
+        if seen.len() >= LOOKS
+            && let Ok(bytes) = serde_json::to_vec(&LooksWire::of(&std::mem::take(&mut *seen)))
+        {
+            line.interval(bytes);
+        }
+        line.measure()
+    })
 }
 
 /// Hands intervals over as they end.

@@ -8,6 +8,7 @@ mod agent;
 mod barrier;
 mod merged;
 pub mod properties;
+mod steady;
 mod wire;
 
 pub use agent::{Agent, agent};
@@ -35,9 +36,10 @@ use std::{
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant, SystemTime},
 };
+use steady::Steadily;
 pub use wire::CommandWire;
 pub(crate) use wire::LagWire;
-use wire::{IntervalWire, RecordWire};
+use wire::{IntervalWire, LooksWire, RecordWire};
 
 /// How often a group is asked whether somebody wants it to end.
 const TICK: Duration = Duration::from_millis(50);
@@ -48,6 +50,9 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// Troubles that a result tells of, at most.
 const TROUBLES_MAX: usize = 100;
+
+/// How long after clients were found steady the measured part begins, ns: all have been told by then.
+const MEASURE_LEAD_NS: u64 = 300_000_000;
 
 /// Kinds of work.
 const LOAD: &str = "load";
@@ -252,9 +257,6 @@ impl Team {
             let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
             faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
         };
-        if plan.options.steady.is_some() {
-            refuse(&p::WARM_UP_MAX, "clients of a group warm up for a time that is given: set warmup alone");
-        }
         if !matches!(plan.output.measurement_type, "hdrhistogram") || raw {
             refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
         }
@@ -520,24 +522,36 @@ impl GroupSession<'_> {
     fn length_max(&self, options: &RunOptions) -> Option<Duration> {
         let mut reader = Reader::new(&self.plan.properties);
         let drain = reader.duration(&lag::DRAIN);
-        Some(options.warm_up + options.time? + options.grace + drain + SLACK)
+        Some(options.warm_up_max() + options.time? + options.grace + drain + SLACK)
     }
 }
 
 /// The measured part of a run, as it is seen to begin and to end.
 struct Course {
     start: Option<u64>,
-    warm_up: Duration,
+    /// When the measured part begins, as far as is known.
+    from: Option<u64>,
     measuring: bool,
     measured: bool,
 }
 
 impl Course {
     fn look(&mut self, now: u64, observer: &mut dyn Observer) {
-        let from = self.start.map(|start| start.saturating_add(self.warm_up.as_nanos() as u64));
-        if !self.measuring && from.is_some_and(|from| now >= from) {
+        if !self.measuring && self.from.is_some_and(|from| now >= from) {
             self.measuring = true;
             observer.measuring();
+        }
+    }
+
+    /// Has the measured part begin for all, when they are found steady together.
+    fn look_for_steadiness(&mut self, steadily: &mut Steadily, coordinator: &Coordinator) {
+        let (Some(start), Some(latest)) = (self.start, self.from) else { return };
+        if steadily.look(MEASURE_LEAD_NS) {
+            let at = clock::now().max(start).saturating_add(MEASURE_LEAD_NS);
+            if at < latest {
+                coordinator.measure(at);
+                self.from = Some(at);
+            }
         }
     }
 
@@ -586,17 +600,23 @@ impl Session for GroupSession<'_> {
         let takes_part = |client: usize| part(client).is_some();
         let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
         let mut intervals = Intervals::new(consumes.clone());
+        let mut steadily = Steadily::new(options, count);
+        // How steady consumers are is nobody's question.
+        (0..count).filter(|client| consumes[*client]).for_each(|client| {
+            steadily.iter_mut().for_each(|steadily| steadily.gone(client));
+        });
         let mut clocks = Vec::new();
         let mut finishing = !consumes.contains(&true);
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             if lost.is_some() || !takes_part(client) {
                 intervals.gone(client);
+                steadily.iter_mut().for_each(|steadily| steadily.gone(client));
                 left[client].lost = lost.clone();
             }
         }
         let mut troubles: Vec<String> = Vec::new();
         let mut ending = None;
-        let mut course = Course { start: None, warm_up: options.warm_up, measuring: false, measured: false };
+        let mut course = Course { start: None, from: None, measuring: false, measured: false };
         let mut started = SystemTime::now();
         let mut stopping = false;
         let end = loop {
@@ -629,10 +649,18 @@ impl Session for GroupSession<'_> {
                 }
                 Some(Report::Starts(at)) => {
                     course.start = Some(at);
+                    course.from = Some(at.saturating_add(options.warm_up_max().as_nanos() as u64));
                     started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
                     observer.started(started);
                 }
                 Some(Report::Interval(client, bytes)) => {
+                    if let Some(steadily) = &mut steadily
+                        && let Ok(wire) = serde_json::from_slice::<LooksWire>(&bytes)
+                    {
+                        steadily.take(client, wire.looks());
+                        course.look_for_steadiness(steadily, &team.coordinator);
+                        continue;
+                    }
                     let read = serde_json::from_slice::<IntervalWire>(&bytes).map_err(wire::WireError::from);
                     read.and_then(|wire| intervals.take(client, &wire))
                         .map_err(|error| unreadable(client, error))?;
@@ -656,6 +684,7 @@ impl Session for GroupSession<'_> {
                     left[lost.client].lost = Some(why.clone());
                     team.note_lost(lost.client, why);
                     intervals.gone(lost.client);
+                    steadily.iter_mut().for_each(|steadily| steadily.gone(lost.client));
                 }
                 Some(Report::Clocks(offsets)) => clocks = offsets,
                 Some(Report::Over(end)) => break end,
@@ -705,6 +734,7 @@ impl Session for GroupSession<'_> {
         if let Some(group) = &mut record.group {
             group.troubles = troubles;
         }
+        record.steadiness = steadily.map(|steadily| steadily.ended());
         if let Some(why) = ending {
             record.lost = Some(Lost::Clients(why));
             record.ended_by = EndedBy::Failed;

@@ -9,7 +9,7 @@ use serval_measure::{
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
-use serval_runner::{EndedBy, Interval, RunRecord};
+use serval_runner::{EndedBy, Interval, Look, RunRecord};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Times by metric and status.
@@ -117,6 +117,24 @@ impl IntervalWire {
             due: self.due,
             lateness: Histogram::from_cells(&self.lateness)?,
         })
+    }
+}
+
+/// What a client has done by when, in its warm-up.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LooksWire {
+    /// Instant from the start, operations, sum of service times: ns, as [`Look`] has them.
+    looks: Vec<(u64, u64, u64)>,
+}
+
+impl LooksWire {
+    pub(crate) fn of(looks: &[Look]) -> LooksWire {
+        LooksWire { looks: looks.iter().map(|look| (look.at, look.operations, look.service_ns)).collect() }
+    }
+
+    pub(crate) fn looks(&self) -> impl Iterator<Item = Look> {
+        self.looks.iter().map(|&(at, operations, service_ns)| Look { at, operations, service_ns })
     }
 }
 

@@ -153,7 +153,10 @@ impl Phases {
         for (name, value, origin) in file.properties.iter().filter(of_group) {
             properties.set(name.clone(), value.clone(), origin.clone());
         }
-        if let Some(zookeeper) = zookeeper.filter(|_| !properties.has(&group::ZOOKEEPER)) {
+        if let Some(zookeeper) = zookeeper
+            && properties.has(&group::CLIENTS)
+            && !properties.has(&group::ZOOKEEPER)
+        {
             properties.set(group::ZOOKEEPER.name, zookeeper, Origin::Program("to be said"));
         }
         group::leading(&properties)

@@ -175,6 +175,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
     };
     let sentence = "the client's threads ran for 97 % of the time, and the store waited for them".to_owned();
     ResultDocument {
+        lag: None,
         schema_version: SCHEMA_VERSION,
         run: facts(run),
         environment: environment(),

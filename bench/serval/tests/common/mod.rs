@@ -6,6 +6,8 @@
     reason = "each test file uses a part; failures are the point"
 )]
 
+pub mod group;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},

@@ -1,0 +1,100 @@
+//! Agents and those that lead them, as a user starts them.
+
+use super::program;
+use rustix::process::{Pid, Signal, kill_process};
+use serval_measure::{document::ResultDocument, group::GroupResult};
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+pub fn zookeeper() -> Option<String> {
+    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
+    if address.is_none() {
+        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
+    }
+    address
+}
+
+pub fn root() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    format!("serval-group-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A process whose lines are waited for.
+pub struct Talker {
+    pub child: Child,
+    pub lines: mpsc::Receiver<String>,
+    pub heard: Vec<String>,
+}
+
+impl Talker {
+    pub fn start(command: &mut Command) -> Talker {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (said, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        Talker { child, lines, heard: Vec::new() }
+    }
+
+    /// Waits for a line with these words.
+    #[track_caller]
+    pub fn wait_for(&mut self, words: &str) {
+        for line in &self.lines {
+            let found = line.contains(words);
+            self.heard.push(line);
+            if found {
+                return;
+            }
+        }
+        panic!("ended without '{words}': {:#?}", self.heard);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end: the exit status, and all it said.
+    pub fn end(mut self) -> (i32, Vec<String>) {
+        self.heard.extend(self.lines.iter());
+        (self.child.wait().unwrap().code().unwrap_or(-1), self.heard)
+    }
+}
+
+pub fn agents(cluster: &str, root: &str, count: usize) -> Vec<Talker> {
+    let agent = |_| {
+        let mut command = program();
+        command.args(["agent", "--join", cluster, "--root", root, "--once"]).stdout(Stdio::null());
+        let mut agent = Talker::start(&mut command);
+        agent.wait_for("waiting for work");
+        agent
+    };
+    (0..count).map(agent).collect()
+}
+
+pub fn leader(folder: &Path, cluster: &str, root: &str, words: &str) -> Command {
+    let mut command = program();
+    command.current_dir(folder).args(words.split_whitespace());
+    command.args(["--coordination", cluster, "-p", &format!("coordination.root={root}")]);
+    command.stdout(Stdio::piped());
+    command
+}
+
+pub fn document(folder: &Path) -> ResultDocument {
+    serde_json::from_slice(&std::fs::read(folder.join("r/result.json")).unwrap()).unwrap()
+}
+
+pub fn group(document: &ResultDocument) -> &GroupResult {
+    document.group.as_ref().expect("a group made it")
+}

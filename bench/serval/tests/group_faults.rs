@@ -1,0 +1,208 @@
+//! What goes wrong with groups, and groups in other commands than load and run.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{
+    Ran, folder,
+    group::{Talker, agents, document, group, leader, root, zookeeper},
+    program, workload,
+};
+use rustix::process::Signal;
+use serval_measure::document::ResultDocument;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+fn agent(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
+    let mut command = program();
+    command.args(["agent", "--join", cluster, "--root", root]).stdout(Stdio::null());
+    more(&mut command);
+    let mut agent = Talker::start(&mut command);
+    agent.wait_for("waiting for work");
+    agent
+}
+
+/// A driver that does not answer on one machine before a file is there.
+fn slow_store(place: &Path) -> String {
+    let script = format!(
+        "if [ -n \"$SLOW\" ]; then while [ ! -e '{0}/go' ]; do sleep 0.02; done; fi\nexec '{1}' driver serve memory\n",
+        place.display(),
+        env!("CARGO_BIN_EXE_serval")
+    );
+    fs::write(place.join("store.sh"), script).unwrap();
+    format!("driver.command=sh {}", place.join("store.sh").display())
+}
+
+fn two_on_slow_store(place: &Path, cluster: &str, root: &str, more: &str) -> (Talker, Talker, Talker) {
+    let quick = agent(cluster, root, |command| {
+        command.arg("--once");
+    });
+    let slow = agent(cluster, root, |command| {
+        command.arg("--once").env("SLOW", "1");
+    });
+    let words = format!(
+        "load driver -P {} -p recordcount=100 --clients 2 --result r -p coordination.lost=continue {more}",
+        workload("workloada")
+    );
+    let mut command = leader(place, cluster, root, &words);
+    command.args(["-p", &slow_store(place)]);
+    (quick, slow, Talker::start(&mut command))
+}
+
+#[test]
+fn a_client_whose_store_does_not_answer_comes_too_late_and_is_named() {
+    let Some(cluster) = zookeeper() else { return };
+    let (place, root) = (folder(), root());
+    let (quick, slow, leader) = two_on_slow_store(place.path(), &cluster, &root, "-p coordination.wait=1s");
+    let pid = slow.child.id();
+    let (_, heard) = leader.end();
+    fs::write(place.path().join("go"), "").unwrap();
+    let document = document(place.path());
+    let lost: Vec<_> =
+        group(&document).clients.iter().map(|client| (client.process, client.lost.clone())).collect();
+    let named: Vec<_> = lost.iter().filter(|(_, lost)| lost.is_some()).collect();
+    assert!(
+        matches!(named[..], [(process, Some(why))] if *process == pid && why.contains("did not come to the barrier")),
+        "{lost:?} {heard:#?}"
+    );
+    assert!(document.overall.operations > 0);
+    assert_eq!((quick.end().0, slow.end().0), (0, 0));
+}
+
+#[test]
+fn a_client_that_stands_still_at_the_start_is_not_waited_for() {
+    let Some(cluster) = zookeeper() else { return };
+    let (place, root) = (folder(), root());
+    let (mut quick, slow, leader) =
+        two_on_slow_store(place.path(), &cluster, &root, "-p coordination.timeout=2");
+    // It has its work, and the other is not ready before it is told to be.
+    quick.wait_for("load");
+    quick.signal(Signal::STOP);
+    fs::write(place.path().join("go"), "").unwrap();
+    let pid = quick.child.id();
+    let (_, heard) = leader.end();
+    quick.signal(Signal::CONT);
+    let document = document(place.path());
+    let lost: Vec<_> = group(&document).clients.iter().filter(|client| client.lost.is_some()).collect();
+    assert!(lost.len() == 1 && lost[0].process == pid, "{lost:?} {heard:#?}");
+    assert!(document.overall.operations > 0);
+    let ((_, quick), (status, _)) = (quick.end(), slow.end());
+    assert!(status == 0 && quick.iter().any(|line| line.contains("left the group")), "{quick:#?}");
+}
+
+#[test]
+fn a_coordinator_that_is_killed_leaves_agents_and_name_to_the_next() {
+    let Some(cluster) = zookeeper() else { return };
+    let (place, root) = (folder(), root());
+    let mut agents: Vec<Talker> = (0..2).map(|_| agent(&cluster, &root, |_| {})).collect();
+    let words = |more: &str| {
+        format!("run noop -P {} --clients 2 -p coordination.timeout=1 {more}", workload("workloadc"))
+    };
+    let forever = words("-p operationcount=0 -p maxexecutiontime=600 -p target=100 -s -p status.interval=1");
+    let mut first = Talker::start(&mut leader(place.path(), &cluster, &root, &forever));
+    first.wait_for("current ops/sec");
+    let few = words("-p operationcount=100 --result r");
+    // Two of one name do not lead at a time.
+    let second = Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap());
+    assert!(second.status != 0 && second.stderr.contains("is led already, by"), "{}", second.stderr);
+    first.signal(Signal::KILL);
+    first.end();
+    for agent in &mut agents {
+        agent.wait_for("left the group");
+        agent.wait_for("waiting for work");
+    }
+    // Its node is there until its session is over, and is waited for.
+    Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap()).expect(0);
+    assert_eq!(document(place.path()).overall.operations, 100);
+    for agent in agents {
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.end().0, 0);
+    }
+}
+
+#[test]
+fn a_bench_loads_and_runs_by_one_group_that_warms_up_until_steady() {
+    let Some(cluster) = zookeeper() else { return };
+    let (place, root) = (folder(), root());
+    let agents = agents(&cluster, &root, 2);
+    let words = format!(
+        "bench {} --store noop --clients 2 --out r --time 1s --warm-up 100ms --records 1000 -p warmup.max=6s --target 2000",
+        workload("workloadc")
+    );
+    Ran::of(leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
+    for agent in agents {
+        assert_eq!(agent.end().0, 0);
+    }
+    let run = document(place.path());
+    let steadiness = run.steadiness.as_ref().unwrap();
+    assert_eq!(group(&run).clients.len(), 2);
+    assert!(run.overall.warm_up_s <= 6.5 && run.overall.duration_s < 1.5, "{:?}", run.overall);
+    // What is steady is measured before the longest warm-up is over.
+    assert!(!steadiness.steady || run.overall.warm_up_s < 6.0, "{steadiness:?} {:?}", run.overall);
+    let due = run.overall.operations + run.censored.not_started + run.censored.in_flight;
+    assert!((1800..=2100).contains(&due), "{due}");
+    let load = fs::read(place.path().join("r/load-result.json")).unwrap();
+    let load: ResultDocument = serde_json::from_slice(&load).unwrap();
+    assert_eq!((load.overall.operations, group(&load).clients.len()), (1000, 2));
+}
+
+#[test]
+fn all_runs_of_a_sweep_are_made_by_one_group() {
+    let Some(cluster) = zookeeper() else { return };
+    let (place, root) = (folder(), root());
+    let agents = agents(&cluster, &root, 2);
+    let words = format!(
+        "sweep {} --store noop --agents 2 --clients 3 --points 500,max --repeats 1 --time 500ms --warm-up 100ms \
+         --warm-up-max 0 -p recordcount=100 --out s --plain",
+        workload("workloadc")
+    );
+    Ran::of(leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
+    // They end after one group.
+    for agent in agents {
+        assert_eq!(agent.end().0, 0);
+    }
+    let experiment: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.path().join("s/experiment.json")).unwrap()).unwrap();
+    assert_eq!(experiment["complete"], true);
+    let runs = experiment["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3, "a load and two points: {runs:#?}");
+    for run in runs {
+        let path = place.path().join("s").join(run["folder"].as_str().unwrap()).join("result.json");
+        let document: ResultDocument = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        assert_eq!(group(&document).clients.len(), 2);
+        // Three are two in each of two processes.
+        assert_eq!((run["clients"].as_u64(), document.run.clients), (Some(4), 4));
+    }
+}
+
+#[test]
+fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = folder();
+    let words = format!(
+        "run noop -P {} -p operationcount=100 -p barrier-status=yes -p barrier-zkServer={cluster} -p barrier-zkRoot=/{} \
+         -p barrier-size=3",
+        workload("workloadc"),
+        root()
+    );
+    let start = |_| {
+        let mut command = program();
+        command.current_dir(place.path()).args(words.split_whitespace()).stdout(Stdio::null());
+        let mut process = Talker::start(&mut command);
+        process.wait_for("waiting at the barrier");
+        process
+    };
+    let clients: Vec<Talker> = (0..3).map(start).collect();
+    for client in clients {
+        let (status, heard) = client.end();
+        assert!(status == 0 && heard.iter().any(|line| line.contains("all have come: ")), "{heard:#?}");
+    }
+    // Alone it waits in vain, not for ever, and says so.
+    let alone = format!("{words} -p coordination.wait=200ms");
+    let ran = Ran::of(program().args(alone.split_whitespace()).output().unwrap());
+    assert!(ran.status != 0 && ran.stderr.contains("1 of 3 clients came"), "{}", ran.stderr);
+}
