@@ -156,11 +156,8 @@ impl ClockTrack {
         let span = exchange.middle() / Self::SPAN;
         let full = self.best.len() >= Self::SPANS_MAX;
         match self.best.last_mut() {
-            Some(last) if self.span == span => {
-                if exchange.round_trip() < last.round_trip() {
-                    *last = exchange;
-                }
-            }
+            Some(last) if self.span == span && exchange.round_trip() >= last.round_trip() => {}
+            Some(last) if self.span == span => *last = exchange,
             _ if !full => {
                 self.span = span;
                 self.best.push(exchange);

@@ -171,6 +171,9 @@ impl Phases {
     fn properties(&self, nth: usize, client: Option<u64>) -> Properties {
         let phase = &self.file.phases[nth];
         let mut all = Properties::new();
+        if let Some(group) = &self.file.group {
+            set_lines(&mut all, &group.properties());
+        }
         set_lines(&mut all, &self.file.properties);
         set_lines(&mut all, &self.file.store.properties);
         set_lines(&mut all, &phase.properties);
@@ -179,9 +182,6 @@ impl Phases {
                 set_lines(&mut all, &only.properties);
             }
         }
-        let of_group: Vec<String> =
-            all.iter().map(|(name, _)| name.to_owned()).filter(|name| is_of_group(name)).collect();
-        of_group.iter().for_each(|name| drop(all.remove(name)));
         // What a name of the store stands for.
         let _ = serval_stores::resolve(&self.file.store.binding, &mut all);
         if !self.file.store.watch.is_empty() {
