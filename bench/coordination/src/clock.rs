@@ -12,6 +12,8 @@
 //! Network Time Protocol", RFC 1129, 1989). Clocks drift: what an
 //! exchange said holds later with an error that grows by [`DRIFT`].
 
+use std::collections::VecDeque;
+
 /// By how much two quartz clocks may drift apart: ns per second.
 pub const DRIFT: f64 = 100_000.0;
 
@@ -172,6 +174,45 @@ impl ClockTrack {
     }
 }
 
+/// Questions about the clock that are under way at a time. The answers of more would wait for each other at
+/// the coordinator, and what they wait is taken for the network's.
+const ASKED_MAX: usize = 32;
+
+/// Whose clock is asked next: few at a time, however many there are.
+#[derive(Debug, Default)]
+pub struct Asking {
+    under_way: usize,
+    waiting: VecDeque<usize>,
+}
+
+impl Asking {
+    /// A client is to be asked; whether now.
+    #[must_use]
+    pub fn want(&mut self, client: usize) -> bool {
+        let now = self.under_way < ASKED_MAX;
+        if now {
+            self.under_way += 1;
+        } else {
+            self.waiting.push_back(client);
+        }
+        now
+    }
+
+    /// An answer has come. Who is to be asked now.
+    #[must_use]
+    pub fn answered(&mut self) -> Option<usize> {
+        self.under_way = self.under_way.saturating_sub(1);
+        let next = self.waiting.pop_front()?;
+        self.under_way += 1;
+        Some(next)
+    }
+
+    /// Forgets what is under way, for some never answer, and who waits: all are asked anew.
+    pub fn forget(&mut self) {
+        *self = Asking::default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +225,15 @@ mod tests {
         let offset = filter.at(100_200_000).unwrap();
         assert_eq!((offset.ahead, offset.error), (7_239_920_000.0, 200_000.5));
         assert_eq!(offset.to_client(400_000_000), 7_639_920_000);
+    }
+
+    #[test]
+    fn few_are_asked_at_a_time_and_all_in_turn() {
+        let mut asking = Asking::default();
+        let mut asked: Vec<usize> = (0..100).filter(|client| asking.want(*client)).collect();
+        assert_eq!(asked.len(), ASKED_MAX);
+        asked.extend(std::iter::from_fn(|| asking.answered()));
+        assert_eq!(asked, (0..100).collect::<Vec<_>>());
     }
 
     #[test]

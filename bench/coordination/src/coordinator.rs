@@ -7,7 +7,7 @@
 
 use crate::{
     calling::{Coming, call_agents},
-    clock::{ClockTrack, Exchange, Offset},
+    clock::{Asking, ClockTrack, Exchange, Offset},
     directory::{Change, Directory, DirectoryError, EpochWatch, Leader},
     group::{Action, Event, Group, Loss, Lost, PhaseEnd, Settings},
     message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
@@ -229,6 +229,7 @@ impl Coordinator {
                 done: false,
                 blind: false,
                 coming: None,
+                asking: Asking::default(),
                 writers: JoinSet::new(),
                 leading,
                 leader,
@@ -333,6 +334,7 @@ struct Desk {
     blind: bool,
     /// Who calls agents, as long as places are free.
     coming: Option<UnboundedSender<Coming>>,
+    asking: Asking,
     /// What sends to clients.
     writers: JoinSet<()>,
     leading: Leading,
@@ -479,7 +481,6 @@ impl Desk {
         self.next_line += 1;
         let timeout_ms = self.leading.settings.timeout / 1_000_000;
         let _ = out.send(Frame::Message(ToClient::Welcome { client: client as u64, timeout_ms }));
-        let _ = out.send(Frame::Message(ToClient::Ask { asked: 0 }));
         self.listen(line, reading);
         if self.by_client.len() <= client {
             self.by_client.resize(client + 1, None);
@@ -500,6 +501,7 @@ impl Desk {
         if let Some(coming) = &self.coming {
             let _ = coming.send(Coming::Joined(facts.clone()));
         }
+        self.ask_clock(client);
         self.tell(Report::Joined { client, facts });
     }
 
@@ -546,8 +548,11 @@ impl Desk {
                         line.first_exchanges = line.first_exchanges.saturating_sub(1);
                         line.first_exchanges > 0
                     });
+                    if let Some(next) = self.asking.answered() {
+                        self.send(next, ToClient::Ask { asked: 0 });
+                    }
                     if first || self.group.wants_clock(client, self.now()) {
-                        self.send(client, ToClient::Ask { asked: 0 });
+                        self.ask_clock(client);
                     }
                     return;
                 }
@@ -748,9 +753,19 @@ impl Desk {
         self.line_of(client).is_some_and(|line| line.handed_over && (line.at_barrier || blind))
     }
 
-    fn beat(&self) {
+    fn beat(&mut self) {
         self.send_all(|_| Some(ToClient::Beat));
-        self.send_all(|_| Some(ToClient::Ask { asked: 0 }));
+        self.asking.forget();
+        for client in 0..self.by_client.len() {
+            self.ask_clock(client);
+        }
+    }
+
+    /// Asks what a client's clock says, in its turn.
+    fn ask_clock(&mut self, client: usize) {
+        if !self.group.is_lost(client) && self.asking.want(client) {
+            self.send(client, ToClient::Ask { asked: 0 });
+        }
     }
 
     fn send(&self, client: usize, message: ToClient) {
@@ -784,9 +799,12 @@ impl Desk {
                 }
                 Action::AskClocks => {
                     let now = self.now();
-                    self.send_all(|client| {
-                        self.group.wants_clock(client, now).then_some(ToClient::Ask { asked: 0 })
-                    });
+                    self.asking.forget();
+                    for client in 0..self.by_client.len() {
+                        if self.group.wants_clock(client, now) {
+                            self.ask_clock(client);
+                        }
+                    }
                 }
                 Action::Confirm { attempt, at } => {
                     self.send_all(|_| Some(ToClient::Confirm { attempt }));
