@@ -8,6 +8,7 @@
 //! between knows the store's client as [`Under`], and is compiled once.
 
 mod buffer;
+mod held;
 pub mod settings;
 mod under;
 mod visibility;
@@ -15,6 +16,7 @@ mod visibility;
 pub use settings::Settings;
 
 use buffer::{Buffer, TAKEN};
+use held::Shared;
 use serval_model::{
     Client, Execution, FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
     Schema, Store, StoreError,
@@ -28,7 +30,7 @@ use std::{
     },
 };
 use under::{Under, send};
-use visibility::{Delayed, Shared, View};
+use visibility::{Delayed, View};
 
 /// The time as what is between has it: ns of the clock that runs have.
 #[derive(Clone)]
