@@ -56,6 +56,7 @@ const PROGRAMS: &[Program] = &[
     // Certificates for the server that speaks TLS.
     Program { name: "openssl", packages: &["openssl"], purpose: Purpose::Redis },
     Program { name: "initdb", packages: &["postgresql"], purpose: Purpose::Postgres },
+    Program { name: "pg_basebackup", packages: &["postgresql"], purpose: Purpose::Postgres },
     Program { name: "postgres", packages: &["postgresql"], purpose: Purpose::Postgres },
     // The certificate of its TLS. A crate that makes certificates would be
     // compiled by everyone; this program comes with the server anyway.

@@ -73,6 +73,7 @@ pub(crate) const KINDS: &[Kind] = &[
     mongodb::KIND,
     mysql::KIND,
     postgres::KIND,
+    postgres::REPLICA,
     rest::KIND,
     zookeeper::KIND,
 ];

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use super::process::{self, Account, Process};
 use super::{Fixture, Kind, Options, Server, redis};
@@ -28,6 +29,8 @@ pub(crate) const KIND: Kind = Kind {
     fixture,
     variables: &[
         "SERVAL_TEST_POSTGRES",
+        "SERVAL_TEST_POSTGRES_PRIMARY",
+        "SERVAL_TEST_POSTGRES_REPLICA",
         "SERVAL_TEST_POSTGRES_AUTH",
         "SERVAL_TEST_POSTGRES_PASSWORD",
         "SERVAL_TEST_POSTGRES_CERTIFICATE",
@@ -37,16 +40,59 @@ pub(crate) const KIND: Kind = Kind {
 /// One for anyone, and one with a password and TLS.
 fn fixture(children: &Children) -> Result<Fixture> {
     let open = PostgresServer::start(children, &Options::default())?;
+    let replica = PostgresServer::replica_of(&open, children)?;
     let password = redis::generated_password()?;
     let options = Options { password: Some(password.clone()), ..Options::default() };
     let guarded = PostgresServer::start(children, &options)?;
     let variables = vec![
         ("SERVAL_TEST_POSTGRES", open.address()),
+        ("SERVAL_TEST_POSTGRES_PRIMARY", open.address()),
+        ("SERVAL_TEST_POSTGRES_REPLICA", replica.address()),
         ("SERVAL_TEST_POSTGRES_AUTH", guarded.address()),
         ("SERVAL_TEST_POSTGRES_PASSWORD", password),
         ("SERVAL_TEST_POSTGRES_CERTIFICATE", guarded.certificate().display().to_string()),
     ];
-    Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
+    Ok(Fixture { servers: vec![Box::new(replica), Box::new(open), Box::new(guarded)], variables })
+}
+
+/// A primary and a streaming replica: for `cargo xtask serve`, the tests have them from [`KIND`].
+pub(crate) const REPLICA: Kind = Kind {
+    name: "postgres-replica",
+    purpose: Purpose::Postgres,
+    serve: |children, options| {
+        if options.password.is_some() {
+            return Err(
+                "the replica follows a primary that anyone may ask: leave the password out".to_owned()
+            );
+        }
+        let primary = PostgresServer::start(children, options)?;
+        let replica = PostgresServer::replica_of(&primary, children)?;
+        Ok(Box::new(ReplicatedPostgres { replica, primary }))
+    },
+    fixture: |_| Ok(Fixture { servers: Vec::new(), variables: Vec::new() }),
+    variables: &[],
+};
+
+/// The replica goes first, for it waits for its primary.
+struct ReplicatedPostgres {
+    replica: PostgresServer,
+    primary: PostgresServer,
+}
+
+impl Server for ReplicatedPostgres {
+    fn address(&self) -> String {
+        format!("{}, its replica on {}", self.primary.address(), self.replica.address())
+    }
+
+    fn properties(&self) -> Vec<String> {
+        let mut properties = self.primary.properties();
+        properties.push(format!("postgres.replica={}", self.replica.address()));
+        properties
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.primary.wait_for_interrupt()
+    }
 }
 
 /// A server that answers. Dropping it stops it and removes its files.
@@ -90,6 +136,21 @@ impl PostgresServer {
         process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
     }
 
+    /// Starts a hot standby that streams from a server without a password.
+    fn replica_of(primary: &PostgresServer, children: &Children) -> Result<Self> {
+        process::on_a_port(None, children, |port| {
+            let account = Account::of_server(USER)?;
+            let folder = process::folder("postgres")?;
+            process::give(folder.path(), account)?;
+            let mut copy = process::command_as(account, "pg_basebackup");
+            copy.args(["-h", "127.0.0.1", "-U", USER, "--checkpoint=fast", "--wal-method=stream"]);
+            copy.args(["--write-recovery-conf", "--no-sync", "-p", &primary.port.to_string()]);
+            copy.arg("-D").arg(folder.path().join("data"));
+            process::set_up(children, folder.path(), &mut copy)?;
+            Self::run(port, children, folder, account, &Options::default())
+        })
+    }
+
     fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
         let account = Account::of_server(USER)?;
         let folder = process::folder("postgres")?;
@@ -116,6 +177,18 @@ impl PostgresServer {
             }
         }
         process::set_up(children, folder.path(), &mut initdb)?;
+        Self::run(port, children, folder, account, options)
+    }
+
+    /// Starts a server whose files are made.
+    fn run(
+        port: u16,
+        children: &Children,
+        folder: TempDir,
+        account: Option<Account>,
+        options: &Options,
+    ) -> Result<Self> {
+        let data = folder.path().join("data");
         let mut command = process::command_as(account, "postgres");
         command.arg("-D").arg(&data).arg("-p").arg(port.to_string());
         for setting in [

@@ -29,6 +29,8 @@ pub struct PostgresClient {
     /// The seat's connection as this client last had it.
     link: Option<(Rc<Link>, u64)>,
     layout: Layout,
+    /// What reads and scans go by, if they go to a replica.
+    reader: Option<Box<PostgresClient>>,
     /// The text of the statement being run.
     sql: String,
     /// A record as JSON, in that layout.
@@ -38,9 +40,9 @@ pub struct PostgresClient {
 }
 
 impl PostgresClient {
-    pub(super) fn new(seat: Rc<Seat>, layout: Layout) -> Self {
+    pub(super) fn new(seat: Rc<Seat>, layout: Layout, reader: Option<Box<PostgresClient>>) -> Self {
         let (sql, document, copy) = Default::default();
-        PostgresClient { seat, link: None, layout, sql, document, copy }
+        PostgresClient { seat, link: None, layout, reader, sql, document, copy }
     }
 
     /// Does something with the statement of `self.sql`, in the time that an
@@ -139,12 +141,43 @@ impl PostgresClient {
     }
 }
 
-impl Client for PostgresClient {
-    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+impl PostgresClient {
+    async fn read_here(
+        &mut self,
+        table: &str,
+        key: &str,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
         sql::select(&mut self.sql, self.layout, table, fields);
         self.sql.push_str(" WHERE \"ycsb_key\" = $1");
         let key = Parameters::new(Parameter::Bytes(key.as_bytes()), std::iter::empty(), 0);
         found(self.query(key, fields, reply).await)
+    }
+
+    async fn scan_here(
+        &mut self,
+        table: &str,
+        start_key: &str,
+        count: u64,
+        fields: &FieldSelection,
+        reply: &mut Reply,
+    ) -> Outcome {
+        sql::select(&mut self.sql, self.layout, table, fields);
+        self.sql.push_str(" WHERE \"ycsb_key\" >= $1 ORDER BY \"ycsb_key\" LIMIT $2");
+        let limit = Parameter::Count(i64::try_from(count).unwrap_or(i64::MAX));
+        let start = Parameter::Bytes(start_key.as_bytes());
+        let parameters = Parameters::new(start, std::iter::once(limit), 1);
+        self.query(parameters, fields, reply).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+    }
+}
+
+impl Client for PostgresClient {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
+        match &mut self.reader {
+            Some(reader) => reader.read_here(table, key, fields, reply).await,
+            None => self.read_here(table, key, fields, reply).await,
+        }
     }
 
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
@@ -165,12 +198,10 @@ impl Client for PostgresClient {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        sql::select(&mut self.sql, self.layout, table, fields);
-        self.sql.push_str(" WHERE \"ycsb_key\" >= $1 ORDER BY \"ycsb_key\" LIMIT $2");
-        let limit = Parameter::Count(i64::try_from(count).unwrap_or(i64::MAX));
-        let start = Parameter::Bytes(start_key.as_bytes());
-        let parameters = Parameters::new(start, std::iter::once(limit), 1);
-        self.query(parameters, fields, reply).await.map_or_else(|outcome| outcome, |_| Outcome::OK)
+        match &mut self.reader {
+            Some(reader) => reader.scan_here(table, start_key, count, fields, reply).await,
+            None => self.scan_here(table, start_key, count, fields, reply).await,
+        }
     }
 
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {

@@ -62,6 +62,12 @@ static HOST: Property = Property::serval(
 static PORT: Property =
     Property::serval("postgres.port", Kind::Count { min: 1, max: 65535 }, "Port of the server.")
         .default("5432");
+static REPLICA: Property = Property::serval(
+    "postgres.replica",
+    Kind::Text,
+    "A hot standby of the server, host or host:port (postgres.port without one), that reads and scans go to; writes go to \
+     the server itself. What it has not yet heard of is not found there.",
+);
 static DATABASE: Property = Property::serval(
     "postgres.database",
     Kind::Text,
@@ -167,6 +173,7 @@ pub const INFO: StoreInfo = StoreInfo {
             &URL,
             &HOST,
             &PORT,
+            &REPLICA,
             &DATABASE,
             &USER,
             &PASSWORD,
@@ -209,6 +216,8 @@ struct Prepared {
 #[derive(Debug)]
 pub struct Postgres {
     server: Arc<Server>,
+    /// Where reads and scans go, if not to the server.
+    replica: Option<Arc<Server>>,
     layout: Layout,
     value_type: &'static str,
     connections: usize,
@@ -259,10 +268,8 @@ impl Postgres {
     pub fn open(properties: &Properties) -> Result<Postgres, Faults> {
         let mut reader = Reader::new(properties);
         let (url, hosts) = place(&mut reader);
+        let replica = replica(&mut reader);
         let mut config = Config::new();
-        for (host, port) in &hosts {
-            config.host(host).port(*port);
-        }
         config.user(url.parameter("user").map_or_else(|| reader.text(&USER), str::to_owned));
         let password = url.parameter("password").map(str::to_owned);
         if let Some(password) = password.or_else(|| reader.optional_text(&PASSWORD)) {
@@ -324,10 +331,18 @@ impl Postgres {
         let connections = reader.count(&CONNECTIONS) as usize;
         reader.finish()?;
         let Some(tls) = tls else { return Err(Faults::one("postgres.sslrootcert: cannot be used")) };
-        let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let server = |hosts: &[(String, u16)]| {
+            let mut config = config.clone();
+            for (host, port) in hosts {
+                config.host(host).port(*port);
+            }
+            let address: Vec<String> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+            Arc::new(Server::new(address.join(","), config, tls.clone(), connect_timeout, timeout))
+        };
         let known = ["user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "currentSchema"];
         Ok(Postgres {
-            server: Arc::new(Server::new(address.join(","), config, tls, connect_timeout, timeout)),
+            server: server(&hosts),
+            replica: replica.map(|place| server(&[place])),
             layout,
             value_type,
             connections,
@@ -336,18 +351,36 @@ impl Postgres {
         })
     }
 
-    /// Runs something on a connection of its own, for set-up.
-    fn ask<T>(&self, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| self.server.error(format!("no event loop: {error}")))?;
-        runtime.block_on(async {
-            let link = self.server.connect(Arc::default()).await?;
-            // A server that stops answering in mid-way is no reason to wait for ever.
-            match tokio::time::timeout(self.server.connect_timeout, ask(&link)).await {
-                Ok(result) => result,
-                Err(_) => Err(self.server.error("the server stopped answering while it was prepared")),
+    /// Connects to both servers.
+    async fn client(&self, local: &Local, number: usize) -> Result<PostgresClient, StoreError> {
+        let seat = self.seat(&self.server, &local.pool, number).await?;
+        let reader = match &self.replica {
+            None => None,
+            Some(replica) => {
+                let seat = self.seat(replica, &local.replica_pool, number).await?;
+                Some(Box::new(PostgresClient::new(seat, self.layout, None)))
             }
-        })
+        };
+        Ok(PostgresClient::new(seat, self.layout, reader))
+    }
+
+    /// A connection of a client's own, or the shared one of this number.
+    async fn seat(
+        &self,
+        server: &Arc<Server>,
+        pool: &Mutex<Vec<Rc<link::Seat>>>,
+        number: usize,
+    ) -> Result<Rc<link::Seat>, StoreError> {
+        let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
+        if self.connections == 0 {
+            return link::Seat::connect(server, fields()).await;
+        }
+        // Held while connecting, so that nobody opens the same one twice.
+        let mut pool = pool.lock().await;
+        if pool.len() <= number {
+            pool.push(link::Seat::connect(server, fields()).await?);
+        }
+        Ok(Rc::clone(&pool[number.min(pool.len() - 1)]))
     }
 
     /// Makes the table, or finds fault with the one that is there.
@@ -423,10 +456,20 @@ impl Store for Postgres {
     }
 
     fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        let facts = self.ask(async |link| {
+        let facts = ask(&self.server, async |link| {
             self.check_table(link, schema, purpose).await?;
             sql::facts(&link.client).await.map_err(|error| self.server.refused(&error))
         })?;
+        if let Some(replica) = &self.replica {
+            let follows = ask(replica, async |link| {
+                sql::is_standby(&link.client).await.map_err(|error| replica.refused(&error))
+            })?;
+            if !follows {
+                return Err(
+                    replica.error("is named as the replica (postgres.replica), and is no standby of another")
+                );
+            }
+        }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         *prepared = Prepared { fields: schema.fields.clone().into(), facts };
         Ok(())
@@ -450,6 +493,9 @@ impl Store for Postgres {
                     .map_or("none".to_owned(), |timeout| units::format_duration(timeout.as_nanos() as u64)),
             ),
         ];
+        if let Some(replica) = &self.replica {
+            all.push(("reads and scans".to_owned(), format!("replica at {}", replica.address)));
+        }
         if !self.unread.is_empty() {
             all.push(("URL parameters without effect".to_owned(), self.unread.join(", ")));
         }
@@ -459,23 +505,13 @@ impl Store for Postgres {
     }
 
     fn local(&self) -> Result<Local, StoreError> {
-        Ok(Local { pool: Mutex::default(), next: Cell::default() })
+        Ok(Local { pool: Mutex::default(), replica_pool: Mutex::default(), next: Cell::default() })
     }
 
     async fn connect(&self, local: &Local, _: usize) -> Result<PostgresClient, StoreError> {
-        let fields = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner).fields.clone();
-        if self.connections == 0 {
-            let seat = link::Seat::connect(&self.server, fields()).await?;
-            return Ok(PostgresClient::new(seat, self.layout));
-        }
-        let number = local.next.get() % self.connections;
+        let number = local.next.get() % self.connections.max(1);
         local.next.set(local.next.get() + 1);
-        // Held while connecting, so that nobody opens the same one twice.
-        let mut pool = local.pool.lock().await;
-        if pool.len() <= number {
-            pool.push(link::Seat::connect(&self.server, fields()).await?);
-        }
-        Ok(PostgresClient::new(Rc::clone(&pool[number.min(pool.len() - 1)]), self.layout))
+        self.client(local, number).await
     }
 }
 
@@ -484,7 +520,36 @@ impl Store for Postgres {
 pub struct Local {
     /// Shared connections, opened as clients come.
     pool: Mutex<Vec<Rc<link::Seat>>>,
+    /// Those to the replica.
+    replica_pool: Mutex<Vec<Rc<link::Seat>>>,
     next: Cell<usize>,
+}
+
+/// Runs something on a connection of its own to a server, for set-up.
+fn ask<T>(server: &Server, ask: impl AsyncFnOnce(&Link) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| server.error(format!("no event loop: {error}")))?;
+    runtime.block_on(async {
+        let link = server.connect(Arc::default()).await?;
+        // A server that stops answering in mid-way is no reason to wait for ever.
+        match tokio::time::timeout(server.connect_timeout, ask(&link)).await {
+            Ok(result) => result,
+            Err(_) => Err(server.error("the server stopped answering while it was prepared")),
+        }
+    })
+}
+
+/// The replica's address.
+fn replica(reader: &mut Reader<'_>) -> Option<(String, u16)> {
+    let text = reader.optional_text(&REPLICA)?;
+    let port = reader.count(&PORT) as u16;
+    let (host, digits) = text.trim().rsplit_once(':').unwrap_or((text.trim(), ""));
+    let port = if digits.is_empty() { Some(port) } else { digits.parse().ok().filter(|port| *port > 0) };
+    if host.is_empty() || port.is_none() || host.contains([',', ':', '/']) {
+        reader.fault(&REPLICA, "is no host or host:port");
+        return None;
+    }
+    Some((host.to_owned(), port?))
 }
 
 fn tls_config(

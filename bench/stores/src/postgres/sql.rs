@@ -181,6 +181,11 @@ pub(super) async fn columns(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
+/// Whether the server follows another one.
+pub(super) async fn is_standby(client: &tokio_postgres::Client) -> Result<bool, Error> {
+    client.query_one("SELECT pg_is_in_recovery()", &[]).await?.try_get(0)
+}
+
 /// Settings in force, asked of the server. What only speaks Postgres's
 /// protocol may not have them all: then there are none.
 pub(super) async fn facts(client: &tokio_postgres::Client) -> Result<Vec<(String, String)>, Error> {

@@ -8,6 +8,7 @@
 //! between knows the store's client as [`Under`], and is compiled once.
 
 mod buffer;
+mod held;
 pub mod settings;
 mod under;
 mod visibility;
@@ -15,7 +16,7 @@ mod visibility;
 pub use settings::Settings;
 
 use buffer::{Buffer, TAKEN};
-use futures_util::future::Either;
+use held::Shared;
 use serval_model::{
     Client, Execution, FieldSelection, Flush, OperationKind, OperationKinds, Outcome, Purpose, Record, Reply,
     Schema, Store, StoreError,
@@ -29,7 +30,7 @@ use std::{
     },
 };
 use under::{Under, send};
-use visibility::{Delayed, Shared, View};
+use visibility::{Delayed, View};
 
 /// The time as what is between has it: ns of the clock that runs have.
 #[derive(Clone)]
@@ -162,79 +163,67 @@ impl<S: Store> Store for Wrapped<S> {
 
 impl<C: Client> Client for WrappedClient<C> {
     #[inline]
-    fn read(
-        &mut self,
-        table: &str,
-        key: &str,
-        fields: &FieldSelection,
-        reply: &mut Reply,
-    ) -> impl Future<Output = Outcome> {
+    async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.read(table, key, fields, reply)),
-            Some(between) => Either::Right(between.read(&mut self.client, table, key, fields, reply)),
+            None => self.client.read(table, key, fields, reply).await,
+            Some(between) => Box::pin(between.read(&mut self.client, table, key, fields, reply)).await,
         }
     }
 
     #[inline]
-    fn update(&mut self, table: &str, key: &str, fields: &Record) -> impl Future<Output = Outcome> {
+    async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.update(table, key, fields)),
-            Some(between) => Either::Right(between.write(
-                &mut self.client,
-                OperationKind::Update,
-                table,
-                key,
-                Some(fields),
-            )),
+            None => self.client.update(table, key, fields).await,
+            Some(between) => {
+                Box::pin(between.write(&mut self.client, OperationKind::Update, table, key, Some(fields)))
+                    .await
+            }
         }
     }
 
     #[inline]
-    fn insert(&mut self, table: &str, key: &str, record: &Record) -> impl Future<Output = Outcome> {
+    async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.insert(table, key, record)),
-            Some(between) => Either::Right(between.write(
-                &mut self.client,
-                OperationKind::Insert,
-                table,
-                key,
-                Some(record),
-            )),
+            None => self.client.insert(table, key, record).await,
+            Some(between) => {
+                Box::pin(between.write(&mut self.client, OperationKind::Insert, table, key, Some(record)))
+                    .await
+            }
         }
     }
 
     #[inline]
-    fn scan(
+    async fn scan(
         &mut self,
         table: &str,
         start_key: &str,
         count: u64,
         fields: &FieldSelection,
         reply: &mut Reply,
-    ) -> impl Future<Output = Outcome> {
+    ) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.scan(table, start_key, count, fields, reply)),
+            None => self.client.scan(table, start_key, count, fields, reply).await,
             Some(between) => {
-                Either::Right(between.scan(&mut self.client, (table, start_key, count), fields, reply))
+                Box::pin(between.scan(&mut self.client, (table, start_key, count), fields, reply)).await
             }
         }
     }
 
     #[inline]
-    fn delete(&mut self, table: &str, key: &str) -> impl Future<Output = Outcome> {
+    async fn delete(&mut self, table: &str, key: &str) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.delete(table, key)),
+            None => self.client.delete(table, key).await,
             Some(between) => {
-                Either::Right(between.write(&mut self.client, OperationKind::Delete, table, key, None))
+                Box::pin(between.write(&mut self.client, OperationKind::Delete, table, key, None)).await
             }
         }
     }
 
     #[inline]
-    fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> impl Future<Output = Outcome> {
+    async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
         match &mut self.between {
-            None => Either::Left(self.client.insert_batch(table, records)),
-            Some(between) => Either::Right(between.insert_batch(&mut self.client, table, records)),
+            None => self.client.insert_batch(table, records).await,
+            Some(between) => Box::pin(between.insert_batch(&mut self.client, table, records)).await,
         }
     }
 

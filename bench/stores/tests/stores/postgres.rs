@@ -695,3 +695,47 @@ fn settings_that_cannot_be_are_refused_together() {
         assert!(problem.contains(part) && !problem.contains("secret"), "{problem}");
     }
 }
+
+#[test]
+fn reads_and_scans_go_to_the_replica_and_writes_to_the_primary() {
+    let (Some(primary), Some(replica)) =
+        (variable("SERVAL_TEST_POSTGRES_PRIMARY"), variable("SERVAL_TEST_POSTGRES_REPLICA"))
+    else {
+        return;
+    };
+    let shape = Schema { table: format!("replicated{}", std::process::id()), ..schema() };
+    let table = shape.table.as_str();
+    let store = postgres(&primary, &[("postgres.replica", &replica)]).unwrap();
+    store.prepare(&shape, Purpose::Load).unwrap();
+    assert!(store.describe().contains(&("reads and scans".into(), format!("replica at {replica}"))));
+    Loop.run(async {
+        let mut client = store.connect(&store.local().unwrap(), 0).await.unwrap();
+        let (all, mut reply) = (FieldSelection::default(), Reply::new());
+        let record = |value: &[u8]| -> Record { [("field0", value)].into_iter().collect() };
+        assert_eq!(client.insert(table, "k", &record(b"1")).await, Outcome::OK);
+        // It comes there soon, and the table before it.
+        while client.read(table, "k", &all, &mut reply).await != Outcome::OK {
+            reply.clear();
+        }
+        // A replica that replays no more shows what it has.
+        sql(&replica, "SELECT pg_wal_replay_pause()");
+        while sql(&replica, "SELECT pg_get_wal_replay_pause_state()") != [["paused"]] {}
+        assert_eq!(client.update(table, "k", &record(b"2")).await, Outcome::OK);
+        assert_eq!(client.insert(table, "l", &record(b"2")).await, Outcome::OK);
+        reply.clear();
+        assert_eq!(client.read(table, "k", &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records()[0].get("field0").unwrap(), b"1");
+        reply.clear();
+        assert_eq!(client.scan(table, "k", 10, &all, &mut reply).await, Outcome::OK);
+        assert_eq!(reply.records().len(), 1);
+        sql(&replica, "SELECT pg_wal_replay_resume()");
+    });
+    sql(&primary, &format!("DROP TABLE {table}"));
+    // One that follows nobody is no replica.
+    let error = postgres(&primary, &[("postgres.replica", &primary)]).unwrap();
+    let error = error.prepare(&shape, Purpose::Load).unwrap_err().to_string();
+    assert!(error.contains("postgres.replica") && error.contains("no standby"), "{error}");
+    sql(&primary, &format!("DROP TABLE {table}"));
+    let fault = postgres(&primary, &[("postgres.replica", "h:0")]).unwrap_err();
+    assert!(fault.contains("no host or host:port"), "{fault}");
+}
