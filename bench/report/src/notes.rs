@@ -2,7 +2,7 @@
 //! warnings, and those that its numbers make.
 
 use crate::{
-    group, stationary,
+    group, lag, stationary,
     units::{count, percent, plural, rate, time},
 };
 use serval_measure::{
@@ -83,6 +83,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     }
     if let Some(text) = censored(&document.censored, document.overall.operations) {
         say(text, vec![]);
+    }
+    for note in document.lag.iter().flat_map(lag::notes) {
+        say(note.text, note.details);
     }
     for metric in &document.metrics {
         if let Some(text) = failures(metric) {
