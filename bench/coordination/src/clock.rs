@@ -157,9 +157,7 @@ impl ClockTrack {
         let full = self.best.len() >= Self::SPANS_MAX;
         match self.best.last_mut() {
             Some(last) if self.span == span => {
-                if exchange.round_trip() < last.round_trip() {
-                    *last = exchange;
-                }
+                *last = std::cmp::min_by_key(*last, exchange, Exchange::round_trip);
             }
             _ if !full => {
                 self.span = span;

@@ -236,11 +236,11 @@ impl Team {
                 properties.push(("share".to_owned(), share.to_string()));
                 properties.push(("seed".to_owned(), options.seed.to_string()));
                 if consumers > 0 {
-                    // Their end is the group's to say.
-                    let unbounded = [p::MAX_EXECUTION_TIME.name, lag::IDLE.name];
-                    properties.retain(|(name, _)| {
-                        !roles.contains(&name.as_str()) && !(consumes && unbounded.contains(&name.as_str()))
-                    });
+                    // A consumer's end is the group's to say.
+                    let unbounded: &[&str] =
+                        if consumes { &[p::MAX_EXECUTION_TIME.name, lag::IDLE.name] } else { &[] };
+                    let replaced: Vec<&str> = roles.iter().chain(unbounded).copied().collect();
+                    properties.retain(|(name, _)| !replaced.contains(&name.as_str()));
                     let role = if consumes { "consumer" } else { "producer" };
                     for (property, value) in [
                         (&lag::ROLE, role.to_owned()),
@@ -340,7 +340,6 @@ impl Session for GroupSession<'_> {
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
         let producers = count.saturating_sub(consumers(&self.plan.properties));
         let mut intervals = Intervals::new(count, producers);
-        let mut clocks = Vec::new();
         let mut finishing = producers == count;
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             if lost.is_some() {
@@ -394,7 +393,6 @@ impl Session for GroupSession<'_> {
                     left[lost.client].lost = Some(why);
                     intervals.gone(lost.client);
                 }
-                Some(Report::Clocks(offsets)) => clocks = offsets,
                 Some(Report::Over(end)) => break end,
                 Some(Report::Disbanded(why)) => {
                     return Err(broken(why.unwrap_or_else(|| "the group is over".to_owned())));
@@ -428,6 +426,7 @@ impl Session for GroupSession<'_> {
             // name.
             let _ = queue::remove(&team.queue());
         }
+        let clocks = team.coordinator.clocks();
         let setting = crate::lag::setting(&self.plan.properties);
         let seen =
             merged::Seen { rates: &intervals.rates, producers, skew: end.skew, clocks: &clocks, setting };

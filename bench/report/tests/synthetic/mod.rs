@@ -198,6 +198,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             lateness: Latency::of(&late, &PERCENTILES),
         }),
         group: None,
+        lag: None,
         steadiness: Some(Steadiness {
             steady: !run.failures,
             max_s: 60.0,

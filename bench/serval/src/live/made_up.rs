@@ -168,6 +168,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
         pacing: None,
         steadiness: None,
         group: None,
+        lag: None,
         stationarity: None,
         client: None,
         processes: Vec::new(),
