@@ -744,9 +744,6 @@ impl Desk {
                 Action::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;
-                    let offsets =
-                        |client| self.tracks.get(&client).map_or_else(Vec::new, ClockTrack::offsets);
-                    self.tell(Report::Clocks((0..self.by_client.len()).map(offsets).collect()));
                     self.tell(Report::Over(end));
                 }
                 Action::Disband => self.disband(None),
