@@ -17,7 +17,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{self as blocking, Receiver},
     },
     thread::{self, JoinHandle},
@@ -87,9 +87,6 @@ pub enum Report {
     Result(usize, Vec<u8>),
     /// A client was lost.
     Lost(Lost),
-    /// Of each client, by its number: instants of its clock, ns, and its offset at each. Comes
-    /// before the end of a phase.
-    Clocks(Vec<Vec<(u64, Offset)>>),
     /// The phase is over.
     Over(PhaseEnd),
     /// Something that is no failure yet.
@@ -115,6 +112,7 @@ pub struct Coordinator {
     commands: UnboundedSender<Command>,
     reports: Receiver<Report>,
     leader: Leader,
+    tracks: Arc<Mutex<Vec<ClockTrack>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -216,6 +214,8 @@ impl Coordinator {
         let (commands, asked) = mpsc::unbounded_channel();
         let (report, reports) = blocking::channel();
         let led = leader.clone();
+        let tracks = Arc::new(Mutex::new(Vec::new()));
+        let desk_tracks = Arc::clone(&tracks);
         let thread = thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
             let (incoming, come) = mpsc::unbounded_channel();
             let now = (leading.clock)();
@@ -236,17 +236,24 @@ impl Coordinator {
                 directory,
                 incoming,
                 report,
-                tracks: HashMap::new(),
+                tracks: desk_tracks,
             };
             runtime.block_on(desk.run(listener, come, asked, watch));
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
-        Ok(Coordinator { commands, reports, leader: led, thread: Some(thread) })
+        Ok(Coordinator { commands, reports, leader: led, tracks, thread: Some(thread) })
     }
 
     /// Where clients find it.
     pub fn leader(&self) -> &Leader {
         &self.leader
+    }
+
+    /// Of each client, by its number: instants of its clock, ns, in rising order, and its offset at
+    /// each, from when it joined until now.
+    pub fn clocks(&self) -> Vec<Vec<(u64, Offset)>> {
+        let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        tracks.iter().map(ClockTrack::offsets).collect()
     }
 
     /// What has happened, waiting for it. `None` once the coordinator has ended.
@@ -343,12 +350,20 @@ struct Desk {
     incoming: UnboundedSender<Incoming>,
     report: blocking::Sender<Report>,
     /// Each client's clock all through.
-    tracks: HashMap<usize, ClockTrack>,
+    tracks: Arc<Mutex<Vec<ClockTrack>>>,
 }
 
 impl Desk {
     fn now(&self) -> u64 {
         (self.leading.clock)()
+    }
+
+    fn track(&self, client: usize, change: impl FnOnce(&mut ClockTrack)) {
+        let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tracks.len() <= client {
+            tracks.resize_with(client + 1, ClockTrack::default);
+        }
+        change(&mut tracks[client]);
     }
 
     fn tell(&self, report: Report) {
@@ -486,7 +501,7 @@ impl Desk {
             self.by_client.resize(client + 1, None);
         }
         self.by_client[client] = Some(line);
-        self.tracks.remove(&client);
+        self.track(client, |track| *track = ClockTrack::default());
         self.lines.insert(
             line,
             Line {
@@ -542,7 +557,7 @@ impl Desk {
             Frame::Message(message) => match message {
                 ToCoordinator::Answer { asked, answered } => {
                     let exchange = Exchange { asked, answered, received: at };
-                    self.tracks.entry(client).or_default().add(exchange);
+                    self.track(client, |track| track.add(exchange));
                     self.group.on(client, Event::Clock(exchange), self.now(), actions);
                     let first = self.lines.get_mut(&line).is_some_and(|line| {
                         line.first_exchanges = line.first_exchanges.saturating_sub(1);
@@ -827,9 +842,6 @@ impl Desk {
                 Action::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;
-                    let offsets =
-                        |client| self.tracks.get(&client).map_or_else(Vec::new, ClockTrack::offsets);
-                    self.tell(Report::Clocks((0..self.by_client.len()).map(offsets).collect()));
                     self.tell(Report::Over(end));
                 }
                 Action::Disband => self.disband(None),

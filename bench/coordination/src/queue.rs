@@ -249,10 +249,11 @@ async fn send(
                         Err(_) => continue,
                     }
                 }
+                // So that none is on its way uncounted.
+                while requests.join_next().await.is_some() {}
                 if let Ok(Ok(Some(stat))) = time::timeout(place.timeout, session.check_stat(&place.path())).await {
                     nodes.store(stat.num_children.max(0) as usize, Relaxed);
                 }
-                while requests.try_join_next().is_some() {}
                 continue;
             }
             item = offered.recv() => item,

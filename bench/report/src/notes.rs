@@ -2,7 +2,7 @@
 //! warnings, and those that its numbers make.
 
 use crate::{
-    group, stationary,
+    group, lag, stationary,
     units::{count, percent, plural, rate, time},
 };
 use serval_measure::{
@@ -86,6 +86,9 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     }
     if let Some(text) = document.buffered.as_ref().and_then(not_done) {
         say(text, vec![]);
+    }
+    for note in document.lag.iter().flat_map(lag::notes) {
+        say(note.text, note.details);
     }
     for metric in &document.metrics {
         if let Some(text) = failures(metric) {

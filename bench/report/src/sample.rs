@@ -8,6 +8,7 @@ use serval_measure::{
         SCHEMA_VERSION, TimesResult, levels,
     },
     histogram::Histogram,
+    lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Survival, SurvivalStep, Versions, Violations},
     load::{ClientLoad, ProcessLoad, Usage},
     recorder::Pair,
 };
@@ -237,6 +238,58 @@ pub(crate) fn costly() -> ResultDocument {
         process("a sidecar with quite a long name", &[12, 13, 14], usage(0.0, 5, None)),
     ];
     document
+}
+
+/// A run with consumers beside it.
+#[allow(dead_code, reason = "not all tests that include this module need it")]
+pub(crate) fn lagging() -> ResultDocument {
+    let spans = |spans: &mut dyn Iterator<Item = u64>| {
+        let mut histogram = Histogram::new();
+        spans.for_each(|ns| histogram.record(ns));
+        Some(Latency::of(&histogram, &PERCENTILES))
+    };
+    // Exponential, mean 50 ms, by its quantiles.
+    let delay = |i: u64| (-(1.0 - (i as f64 + 0.5) / 1000.0).ln() * 5e7) as u64;
+    let curve = |more: u64| {
+        let step = |i: u64| SurvivalStep { at_ns: delay(i) + more, share: 1.0 - (i + 1) as f64 / 1000.0 };
+        (0..980).step_by(4).map(step).collect()
+    };
+    let violations = |checked, violations, undecided| Violations { checked, violations, undecided };
+    let lag = LagResult {
+        queue: "ZooKeeper at 10.0.0.7:2181, /serval-lag".to_owned(),
+        sample: 0.01,
+        poll_ns: 10_000_000,
+        consumers: 2,
+        writes: LagWrites { acknowledged: 1012, carried: 1000, not_carried: 12, ..LagWrites::default() },
+        reads: 4000,
+        reads_failed: 0,
+        keys: LagKeys { tried: 1000, at_once: 750, later: 240, censored: 10, ..LagKeys::default() },
+        lag: spans(&mut (0..240).map(|i| delay(i * 4))),
+        poll: spans(&mut (0..240).map(|i| 10_000_000 + i * 4000)),
+        hand_over: spans(&mut (0..1000).map(|i| 1_500_000 + i * 1000)),
+        visible: Some(Brackets {
+            lower: spans(&mut (0..990).map(delay)),
+            upper: spans(&mut (0..990).map(|i| delay(i) + 11_000_000)),
+            clock_error_ns: 80_000,
+        }),
+        survival: Some(Survival {
+            since: "acknowledgement".to_owned(),
+            lower: curve(0),
+            upper: curve(11_000_000),
+        }),
+        versions: Some(Versions {
+            behind: [(0, 3000), (1, 900), (2, 90), (1000, 1)]
+                .map(|(versions, reads)| Behind { versions, reads })
+                .into(),
+            undecided: 9,
+            last_stale: spans(&mut (0..240).map(|i| delay(i * 4))),
+            versions: 1012,
+            read_your_writes: violations(100, 3, 0),
+            monotonic_reads: violations(500, 0, 1),
+            monotonic_writes: violations(0, 0, 7),
+        }),
+    };
+    ResultDocument { lag: Some(lag), ..run(true) }
 }
 
 /// A result with nothing in it.

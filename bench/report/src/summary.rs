@@ -74,6 +74,9 @@ pub fn summary(document: &ResultDocument, styles: &Styles) -> String {
     if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
         crate::group::summary(&mut text, group, styles);
     }
+    if let Some(lag) = &document.lag {
+        crate::lag::summary(&mut text, lag, styles);
+    }
     costs(&mut text, document, styles);
     text
 }

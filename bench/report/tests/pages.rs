@@ -8,7 +8,9 @@ mod sample;
 fn pages_to_look_at() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
     std::fs::create_dir_all(&folder).unwrap();
-    for (name, document) in [("paced", sample::paced()), ("unpaced", sample::unpaced())] {
+    for (name, document) in
+        [("paced", sample::paced()), ("unpaced", sample::unpaced()), ("lagging", sample::lagging())]
+    {
         let page = serval_report::html::html(&document);
         assert!(page.len() < 400_000, "{}", page.len());
         std::fs::write(folder.join(format!("{name}.html")), page).unwrap();

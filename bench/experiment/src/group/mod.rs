@@ -232,7 +232,6 @@ impl Team {
                 | Report::Interval(..)
                 | Report::Result(..)
                 | Report::Ending(_)
-                | Report::Clocks(_)
                 | Report::Over(_) => {}
             }
         }
@@ -605,7 +604,6 @@ impl Session for GroupSession<'_> {
         (0..count).filter(|client| consumes[*client]).for_each(|client| {
             steadily.iter_mut().for_each(|steadily| steadily.gone(client));
         });
-        let mut clocks = Vec::new();
         let mut finishing = !consumes.contains(&true);
         for (client, lost) in team.lost.borrow().iter().enumerate() {
             if lost.is_some() || !takes_part(client) {
@@ -686,7 +684,6 @@ impl Session for GroupSession<'_> {
                     intervals.gone(lost.client);
                     steadily.iter_mut().for_each(|steadily| steadily.gone(lost.client));
                 }
-                Some(Report::Clocks(offsets)) => clocks = offsets,
                 Some(Report::Over(end)) => break end,
                 Some(Report::Disbanded(why)) => {
                     return Err(broken(
@@ -720,6 +717,7 @@ impl Session for GroupSession<'_> {
             // name.
             let _ = queue::remove(&team.queue());
         }
+        let clocks = team.coordinator.clocks();
         let setting = crate::lag::setting(&self.plan.properties);
         let seen = merged::Seen {
             rates: &intervals.rates,

@@ -40,6 +40,9 @@ pub fn html(document: &ResultDocument) -> String {
         if let Some(group) = document.group.as_ref().filter(|group| !group.clients.is_empty()) {
             crate::group::section(page, group, series::without_end(&document.series));
         }
+        if let Some(lag) = &document.lag {
+            crate::lag::section(page, lag);
+        }
         loads(page, document);
         facts(page, document);
     })
@@ -51,6 +54,7 @@ pub fn plots(document: &ResultDocument) -> Vec<PlotFile> {
         Some(("processes".to_owned(), crate::group::plot(group, series::without_end(&document.series))?))
     });
     let all = series::plots(document).into_iter().chain(distributions(document)).chain(group);
+    let all = all.chain(document.lag.iter().flat_map(crate::lag::plots));
     named_apart(all.filter_map(|(name, plot)| PlotFile::of(&name, &plot)))
 }
 

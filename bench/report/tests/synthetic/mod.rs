@@ -175,7 +175,6 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
     };
     let sentence = "the client's threads ran for 97 % of the time, and the store waited for them".to_owned();
     ResultDocument {
-        lag: None,
         schema_version: SCHEMA_VERSION,
         run: facts(run),
         environment: environment(),
@@ -200,6 +199,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
             lateness: Latency::of(&late, &PERCENTILES),
         }),
         group: None,
+        lag: None,
         steadiness: Some(Steadiness {
             steady: !run.failures,
             max_s: 60.0,

@@ -140,7 +140,6 @@ pub(super) fn entry(repeat: u32, flags: Vec<Flag>) -> RunEntry {
 pub(super) fn result(failed: u64) -> ResultDocument {
     let times = pair(&[(180_000, 118_000), (2_000_000, 2_000)]);
     ResultDocument {
-        lag: None,
         buffered: None,
         schema_version: 1,
         run: RunFacts {
@@ -171,6 +170,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
         pacing: None,
         steadiness: None,
         group: None,
+        lag: None,
         stationarity: None,
         client: None,
         processes: Vec::new(),

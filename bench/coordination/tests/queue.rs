@@ -1,0 +1,92 @@
+//! The queue in a real ZooKeeper: everything is taken once, by whoever; what does not fit is
+//! counted.
+//!
+//! `cargo xtask test` starts the server and names it in the environment; without it
+//! these tests say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_coordination::{
+    directory::DirectoryError,
+    queue::{ITEM_MAX, Place, ZooKeeperQueue, remove},
+};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+/// A queue of this test's own.
+fn place(max: usize) -> Option<Place> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let Ok(cluster) = std::env::var("SERVAL_TEST_ZOOKEEPER") else {
+        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
+        return None;
+    };
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let node = format!("/serval-queue-{}/{number}", std::process::id());
+    Some(Place { cluster, node, timeout: Duration::from_secs(6), max })
+}
+
+#[test]
+fn everything_is_taken_once_whoever_takes_it() {
+    const ITEMS: usize = 2000;
+    let Some(place) = place(100_000) else { return };
+    let producer = ZooKeeperQueue::open(&place, false).unwrap();
+    let consumers = [0, 1].map(|_| ZooKeeperQueue::open(&place, true).unwrap());
+    let mut taken = Vec::new();
+    let mut sent = 0;
+    while taken.len() < ITEMS {
+        // No more on their way than the buffer has room for.
+        while sent < ITEMS && sent < taken.len() + 500 {
+            assert!(producer.offer(sent.to_string().into_bytes()));
+            sent += 1;
+        }
+        for consumer in &consumers {
+            taken.extend(std::iter::from_fn(|| consumer.take()));
+        }
+        std::thread::yield_now();
+    }
+    let mut numbers: Vec<usize> =
+        taken.iter().map(|item| std::str::from_utf8(item).unwrap().parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..ITEMS));
+    assert_eq!(producer.dropped(), 0);
+    drop(consumers);
+    assert_eq!(remove(&place).unwrap(), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
+    let Some(place) = place(10) else { return };
+    let producer = ZooKeeperQueue::open(&place, false).unwrap();
+    assert!(!producer.offer(vec![0; ITEM_MAX + 1]));
+    for item in 0..100u8 {
+        assert!(producer.offer(vec![item]));
+    }
+    producer.flush(Duration::from_secs(5));
+    assert_eq!(producer.dropped(), 90);
+    let consumer = ZooKeeperQueue::open(&place, true).unwrap();
+    let first = loop {
+        if let Some(item) = consumer.take() {
+            break item;
+        }
+        std::thread::yield_now();
+    };
+    assert!(first[0] < 10);
+    assert_eq!(consumer.earlier(), 10);
+    drop(consumer);
+    drop(producer);
+    // What a consumer had been brought is gone with it.
+    assert!(remove(&place).unwrap() < 10);
+    assert_eq!(remove(&place).unwrap(), 0);
+}
+
+#[test]
+fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let place = Place { cluster: nobody, node: "x".to_owned(), timeout: Duration::from_secs(2), max: 1 };
+    match ZooKeeperQueue::open(&place, true) {
+        Err(DirectoryError::Unreachable { .. } | DirectoryError::Silent { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}

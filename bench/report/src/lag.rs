@@ -1,0 +1,319 @@
+//! How stale reads were: what is said and drawn of it.
+
+use crate::{
+    html::parts::{escape, figure, table},
+    notes::{Note, printable},
+    plot::{Axis, Line, Plot},
+    summary::{Styles, line, wrapped},
+    units::{count, percent, plural, time},
+};
+use serval_measure::{
+    document::Latency,
+    lag::{LagResult, SurvivalStep, Versions, Violations},
+};
+
+/// Characters of a queue's address that are shown.
+const QUEUE_MAX: usize = 80;
+
+/// What is to be said before numbers of lag are quoted.
+pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
+    let writes = &lag.writes;
+    let mut notes = Vec::new();
+    let mut say = |number: u64, text: String| {
+        if number > 0 {
+            notes.push(Note { text, details: vec![] });
+        }
+    };
+    say(
+        writes.not_carried,
+        format!(
+            "{} of {} sampled writes did not go into the queue, which was full or too slow: their lag is not known. Lower \
+             lag.sample, or use more consumers.",
+            count(writes.not_carried),
+            count(writes.not_carried + writes.carried)
+        ),
+    );
+    say(
+        lag.keys.censored,
+        format!(
+            "{} not found when the time was over (lag.drain): their lag is longer than what was seen, and is in no \
+             percentile. The survival curve has them as what they are.",
+            were(lag.keys.censored, "key")
+        ),
+    );
+    say(
+        lag.keys.undecided,
+        format!(
+            "{} written over by other processes or deleted before a consumer found them: nothing is said of their lag.",
+            were(lag.keys.undecided, "key")
+        ),
+    );
+    say(
+        writes.not_noted,
+        format!(
+            "{} could not be noted, for there were too many: what is said of lag and versions does not know of them. Lower \
+             lag.sample.",
+            plural(writes.not_noted, "read or write")
+        ),
+    );
+    say(
+        writes.too_short,
+        format!(
+            "{} of sampled keys had no value of 20 bytes, which a version needs: they were left out.",
+            plural(writes.too_short, "write")
+        ),
+    );
+    say(
+        writes.from_before,
+        format!(
+            "{} in the queue when the consumer began: they were waited for, or are of an earlier run. Another lag.queue \
+             keeps runs apart.",
+            were(writes.from_before, "key")
+        ),
+    );
+    say(
+        writes.foreign,
+        format!("{} in the queue could not be understood, and left out.", were(writes.foreign, "thing")),
+    );
+    say(
+        lag.reads_failed,
+        format!(
+            "{} of {} reads by consumers failed, which says nothing of lag.",
+            count(lag.reads_failed),
+            count(lag.reads)
+        ),
+    );
+    notes
+}
+
+fn were(number: u64, thing: &str) -> String {
+    format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
+}
+
+fn at(latency: &Latency, p: f64) -> u64 {
+    crate::notes::percentile(latency, p).unwrap_or(0)
+}
+
+/// Median, tail and maximum of spans.
+fn spans(latency: Option<&Latency>) -> Option<String> {
+    let latency = latency.filter(|latency| latency.count > 0)?;
+    let [half, tail] = [50.0, 99.0].map(|p| time(at(latency, p) as f64));
+    Some(format!("p50 {half}, p99 {tail}, at most {}", time(latency.max_ns as f64)))
+}
+
+fn kept(violations: &Violations) -> String {
+    let open = match violations.undecided {
+        0 => String::new(),
+        open => format!(", {} undecided", count(open)),
+    };
+    match violations.checked {
+        0 => format!("not checked{open}"),
+        checked => format!("{} of {} not kept{open}", count(violations.violations), count(checked)),
+    }
+}
+
+/// How many versions behind, in words: the first few.
+fn behind(versions: &Versions) -> String {
+    let (all, stale) = versions.stale();
+    let mut words = format!("{} of {} ({})", count(stale), count(all), percent(stale, all));
+    let most = versions.behind.iter().filter(|behind| behind.reads > 0).map(|behind| behind.versions).max();
+    if let Some(most) = most.filter(|most| *most > 0) {
+        words.push_str(&format!(", by {most} at most"));
+    }
+    if versions.undecided > 0 {
+        words.push_str(&format!("; {} undecided", count(versions.undecided)));
+    }
+    words
+}
+
+/// Names with what is known of them.
+fn rows(lag: &LagResult) -> Vec<(String, String)> {
+    let keys = &lag.keys;
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut row = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            rows.push((name.to_owned(), value));
+        }
+    };
+    row(
+        "sampled",
+        Some(format!(
+            "{} writes ({} of keys), {} carried by {}, {} not carried",
+            count(lag.writes.acknowledged),
+            percent((lag.sample.clamp(0.0, 1.0) * 1e6).round() as u64, 1_000_000),
+            count(lag.writes.carried),
+            printable(&lag.queue, QUEUE_MAX),
+            count(lag.writes.not_carried)
+        )),
+    );
+    if keys.tried == 0 && lag.versions.is_none() {
+        return rows;
+    }
+    row(
+        "keys read",
+        Some(format!(
+            "{}: {} found at once, {} later, {} not found, {} undecided",
+            count(keys.tried),
+            count(keys.at_once),
+            count(keys.later),
+            count(keys.censored),
+            count(keys.undecided)
+        )),
+    );
+    let not_zero = keys.later + keys.censored;
+    row("lag not zero", Some(percent(not_zero, keys.at_once + not_zero)));
+    row("lag, where not zero", spans(lag.lag.as_ref()));
+    row("of it at most too long by", spans(lag.poll.as_ref()));
+    row("hand-over, by which it is too short", spans(lag.hand_over.as_ref()));
+    if let Some(visible) = &lag.visible {
+        row("acknowledged to visible, at least", spans(visible.lower.as_ref()));
+        row("acknowledged to visible, at most", spans(visible.upper.as_ref()));
+        let error = visible.clock_error_ns;
+        row("widened by the clocks' error", (error > 0).then(|| time(error as f64)));
+    }
+    if let Some(versions) = &lag.versions {
+        row("reads behind an acknowledged version", Some(behind(versions)));
+        row("last stale read after acknowledgement", spans(versions.last_stale.as_ref()));
+        row("read your writes", Some(kept(&versions.read_your_writes)));
+        row("monotonic reads", Some(kept(&versions.monotonic_reads)));
+        row("monotonic writes", Some(kept(&versions.monotonic_writes)));
+    }
+    rows
+}
+
+/// Some lines.
+pub(crate) fn summary(text: &mut String, lag: &LagResult, styles: &Styles) {
+    text.push('\n');
+    line(text, "READ-AFTER-WRITE LAG", styles.heading);
+    let rows = rows(lag);
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, value) in rows {
+        wrapped(text, &format!("{name:width$}  "), &value, anstyle::Style::new());
+    }
+}
+
+/// The share of keys whose lag is not longer, of those for which it is not zero.
+fn distribution(lag: &LagResult) -> Option<Plot> {
+    let histogram = lag.lag.as_ref()?.to_histogram().ok()?;
+    let all = histogram.count() as f64;
+    let (mut points, mut seen) = (Vec::new(), 0);
+    let spans = histogram.iter().map(|(ns, n)| (ns.clamp(histogram.min(), histogram.max()).max(1), n));
+    for (ns, n) in spans {
+        points.push((ns as f64, seen as f64 / all));
+        seen += n;
+        points.push((ns as f64, seen as f64 / all));
+    }
+    let x = Axis::times(points.iter().map(|(ns, _)| *ns))?;
+    let line = Line::new("", 1, points.into_iter().map(|(ns, share)| (ns, Some(share))));
+    let not_zero = lag.keys.later + lag.keys.censored;
+    let all = lag.keys.at_once + not_zero;
+    let title =
+        format!("Share of the lags that are not zero ({} of all) below a time", percent(not_zero, all));
+    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(vec![line]))
+}
+
+/// A curve as a line of steps from the left end on.
+fn steps(name: &str, style: usize, curve: &[SurvivalStep], from: f64) -> Line {
+    let mut points = vec![(from, 1.0)];
+    for step in curve {
+        let at = (step.at_ns as f64).max(from);
+        let before = points.last().map_or(1.0, |(_, share)| *share);
+        points.push((at, before));
+        points.push((at, step.share));
+    }
+    Line::new(name, style, points.into_iter().map(|(at, share)| (at, Some(share))))
+}
+
+/// The share of keys that is not visible yet, between the ends of the brackets.
+fn survival(lag: &LagResult) -> Option<Plot> {
+    let survival = lag.survival.as_ref()?;
+    let curves = [&survival.lower, &survival.upper];
+    let times =
+        || curves.iter().flat_map(|curve| curve.iter()).map(|step| step.at_ns as f64).filter(|at| *at > 0.0);
+    let from = times().fold(f64::INFINITY, f64::min) / 1.5;
+    let x = Axis::times(times().chain(from.is_finite().then_some(from)))?;
+    let lines = vec![
+        steps("if each was visible as early as can be", 1, &survival.lower, from),
+        steps("as late as can be", 2, &survival.upper, from).dashed(),
+    ];
+    let title = format!("Share of keys not yet visible, since the {}", printable(&survival.since, 40));
+    Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(lines))
+}
+
+/// Its plots, with names for their files.
+pub(crate) fn plots(lag: &LagResult) -> Vec<(String, Plot)> {
+    let named = |name: &str, plot: Option<Plot>| plot.map(|plot| (name.to_owned(), plot));
+    [named("lag", distribution(lag)), named("lag-survival", survival(lag))].into_iter().flatten().collect()
+}
+
+/// The section of a page.
+pub(crate) fn section(page: &mut String, lag: &LagResult) {
+    let mut rows = rows(lag);
+    for behind in lag.versions.iter().flat_map(|versions| &versions.behind).take(ROWS_MAX) {
+        let what = match behind.versions {
+            0 => "reads behind by none".to_owned(),
+            1 => "by one version".to_owned(),
+            more => format!("by {} versions", count(more)),
+        };
+        rows.push((what, count(behind.reads)));
+    }
+    table(page, "Read-after-write lag", &rows);
+    let plots = plots(lag);
+    if !plots.is_empty() {
+        page.push_str("<div class=\"pair\">\n");
+        plots.iter().for_each(|(_, plot)| figure(page, plot, plot.legend.len() > 1));
+        page.push_str("</div>\n");
+    }
+    page.push_str(&format!("<p class=\"soft\">{}</p>\n", escape(EXPLAINED)));
+}
+
+/// Rows of how far reads were behind that a page has; the document has all.
+const ROWS_MAX: usize = 12;
+
+const EXPLAINED: &str = "The lag of a key is the time from a consumer's first read of it to the first that finds it. A \
+    write became visible after the last read that did not find it was sent, and before the answer of the one that did: \
+    the two curves.";
+
+#[cfg(test)]
+mod tests {
+    use crate::{html::html, sample, summary};
+
+    #[test]
+    fn a_summary_and_a_page_tell_the_share_the_curves_and_what_was_not_kept() {
+        let document = sample::lagging();
+        let text = summary::summary(&document, &summary::Styles::plain());
+        for part in [
+            "READ-AFTER-WRITE LAG",
+            "lag not zero                           25.0 %",
+            "1,000 carried by ZooKeeper at",
+            "read your writes                       3 of 100 not kept",
+            "monotonic writes                       not checked, 7 undecided",
+            "! 12 of 1,012 sampled writes did not go into the queue",
+            "! 10 keys were not found when the time was over",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= summary::WIDTH), "{text}");
+        let page = html(&document);
+        for part in [
+            "<h2>Read-after-write lag</h2>",
+            "Share of the lags that are not zero (25.0 % of all) below a time",
+            "Share of keys not yet visible, since the acknowledgement",
+            "by one version",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        let names: Vec<String> = crate::html::plots(&document).into_iter().map(|plot| plot.name).collect();
+        assert!(names.ends_with(&["lag".to_owned(), "lag-survival".to_owned()]), "{names:?}");
+        assert!(!html(&sample::paced()).contains("Read-after-write lag"));
+    }
+
+    #[test]
+    fn a_result_with_little_in_it_is_shown_as_it_is() {
+        let mut document = sample::unpaced();
+        document.lag = Some(serval_measure::lag::LagResult::default());
+        let page = html(&document);
+        assert!(page.contains("<h2>Read-after-write lag</h2>") && !page.contains("not yet visible"));
+        assert!(summary::summary(&document, &summary::Styles::plain()).contains("0 writes"));
+    }
+}

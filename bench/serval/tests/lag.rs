@@ -1,0 +1,188 @@
+//! Read-after-write lag as a user asks for it: in one process, in two that meet in ZooKeeper, and
+//! in a group.
+//!
+//! `cargo xtask test` starts the servers and names them in the environment; without them the tests
+//! that need them say that they are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+
+use common::{Ran, folder, program, serval, workload};
+use serval_measure::{document::ResultDocument, lag::LagResult};
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    if value.is_none() {
+        eprintln!("skipped: {name} is not set; 'cargo xtask test' starts the server");
+    }
+    value
+}
+
+/// Keeps tests apart that write the same keys.
+static STORE: Mutex<()> = Mutex::new(());
+
+/// ZooKeeper's address, and the properties of a Redis, which nobody else writes as long as the
+/// guard is there.
+fn servers() -> Option<(String, String, MutexGuard<'static, ()>)> {
+    let (zookeeper, redis) = (variable("SERVAL_TEST_ZOOKEEPER")?, variable("SERVAL_TEST_REDIS")?);
+    let (host, port) = redis.rsplit_once(':').unwrap();
+    let guard = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((zookeeper, format!("-p redis.host={host} -p redis.port={port}"), guard))
+}
+
+fn document(folder: &Path, name: &str) -> ResultDocument {
+    serde_json::from_slice(&std::fs::read(folder.join(name).join("result.json")).unwrap()).unwrap()
+}
+
+/// What a store that is consistent shows.
+#[track_caller]
+fn nothing_is_stale(lag: &LagResult) {
+    let versions = lag.versions.as_ref().unwrap();
+    for violations in [versions.read_your_writes, versions.monotonic_reads, versions.monotonic_writes] {
+        assert_eq!(violations.violations, 0, "{versions:?}");
+    }
+    assert_eq!(versions.stale().1, 0, "{versions:?}");
+    assert_eq!(lag.keys.later + lag.keys.censored + lag.keys.unread, 0, "{:?}", lag.keys);
+}
+
+#[test]
+fn consumers_beside_a_load_find_all_that_was_sampled() {
+    let place = folder();
+    let words = format!(
+        "load memory -P {} -p recordcount=20000 -p threadcount=3 -p lag.role=both -p lag.consumers=2 -p lag.sample=0.1 --result r",
+        workload("workloada")
+    );
+    let ran = serval(place.path(), &words).expect(0);
+    // Their reads are no part of the work.
+    assert_eq!(ran.value("[INSERT], Operations,"), 20000.0);
+    assert!(!ran.stdout.contains("[READ]"), "{}", ran.stdout);
+    let document = document(place.path(), "r");
+    let lag = document.lag.unwrap();
+    nothing_is_stale(&lag);
+    assert!((1700..2300).contains(&lag.keys.tried), "{:?}", lag.keys);
+    assert_eq!((lag.keys.tried, lag.writes.not_carried), (lag.writes.carried, 0));
+    assert!(lag.visible.is_some() && lag.versions.unwrap().read_your_writes.checked > 0);
+    let page = std::fs::read_to_string(place.path().join("r/report.html")).unwrap();
+    assert!(page.contains("Read-after-write lag") && page.contains("not yet visible"));
+}
+
+#[test]
+fn updates_and_batches_are_sampled_too_and_a_warm_up_is_not() {
+    let place = folder();
+    let store = format!(
+        "sqlite -P {} -p sqlite.path=x.db -p recordcount=500 -p lag.sample=0.2",
+        workload("workloadf")
+    );
+    serval(place.path(), &format!("load {store} -p batchsize=50 -p lag.role=both --result l")).expect(0);
+    let loaded = document(place.path(), "l").lag.unwrap();
+    assert!(loaded.keys.tried > 50 && loaded.keys.tried == loaded.writes.carried, "{loaded:?}");
+    nothing_is_stale(&loaded);
+    serval(place.path(), &format!("run {store} -p operationcount=2000 -p warmup=100ms -p client-coord=none -p lag.role=both --result r"))
+        .expect(0);
+    let lag = document(place.path(), "r").lag.unwrap();
+    nothing_is_stale(&lag);
+    assert!(lag.keys.tried > 50 && lag.writes.acknowledged > lag.writes.carried, "{lag:?}");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_starts() {
+    let place = folder();
+    for (words, part) in [
+        ("run noop -p lag.role=producer", "lag.zookeeper"),
+        ("run noop -p client-coord=consumer", "lag.zookeeper"),
+        ("load noop -p recordcount=1 -p lag.role=consumer -p lag.zookeeper=x:1", "serval run"),
+        ("run noop -p lag.role=both -p fieldlength=19", "20 bytes"),
+        ("run noop -p lag.role=both -p fieldlengthdistribution=uniform", "20 bytes"),
+        ("run noop -p lag.role=both -p dataintegrity=true", "dataintegrity"),
+        ("run noop -p lag.role=both -p workload=timeseries", "timeseries"),
+        ("run noop -p lag.role=both -p lag.consumers.clients=1", "lag.consumers.clients"),
+        ("run noop -p lag.role=both -p lag.zookeeper=x:1 -p lag.queue=a/../b", "lag.queue"),
+    ] {
+        let ran = serval(place.path(), &format!("{words} -p operationcount=1"));
+        assert!(ran.status != 0 && ran.stderr.contains(part), "{words}: {}", ran.stderr);
+    }
+}
+
+fn start(folder: &Path, words: &str) -> Child {
+    let mut command = program();
+    command.current_dir(folder).args(words.split_whitespace());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until it says something with these words; then lets it say what it wants.
+fn wait_for(child: &mut Child, words: &str) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let found = lines.by_ref().any(|line| line.contains(words));
+    assert!(found, "ended without '{words}'");
+    std::thread::spawn(move || lines.for_each(drop));
+}
+
+#[test]
+fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
+    let Some((zookeeper, redis, _guard)) = servers() else { return };
+    let place = folder();
+    let common = format!(
+        "redis -P {} {redis} -p recordcount=3000 -p coord-server={zookeeper} -p coord-server-zkRoot=/serval-lag-{}",
+        workload("workloada"),
+        std::process::id()
+    );
+    serval(place.path(), &format!("load {common}")).expect(0);
+    let mut consumer = start(
+        place.path(),
+        &format!("run {common} -p client-coord=consumer -p threadcount=2 -p lag.idle=1 --result c"),
+    );
+    wait_for(&mut consumer, "Starting test");
+    let words =
+        format!("run {common} -p client-coord=producer -p lag.sample=0.1 -p operationcount=4000 --result p");
+    serval(place.path(), &words).expect(0);
+    assert!(consumer.wait().unwrap().success());
+    let (produced, consumed) =
+        (document(place.path(), "p").lag.unwrap(), document(place.path(), "c").lag.unwrap());
+    assert!(produced.writes.carried > 50 && produced.writes.not_carried == 0, "{produced:?}");
+    assert_eq!(consumed.keys.tried, produced.writes.carried);
+    nothing_is_stale(&consumed);
+    // Two processes whose clocks nobody compared.
+    assert!(consumed.visible.is_none() && consumed.survival.unwrap().since == "first read");
+}
+
+#[test]
+fn the_last_clients_of_a_group_consume_and_their_reads_do_not_count() {
+    let Some((zookeeper, redis, _guard)) = servers() else { return };
+    let place = folder();
+    let root = format!("serval-lag-group-{}", std::process::id());
+    let agents: Vec<Child> = (0..3)
+        .map(|_| {
+            let mut agent = start(place.path(), &format!("agent --join {zookeeper} --root {root} --once"));
+            wait_for(&mut agent, "waiting for work");
+            agent
+        })
+        .collect();
+    let words = format!(
+        "load redis -P {} {redis} -p recordcount=6000 -p threadcount=2 -p lag.sample=0.1 -p lag.consumers.clients=1 \
+         -p coordination.root={root} --clients 3 --coordination {zookeeper} --result r",
+        workload("workloada")
+    );
+    let ran: Ran = serval(place.path(), &words).expect(0);
+    assert_eq!(ran.value("[INSERT], Operations,"), 6000.0);
+    assert!(!ran.stdout.contains("[READ]"), "{}", ran.stdout);
+    for mut agent in agents {
+        assert!(agent.wait().unwrap().success());
+    }
+    let document = document(place.path(), "r");
+    let lag = document.lag.unwrap();
+    nothing_is_stale(&lag);
+    assert!(lag.keys.tried > 400 && lag.keys.tried == lag.writes.carried, "{lag:?}");
+    // The coordinator knows the clocks.
+    let visible = lag.visible.unwrap();
+    assert!(visible.clock_error_ns > 0 && visible.upper.unwrap().count == lag.keys.tried);
+    let shares: Vec<String> =
+        document.group.unwrap().clients.into_iter().map(|client| client.share).collect();
+    assert_eq!(shares, ["1/2", "2/2", "consumer 1/1"]);
+}
