@@ -192,8 +192,9 @@ pub(crate) fn summary(text: &mut String, lag: &LagResult, styles: &Styles) {
     }
 }
 
-/// The share of keys whose lag is not longer, of those for which it is not zero.
-fn distribution(lag: &LagResult) -> Option<Plot> {
+/// The share of keys whose lag is not longer than a time, of those for which it is not zero:
+/// times in ns, and shares.
+fn shares_below(lag: &LagResult) -> Option<Vec<(f64, f64)>> {
     let histogram = lag.lag.as_ref()?.to_histogram().ok()?;
     let all = histogram.count() as f64;
     let (mut points, mut seen) = (Vec::new(), 0);
@@ -203,6 +204,44 @@ fn distribution(lag: &LagResult) -> Option<Plot> {
         seen += n;
         points.push((ns as f64, seen as f64 / all));
     }
+    (!points.is_empty()).then_some(points)
+}
+
+/// The lags of several over each other, as in YCSB++ (SoCC 2011), figure 7.
+pub(crate) fn together(several: &[(String, &LagResult)]) -> Option<Plot> {
+    let lines: Vec<Line> = several
+        .iter()
+        .zip(1..)
+        .filter_map(|((name, lag), style)| {
+            let points = shares_below(lag)?.into_iter().map(|(ns, share)| (ns, Some(share)));
+            let share = lag.keys.share_not_zero().unwrap_or(0.0);
+            let label = format!("{name} ({:.1} % of all)", 100.0 * share);
+            Some(Line::new(&label, style, points).dashed_by_style())
+        })
+        .collect();
+    let times = lines.iter().flat_map(|line| line.pieces.iter().flatten()).map(|(ns, _)| *ns);
+    let x = Axis::times(times)?;
+    let title = "Share of the lags that are not zero below a time";
+    Some(Plot::new(title, (1040, 300), x, Axis::shares(1.0, 300)?).with_lines(lines))
+}
+
+/// One line of several: how many keys, the share of lags that are not zero, and their median and
+/// largest.
+pub(crate) fn in_short(lag: &LagResult) -> String {
+    let not_zero = lag.keys.later + lag.keys.censored;
+    let all = lag.keys.at_once + not_zero;
+    let times = lag.lag.as_ref().map_or(String::new(), |lag| {
+        format!(", of these the median {}, the largest {}", time(at(lag, 50.0) as f64), time(lag.max_ns as f64))
+    });
+    let censored = match lag.keys.censored {
+        0 => String::new(),
+        censored => format!(", {} not found at the end", count(censored)),
+    };
+    format!("{} keys, {} with a lag{times}{censored}", count(all), percent(not_zero, all))
+}
+
+fn distribution(lag: &LagResult) -> Option<Plot> {
+    let points = shares_below(lag)?;
     let x = Axis::times(points.iter().map(|(ns, _)| *ns))?;
     let line = Line::new("", 1, points.into_iter().map(|(ns, share)| (ns, Some(share))));
     let not_zero = lag.keys.later + lag.keys.censored;

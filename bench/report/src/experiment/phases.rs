@@ -16,6 +16,7 @@ use crate::{
 use serval_measure::{
     document::{IntervalSummary, MetricResult, ResultDocument},
     experiment::PhaseEntry,
+    lag::LagResult,
 };
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
 
@@ -178,6 +179,10 @@ pub(super) fn table(page: &mut String, part: &Part) {
         "</tbody>\n</table>\n</div>\n<p class=\"soft\">Response times. Begun at: since the first phase began. \
          A load's or run's time has the opening of connections in it.</p>\n",
     );
+    let phases = told(part);
+    let rows: Vec<(String, String)> =
+        lags(&phases).into_iter().map(|(name, lag)| (name, crate::lag::in_short(lag))).collect();
+    crate::html::parts::table(page, "Read-after-write lag", &rows);
     programs(page, part);
 }
 
@@ -219,6 +224,15 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
                 anstyle::Style::new(),
             );
         }
+    }
+    let phases = told(part);
+    let lags = lags(&phases);
+    if !lags.is_empty() {
+        text.push('\n');
+        line(text, "READ-AFTER-WRITE LAG", styles.heading);
+    }
+    for (name, lag) in lags {
+        wrapped(text, &format!("{name:<24} "), &crate::lag::in_short(lag), anstyle::Style::new());
     }
     text.push('\n');
     wrapped(text, "", "Response times. at: when the phase began, since the first one did.", styles.dim);
@@ -329,10 +343,16 @@ pub(super) fn section(part: &Part) -> Option<Section> {
         let y = Axis::times(lines.iter().flat_map(Line::values));
         plots.extend(y.map(|y| plot(format!("Response time, {}", printable(name, 40)), y, lines)));
     }
+    plots.extend(crate::lag::together(&lags(&phases)));
     let words = "All phases on one axis, from the start of the first; a mark where each begins. Between the lines nothing was measured. \
                  Each phase's own report has more.";
     let blocks = vec![Block::new(String::new(), Layout::Wide, plots)];
     Some(Section { title: "Over time", words: words.to_owned(), blocks })
+}
+
+/// What reads that followed writes told, phase by phase.
+fn lags<'a>(phases: &[Told<'a>]) -> Vec<(String, &'a LagResult)> {
+    phases.iter().filter_map(|told| Some((told.name(), told.result?.lag.as_ref()?))).collect()
 }
 
 /// The operations that there are most of.
