@@ -116,15 +116,16 @@ impl Member {
                     Standing::Ending
                 }
             }
-            (Event::Finished, Standing::Preparing | Standing::Running | Standing::Ending) => {
+            (Event::Finished, standing) if standing != Standing::Idle => {
                 actions.push(Action::Leave);
                 Standing::Idle
             }
-            (Event::Stop, Standing::Preparing | Standing::Running) => {
+            (Event::Stop, Standing::Running) => {
                 actions.push(Action::End);
-                self.standing
+                Standing::Running
             }
-            (Event::Stop, Standing::Entered | Standing::Agreed { .. }) => {
+            // One that gets ready just then does not enter any more.
+            (Event::Stop, Standing::Preparing | Standing::Entered | Standing::Agreed { .. }) => {
                 actions.push(Action::End);
                 Standing::Ending
             }
@@ -150,5 +151,31 @@ impl Member {
             actions.push(Action::Abandon);
             self.standing = Standing::Abandoned;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(events: &[Event]) -> Vec<Action> {
+        let (mut member, mut actions) = (Member::new(1000, 0), Vec::new());
+        events.iter().for_each(|event| member.on(event.clone(), 1, &mut actions));
+        actions
+    }
+
+    #[test]
+    fn one_that_is_told_to_end_leaves_wherever_it_stands() {
+        let (prepare, ready, stop, finished) = (Event::Prepare, Event::Ready, Event::Stop, Event::Finished);
+        // The word of its being ready and that of the end may cross.
+        let crossed = after(&[prepare.clone(), stop.clone(), ready.clone(), finished.clone()]);
+        assert_eq!(crossed, [Action::End, Action::Leave]);
+        let entered = after(&[prepare.clone(), ready.clone(), stop.clone(), finished.clone()]);
+        assert_eq!(entered, [Action::Enter, Action::End, Action::Leave]);
+        let early = after(&[prepare.clone(), stop, finished.clone()]);
+        assert_eq!(early, [Action::End, Action::Leave]);
+        // What has nothing to do is done before the others have entered.
+        assert_eq!(after(&[prepare, ready, finished.clone()]), [Action::Enter, Action::Leave]);
+        assert_eq!(after(&[finished]), []);
     }
 }

@@ -231,7 +231,11 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
     let not_zero = lag.keys.later + lag.keys.censored;
     let all = lag.keys.at_once + not_zero;
     let times = lag.lag.as_ref().map_or(String::new(), |lag| {
-        format!(", of these the median {}, the largest {}", time(at(lag, 50.0) as f64), time(lag.max_ns as f64))
+        format!(
+            ", of these the median {}, the largest {}",
+            time(at(lag, 50.0) as f64),
+            time(lag.max_ns as f64)
+        )
     });
     let censored = match lag.keys.censored {
         0 => String::new(),
