@@ -174,6 +174,9 @@ pub(crate) fn setting(properties: &Properties) -> Setting {
     }
 }
 
+/// How often it is looked whether somebody wants the run to end.
+const LOOK: Duration = Duration::from_millis(20);
+
 impl Lag {
     /// What properties ask for. Faults go to the reader.
     pub(crate) fn read(
@@ -390,10 +393,20 @@ impl Lag {
             seed: options.seed,
             ..RunOptions::default()
         };
-        let theirs = Control::default();
+        // An end for want of consumers is not one that somebody asked for.
+        let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
             let (done, ended) = mpsc::channel::<()>();
-            let (theirs_too, main_control) = (theirs.clone(), control.clone());
+            let (theirs_too, main_control) = (theirs.clone(), mine.clone());
+            let (over, until_over) = mpsc::channel::<()>();
+            let (asked, passed_on) = (control.clone(), mine.clone());
+            scope.spawn(move || {
+                while until_over.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    if asked.interrupted() {
+                        passed_on.interrupt();
+                    }
+                }
+            });
             let thread = scope.spawn(move || {
                 let _done = done;
                 let found = beside.run(consumer, &of_consumers, &theirs_too, &mut ());
@@ -404,7 +417,8 @@ impl Lag {
                 found
             });
             let asked_before = control.interrupted();
-            let record = main(control);
+            let record = main(&mine);
+            drop(over);
             consuming.close();
             let patience = if record.is_err() || control.interrupted() && !asked_before {
                 Duration::ZERO

@@ -1,6 +1,6 @@
 //! What may stand between clients and any store: a write buffer
-//! ([`Buffer`](buffer)), and a delay after which others see a write
-//! ([`visibility`]). `docs/write-buffers.md` and `docs/lag.md` say what for.
+//! (`buffer`), and a delay after which others see a write
+//! (`visibility`). `docs/write-buffers.md` and `docs/lag.md` say what for.
 //!
 //! A [`Wrapped`] store is what runs are made on, whether anything stands between
 //! or not, so that the runner is compiled once a store. Where nothing does, a
