@@ -339,11 +339,13 @@ impl Lag {
         waiting.is_ok()
     }
 
-    /// The run, with what belongs to it.
+    /// The run, with what belongs to it. `another` opens the store once more, for consumers, where
+    /// one that is open cannot have two runs.
     pub(crate) fn run(
         &self,
         workload: &Arc<dyn Workload>,
         session: &dyn Session,
+        another: &dyn Fn() -> Option<Box<dyn Session + Send>>,
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
@@ -352,7 +354,7 @@ impl Lag {
         let mut arming = Arming { lag: self, observer };
         let mut record = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
-                let beside = session.beside().ok_or_else(|| {
+                let beside = session.beside().or_else(another).ok_or_else(|| {
                     RunError::Group(
                         "lag.role=both: this store cannot have a second run beside the first".to_owned(),
                     )

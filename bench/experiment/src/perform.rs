@@ -149,7 +149,15 @@ pub fn perform(
     let mut recording = Recording::new(custom, costs, log_file, hdr_files, show);
     let record = match plan.lag.as_ref().filter(|_| !session.is_group()) {
         None => session.run(&plan.workload, &options, control, &mut recording),
-        Some(lag) => lag.run(&plan.workload, session, &options, control, &mut recording),
+        Some(lag) => {
+            // Where one store cannot have two runs, consumers have one of their own: another driver process.
+            let another = || {
+                let session = crate::session::open_to_send(plan.store.name, &plan.properties).ok()?;
+                session.prepare(&plan.workload.schema(), Purpose::Run).ok()?;
+                Some(session)
+            };
+            lag.run(&plan.workload, session, &another, &options, control, &mut recording)
+        }
     };
     // The collecting threads end when the last handle on the log is gone.
     drop(options);

@@ -212,6 +212,10 @@ impl<S: Store> Session for Open<S> {
     }
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        // What serves one event loop has it in use.
+        if self.0.event_loops_max() < 2 {
+            return None;
+        }
         Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
     }
 
@@ -320,11 +324,16 @@ impl<S: Store> Session for InVirtualTime<S> {
 
 /// Opens a store by name.
 pub fn open(name: &str, properties: &Properties) -> Result<Box<dyn Session>, Faults> {
+    open_to_send(name, properties).map(|session| -> Box<dyn Session> { session })
+}
+
+/// The same, for another thread.
+pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dyn Session + Send>, Faults> {
     struct Boxed(String, Settings);
     impl Visitor for Boxed {
-        type Output = Box<dyn Session>;
-        fn visit<S: Store>(self, store: S) -> Box<dyn Session> {
-            over(Wrapped::new(store, self.1, Clock::new(clock::now)), &self.0)
+        type Output = Box<dyn Session + Send>;
+        fn visit<S: Store>(self, store: S) -> Box<dyn Session + Send> {
+            Box::new(Open(Arc::new(Wrapped::new(store, self.1, Clock::new(clock::now))), self.0))
         }
     }
     let mut settings = Settings::default();

@@ -5,7 +5,7 @@
 //! A [`Wrapped`] store is what runs are made on, whether anything stands between
 //! or not, so that the runner is compiled once a store. Where nothing does, a
 //! verb costs one branch more, which is always taken the same way. What is
-//! between knows the store's client as [`Under`], and is compiled once.
+//! between knows the store's client as `Under`, and is compiled once.
 
 mod buffer;
 mod held;
