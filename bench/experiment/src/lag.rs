@@ -345,7 +345,7 @@ impl Lag {
         &self,
         workload: &Arc<dyn Workload>,
         session: &dyn Session,
-        another: &dyn Fn() -> Option<Box<dyn Session + Send>>,
+        another: &dyn Fn() -> Result<Box<dyn Session + Send>, String>,
         options: &RunOptions,
         control: &Control,
         observer: &mut dyn Observer,
@@ -354,10 +354,11 @@ impl Lag {
         let mut arming = Arming { lag: self, observer };
         let mut record = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
-                let beside = session.beside().or_else(another).ok_or_else(|| {
-                    RunError::Group(
-                        "lag.role=both: this store cannot have a second run beside the first".to_owned(),
-                    )
+                let beside = session.beside().map_or_else(another, Ok).map_err(|why| {
+                    RunError::Group(format!(
+                        "lag.role=both: the store cannot be opened once more for consumers: {why}. Let them be processes of \
+                         their own: lag.role=consumer, or lag.consumers.clients in a group"
+                    ))
                 })?;
                 let consumer: Arc<dyn Workload> =
                     Arc::new(Consumer::new(workload.schema(), Arc::clone(consuming)));

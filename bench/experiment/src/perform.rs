@@ -152,9 +152,11 @@ pub fn perform(
         Some(lag) => {
             // Where one store cannot have two runs, consumers have one of their own: another driver process.
             let another = || {
-                let session = crate::session::open_to_send(plan.store.name, &plan.properties).ok()?;
-                session.prepare(&plan.workload.schema(), Purpose::Run).ok()?;
-                Some(session)
+                let session = crate::session::open_to_send(plan.store.name, &plan.properties);
+                let session = session.map_err(|faults| faults.to_string())?;
+                let prepared = session.prepare(&plan.workload.schema(), Purpose::Run);
+                prepared.map_err(|error| error.to_string())?;
+                Ok(session)
             };
             lag.run(&plan.workload, session, &another, &options, control, &mut recording)
         }
