@@ -105,19 +105,9 @@ impl OffsetFilter {
         self.next += 1;
     }
 
-    /// How many were taken in.
-    pub fn count(&self) -> usize {
-        self.next
-    }
-
     /// The shortest round trip, ns.
     pub fn round_trip_min(&self) -> Option<u64> {
         self.exchanges.iter().map(Exchange::round_trip).min()
-    }
-
-    /// The longest round trip of those remembered, ns.
-    pub fn round_trip_max(&self) -> Option<u64> {
-        self.exchanges.iter().map(Exchange::round_trip).max()
     }
 
     /// The offset at an instant of the coordinator's clock: that of the

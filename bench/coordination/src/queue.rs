@@ -11,14 +11,14 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
         mpsc as blocking,
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Notify, Semaphore, mpsc, watch},
     task::JoinSet,
     time,
 };
@@ -41,6 +41,12 @@ const COUNTING: Duration = Duration::from_millis(250);
 
 /// Pause before something is tried again that failed.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// Whether there is nothing more in the queue: nobody has asked, somebody has, and a look that began after that
+/// found nothing.
+const NOT_ASKED: u8 = 0;
+const ASKED: u8 = 1;
+const NOTHING: u8 = 2;
 
 /// What names of nodes begin with.
 const PREFIX: &str = "k-";
@@ -102,6 +108,12 @@ struct Shared {
     brought: Mutex<std::collections::VecDeque<Vec<u8>>>,
     /// Whether items are wanted: not before a consumer asks.
     consuming: AtomicBool,
+    /// What was not sent by now is counted as dropped already.
+    given_up: AtomicBool,
+    /// [`NOT_ASKED`], [`ASKED`] or [`NOTHING`].
+    more: AtomicU8,
+    /// Somebody has asked whether there is more.
+    asked: Notify,
 }
 
 /// One process's ends of a queue. Dropping it ends its thread.
@@ -188,6 +200,19 @@ impl ZooKeeperQueue {
         item
     }
 
+    /// Whether there is nothing to take any more, here or in ZooKeeper. False until that is known: the first who
+    /// asks has it looked at.
+    pub fn is_exhausted(&self) -> bool {
+        match self.shared.more.compare_exchange(NOT_ASKED, ASKED, Relaxed, Relaxed) {
+            Ok(_) => self.shared.asked.notify_one(),
+            Err(NOTHING) => {
+                return self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+            }
+            Err(_) => {}
+        }
+        false
+    }
+
     /// Items that were taken here and could not be carried.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Relaxed)
@@ -205,6 +230,7 @@ impl ZooKeeperQueue {
         while self.shared.unsent.load(Relaxed) > 0 && std::time::Instant::now() < until {
             thread::sleep(Duration::from_millis(2));
         }
+        self.shared.given_up.store(true, Relaxed);
         let left = self.shared.unsent.load(Relaxed) as u64;
         self.shared.dropped.fetch_add(left, Relaxed);
     }
@@ -260,7 +286,9 @@ async fn send(
         };
         let Some(item) = item else { return };
         if nodes.fetch_add(1, Relaxed) >= place.max {
-            shared.dropped.fetch_add(1, Relaxed);
+            if !shared.given_up.load(Relaxed) {
+                shared.dropped.fetch_add(1, Relaxed);
+            }
             shared.unsent.fetch_sub(1, Relaxed);
             continue;
         }
@@ -269,7 +297,8 @@ async fn send(
             (session.clone(), Arc::clone(shared), prefix.clone(), place.timeout);
         requests.spawn(async move {
             let creating = session.create(&prefix, &item, &SEQUENTIAL);
-            if !matches!(time::timeout(timeout, creating).await, Ok(Ok(_))) {
+            let carried = matches!(time::timeout(timeout, creating).await, Ok(Ok(_)));
+            if !carried && !shared.given_up.load(Relaxed) {
                 // It may be there all the same: then it is read, and was not counted.
                 shared.dropped.fetch_add(1, Relaxed);
             }
@@ -307,8 +336,15 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
                 }
             }
         }
-        let listing = time::timeout(place.timeout, session.get_and_watch_children(&folder)).await;
-        let Ok(Ok((mut names, _, changed))) = listing else {
+        let asked = shared.more.load(Relaxed) == ASKED;
+        let listing = async {
+            if asked {
+                // The server that is asked may not have all yet that others have acknowledged.
+                session.sync(&folder).await?;
+            }
+            session.get_and_watch_children(&folder).await
+        };
+        let Ok(Ok((mut names, _, changed))) = time::timeout(place.timeout, listing).await else {
             time::sleep(AGAIN).await;
             continue;
         };
@@ -318,9 +354,16 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
             shared.earlier.store(names.len() as u64, Relaxed);
         }
         if names.is_empty() {
-            changed.changed().await;
+            if asked {
+                shared.more.store(NOTHING, Relaxed);
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = shared.asked.notified() => {}
+            }
             continue;
         }
+        shared.more.store(NOT_ASKED, Relaxed);
         for some in names.chunks(BROUGHT_MAX) {
             // Room for all of them, or others may have them.
             loop {

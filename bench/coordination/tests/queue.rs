@@ -81,6 +81,28 @@ fn what_does_not_fit_is_counted_and_what_is_left_is_removed() {
     assert_eq!(remove(&place).unwrap(), 0);
 }
 
+/// A consumer that is to take what is left does not end because nothing was brought to it just then.
+#[test]
+fn a_queue_is_exhausted_when_all_of_it_was_taken() {
+    const ITEMS: usize = 1000;
+    let Some(place) = place(100_000) else { return };
+    let producer = ZooKeeperQueue::open(&place, false).unwrap();
+    for item in 0..ITEMS {
+        assert!(producer.offer(item.to_string().into_bytes()));
+    }
+    producer.flush(Duration::from_secs(30));
+    assert_eq!(producer.dropped(), 0);
+    let consumer = ZooKeeperQueue::open(&place, true).unwrap();
+    let mut taken = 0;
+    while !consumer.is_exhausted() {
+        taken += std::iter::from_fn(|| consumer.take()).count();
+        std::thread::yield_now();
+    }
+    assert_eq!(taken, ITEMS);
+    drop(consumer);
+    assert_eq!(remove(&place).unwrap(), 0);
+}
+
 #[test]
 fn a_zookeeper_that_is_not_there_is_said_to_be_so() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

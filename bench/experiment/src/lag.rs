@@ -6,7 +6,10 @@ use crate::{
     session::Session,
     workloads::{self, Opened, WorkloadInfo},
 };
-use serval_coordination::queue::{Place, ZooKeeperQueue};
+use serval_coordination::{
+    message::FRAME_MAX,
+    queue::{Place, ZooKeeperQueue},
+};
 use serval_lag::{
     Clock, Consumer, Consuming, Producer, Producing,
     analysis::{self, Part, PartClock, Setting},
@@ -34,6 +37,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+/// Bytes of a process's notes that it sends at most: what else there is in a result has room beside them.
+const NOTES_MAX: usize = FRAME_MAX - (32 << 20);
+
 /// What a consumer that is told to end may take longer than it is given.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -58,6 +64,8 @@ pub struct Lag {
     /// Where the queue is in ZooKeeper, and how many keys it has at most.
     place: Option<Place>,
     queue_max: usize,
+    /// What tells the thread that would end consumers that they are gone.
+    closing: Mutex<Option<mpsc::Sender<()>>>,
 }
 
 /// A queue in ZooKeeper.
@@ -79,6 +87,9 @@ impl Queue for Shared {
             }
             self.foreign.fetch_add(1, Relaxed);
         }
+    }
+    fn is_exhausted(&self) -> bool {
+        self.queue.is_exhausted()
     }
     fn dropped(&self) -> u64 {
         self.queue.dropped()
@@ -107,6 +118,9 @@ impl Queue for Later {
     }
     fn take(&self) -> Option<Item> {
         self.0.get()?.take()
+    }
+    fn is_exhausted(&self) -> bool {
+        self.0.get().is_none_or(|queue| queue.is_exhausted())
     }
     fn dropped(&self) -> u64 {
         self.0.get().map_or(0, |queue| queue.dropped())
@@ -263,6 +277,7 @@ impl Lag {
             setting: Setting { consumers: consumers as u64, ..setting(reader.properties()) },
             place,
             queue_max: reader.count(&p::QUEUE_MAX) as usize,
+            closing: Mutex::default(),
         })
     }
 
@@ -302,11 +317,9 @@ impl Lag {
 
     /// What this process noted, for the coordinator of its group.
     pub(crate) fn to_wire(&self) -> LagWire {
-        LagWire {
-            consumers: self.consumers as u64,
-            queue: self.queue.describe(),
-            journal: self.take_journal(),
-        }
+        let mut journal = self.take_journal();
+        journal.shorten_to(NOTES_MAX);
+        LagWire { consumers: self.consumers as u64, queue: self.queue.describe(), journal }
     }
 
     fn open_queue(&self) -> Result<(), RunError> {
@@ -331,10 +344,13 @@ impl Lag {
         let (Role::Consumer, Some(consuming)) = (self.role, &self.consuming) else { return false };
         consuming.close();
         let (control, patience) = (control.clone(), self.drain + SLACK);
+        let (over, until_over) = mpsc::channel();
+        *self.closing.lock().unwrap_or_else(PoisonError::into_inner) = Some(over);
         // A store that hangs must not hold them.
         let waiting = thread::Builder::new().name("lag-drain".to_owned()).spawn(move || {
-            thread::sleep(patience);
-            control.interrupt();
+            if until_over.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+                control.interrupt();
+            }
         });
         waiting.is_ok()
     }

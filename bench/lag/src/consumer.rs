@@ -48,7 +48,7 @@ pub struct Consuming {
     pub idle: Option<u64>,
     /// How long it then goes on with keys that it has, ns.
     pub drain: u64,
-    /// When to end whatever is left; before, once nothing is.
+    /// When to end whatever is left, here or in the queue; before, once nothing is.
     end_at: AtomicU64,
     last_came: AtomicU64,
     /// Keys that were taken from the queue and not found yet.
@@ -94,7 +94,7 @@ impl Consuming {
     fn is_over(&self, now: u64, has_some: bool) -> bool {
         let end_at = self.end_at.load(Relaxed);
         if end_at != u64::MAX {
-            return now >= end_at || !has_some;
+            return now >= end_at || !has_some && self.queue.is_exhausted();
         }
         let came = self.last_came.load(Relaxed);
         match self.idle {
@@ -227,7 +227,7 @@ impl Client {
             operation.begin(OperationKind::Read);
             operation.key.push_str(&held.trial.item.key);
             self.reading = Some((held, (self.shared.clock)()));
-            return Step::Issue { more: true };
+            return Step::Seek;
         }
         if self.shared.is_over(now, !self.back.is_empty()) {
             return Step::Stop;
@@ -307,7 +307,7 @@ impl ClientWorkload for Client {
         if let Some((held, sent)) = self.reading.take() {
             self.judge(held, sent, outcome, reply);
         }
-        // That a key is not there yet is what is measured, and no failure.
+        // That a key is not there yet is no failure.
         let ok = outcome.is_ok() || outcome.status == Status::NotFound;
         Step::End(End { ok, ..End::of(outcome) })
     }
@@ -322,5 +322,53 @@ impl Drop for Client {
         while let Some(Reverse(Back(_, _, held))) = self.back.pop() {
             self.let_go(*held);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{journal::WriteKind, queue::Queue};
+
+    /// A queue that brings its only item when it has been asked a few times.
+    #[derive(Debug)]
+    struct Slow(AtomicUsize);
+
+    impl Queue for Slow {
+        fn offer(&self, _: Item) -> bool {
+            false
+        }
+
+        fn take(&self) -> Option<Item> {
+            let stamp = Stamp { writer: 1, version: 1 };
+            let (key, field) = ("user1".to_owned(), "field0".to_owned());
+            let item =
+                Item { key, field, stamp, kind: WriteKind::Insert, client: 0, sent: 1, acknowledged: 2 };
+            (self.0.fetch_add(1, Relaxed) == 3).then_some(item)
+        }
+
+        fn is_exhausted(&self) -> bool {
+            self.0.load(Relaxed) > 3
+        }
+
+        fn describe(&self) -> String {
+            String::new()
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_is_to_end_takes_what_is_still_to_come() {
+        let shared =
+            Arc::new(Consuming::new(Arc::new(|| 5), Arc::new(Slow(AtomicUsize::new(0))), Arc::default()));
+        let consumer = Consumer::new(Schema::default(), Arc::clone(&shared));
+        let place = Place { index: 0, count: 1, units: None, seed: 1 };
+        let mut client = consumer.client(place, Rng::stream(1, 0));
+        shared.close();
+        let mut operation = Operation::new("t");
+        for _ in 0..3 {
+            assert!(matches!(client.step(Last::Begin, &mut operation), Step::Wait(_)));
+        }
+        assert_eq!(client.step(Last::Begin, &mut operation), Step::Seek);
+        assert_eq!(operation.key, "user1");
     }
 }

@@ -31,6 +31,7 @@ pub enum WriteKind {
 
 /// A write of a sampled key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WriteRow", into = "WriteRow")]
 pub struct Write {
     /// Number of its key among [`Journal::keys`].
     pub key: u32,
@@ -51,6 +52,7 @@ pub struct Write {
 
 /// A key that was taken from the queue, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "TrialRow", into = "TrialRow")]
 pub struct Trial {
     /// The sampled write.
     pub item: Item,
@@ -87,6 +89,7 @@ pub struct Item {
 
 /// A read of a sampled key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "ReadRow", into = "ReadRow")]
 pub struct Read {
     /// Number of its key among [`Journal::keys`].
     pub key: u32,
@@ -103,6 +106,74 @@ pub struct Read {
     /// Whether it is the read that a writer makes of its own write at once; which version
     /// it was.
     pub own: Option<u64>,
+}
+
+// Notes as they are sent: there are hundreds of thousands of them, and names of fields would be most of their bytes.
+
+/// A [`Write`]: key, fields, kind, client, version, sent, acknowledged.
+type WriteRow = (u32, u64, WriteKind, u32, u64, u64, Option<u64>);
+
+/// A [`Trial`]: of its item key, field, writer, version, kind, client, sent and acknowledged; first, last in vain,
+/// found, found by, reads.
+type TrialRow =
+    ((String, String, u64, u64, WriteKind, u32, u64, u64), (u64, Option<u64>, Option<u64>, Option<u64>, u64));
+
+/// A [`Read`]: key, reader, sent, answered, there, seen, own. What was seen is a stamp with the bits of the fields
+/// that had it: most records have one.
+type ReadRow = (u32, u32, u64, u64, bool, Vec<(u64, u64, u64)>, Option<u64>);
+
+impl From<WriteRow> for Write {
+    fn from((key, fields, kind, client, version, sent, acknowledged): WriteRow) -> Write {
+        Write { key, fields, kind, client, version, sent, acknowledged }
+    }
+}
+
+impl From<Write> for WriteRow {
+    fn from(write: Write) -> WriteRow {
+        let Write { key, fields, kind, client, version, sent, acknowledged } = write;
+        (key, fields, kind, client, version, sent, acknowledged)
+    }
+}
+
+impl From<TrialRow> for Trial {
+    fn from((item, (first, last_in_vain, found, found_by, reads)): TrialRow) -> Trial {
+        let (key, field, writer, version, kind, client, sent, acknowledged) = item;
+        let item = Item { key, field, stamp: Stamp { writer, version }, kind, client, sent, acknowledged };
+        Trial { item, first, last_in_vain, found, found_by, reads }
+    }
+}
+
+impl From<Trial> for TrialRow {
+    fn from(Trial { item, first, last_in_vain, found, found_by, reads }: Trial) -> TrialRow {
+        let Item { key, field, stamp: Stamp { writer, version }, kind, client, sent, acknowledged } = item;
+        let item = (key, field, writer, version, kind, client, sent, acknowledged);
+        (item, (first, last_in_vain, found, found_by, reads))
+    }
+}
+
+impl From<ReadRow> for Read {
+    fn from((key, reader, sent, answered, there, rows, own): ReadRow) -> Read {
+        let mut seen = Vec::new();
+        for (fields, writer, version) in rows {
+            let fields = (0..FIELDS_MAX as u8).filter(|field| fields >> field & 1 == 1);
+            seen.extend(fields.map(|field| (field, Stamp { writer, version })));
+        }
+        Read { key, reader, sent, answered, there, seen, own }
+    }
+}
+
+impl From<Read> for ReadRow {
+    fn from(Read { key, reader, sent, answered, there, seen, own }: Read) -> ReadRow {
+        let mut rows: Vec<(u64, u64, u64)> = Vec::new();
+        for (field, Stamp { writer, version }) in seen {
+            let bit = 1u64.checked_shl(field.into()).unwrap_or(0);
+            match rows.iter_mut().find(|(_, w, v)| (*w, *v) == (writer, version)) {
+                Some((bits, ..)) => *bits |= bit,
+                None => rows.push((bit, writer, version)),
+            }
+        }
+        (key, reader, sent, answered, there, rows, own)
+    }
 }
 
 /// Names with numbers.
@@ -273,6 +344,22 @@ impl Journal {
         }
     }
 
+    /// Leaves out notes, the last first, until it has `bytes` as JSON at most, and counts them as not noted: reads
+    /// before keys, and keys before writes.
+    pub fn shorten_to(&mut self, bytes: usize) {
+        while serde_json::to_vec(self).is_ok_and(|all| all.len() > bytes) {
+            if !self.reads.is_empty() {
+                self.counts.reads_not_noted += halve(&mut self.reads);
+            } else if !self.trials.is_empty() {
+                self.counts.trials_not_noted += halve(&mut self.trials);
+            } else if !self.writes.is_empty() {
+                self.counts.writes_not_noted += halve(&mut self.writes);
+            } else {
+                return;
+            }
+        }
+    }
+
     /// Whether what came from another process can be looked at: no number of it leads
     /// nowhere.
     pub fn is_sound(&self) -> bool {
@@ -284,5 +371,121 @@ impl Journal {
                 (read.key as usize) < keys && read.seen.iter().all(|(field, _)| usize::from(*field) < fields)
             })
             && fields <= FIELDS_MAX
+    }
+}
+
+/// Drops the later half. How many that were.
+fn halve<T>(notes: &mut Vec<T>) -> u64 {
+    let kept = notes.len() / 2;
+    (notes.drain(kept..)).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stamp() -> impl Strategy<Value = Stamp> {
+        (0..3u64, 0..3u64).prop_map(|(writer, version)| Stamp { writer, version })
+    }
+
+    fn journal() -> impl Strategy<Value = Journal> {
+        let kind = prop_oneof![Just(WriteKind::Insert), Just(WriteKind::Update), Just(WriteKind::Delete)];
+        let write = (any::<u32>(), any::<u64>(), kind.clone(), any::<Option<u64>>()).prop_map(
+            |(key, fields, kind, acknowledged)| Write {
+                key,
+                fields,
+                kind,
+                client: 3,
+                version: 5,
+                sent: 7,
+                acknowledged,
+            },
+        );
+        let item = ("[a-z\"é]{0,9}", stamp(), kind).prop_map(|(key, stamp, kind)| Item {
+            key,
+            field: "field0".to_owned(),
+            stamp,
+            kind,
+            client: 2,
+            sent: 4,
+            acknowledged: 6,
+        });
+        let trial = (item, any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()).prop_map(
+            |(item, first, last_in_vain, found)| Trial {
+                item,
+                first,
+                last_in_vain,
+                found,
+                found_by: found,
+                reads: 9,
+            },
+        );
+        let seen = proptest::collection::btree_map(0..FIELDS_MAX as u8, stamp(), 0..12);
+        let read =
+            (any::<u32>(), any::<bool>(), seen, any::<Option<u64>>()).prop_map(|(key, there, seen, own)| {
+                Read { key, reader: 1, sent: 2, answered: 3, there, seen: seen.into_iter().collect(), own }
+            });
+        let many = 0..20;
+        (
+            proptest::collection::vec(write, many.clone()),
+            proptest::collection::vec(trial, many.clone()),
+            proptest::collection::vec(read, many),
+        )
+            .prop_map(|(writes, trials, reads)| Journal { writes, trials, reads, ..Journal::new(1) })
+    }
+
+    proptest! {
+        #[test]
+        fn notes_come_back_as_they_were(mut journal in journal()) {
+            let mut back: Journal = serde_json::from_slice(&serde_json::to_vec(&journal).unwrap()).unwrap();
+            for journal in [&mut journal, &mut back] {
+                journal.reads.iter_mut().for_each(|read| read.seen.sort());
+            }
+            prop_assert_eq!(back, journal);
+        }
+
+        #[test]
+        fn what_is_left_out_is_counted(mut journal in journal(), bytes in 0usize..4000) {
+            let all = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
+            journal.shorten_to(bytes);
+            let left = (journal.reads.len() + journal.trials.len() + journal.writes.len()) as u64;
+            let counts = &journal.counts;
+            prop_assert_eq!(left + counts.reads_not_noted + counts.trials_not_noted + counts.writes_not_noted, all);
+            prop_assert!(left == 0 || serde_json::to_vec(&journal).unwrap().len() <= bytes);
+            prop_assert!(journal.trials.is_empty() || counts.writes_not_noted == 0);
+        }
+    }
+
+    /// What a process notes at most can be sent whole in one frame, where records are not all of different writes.
+    #[test]
+    fn the_most_notes_are_not_too_long() {
+        let writer = crate::stamp::writer(1_760_000_000_000, 1000);
+        let (at, stamp) = (9_000_000_000_000_000, Stamp { writer, version: 123_456_789 });
+        let key = "user6284781860667377211".to_owned();
+        let item = Item {
+            key,
+            field: "field0".to_owned(),
+            stamp,
+            kind: WriteKind::Insert,
+            client: 1000,
+            sent: at,
+            acknowledged: at,
+        };
+        let length = |note: Vec<u8>| note.len() + 1;
+        let trial = Trial {
+            item,
+            first: at,
+            last_in_vain: Some(at),
+            found: Some(at),
+            found_by: Some(at),
+            reads: 100,
+        };
+        let seen = (0..10).map(|field| (field, stamp)).collect();
+        let read = Read { key: 399_999, reader: 1000, sent: at, answered: at, there: true, seen, own: None };
+        let all = TRIALS_MAX * length(serde_json::to_vec(&trial).unwrap())
+            + READS_MAX * length(serde_json::to_vec(&read).unwrap())
+            + TRIALS_MAX * length(serde_json::to_vec(&trial.item.key).unwrap());
+        assert!(all < 224 << 20, "{} MiB", all >> 20);
     }
 }

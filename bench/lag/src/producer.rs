@@ -166,8 +166,8 @@ struct Client {
     pending: Vec<Pending>,
     /// The wrapped workload would not have been asked again.
     forced: bool,
-    /// The version that is to be read back once the unit is over.
-    read_back: Option<u64>,
+    /// The key and version that are to be read back once the unit is over.
+    read_back: Option<(String, u64)>,
     reading: Option<Reading>,
 }
 
@@ -256,27 +256,27 @@ impl Client {
                 continue;
             }
             item.acknowledged = now;
-            let version = item.stamp.version;
-            if place.is_some() && self.shared.queue.offer(item) {
-                journal.counts.carried += 1;
-            } else {
-                journal.counts.not_carried += 1;
-            }
             if single
                 && place.is_some()
                 && self.shared.read_back > 0.0
                 && self.rng.next_f64() < self.shared.read_back
             {
-                self.read_back = Some(version);
+                self.read_back = Some((item.key.clone(), item.stamp.version));
+            }
+            if place.is_some() && self.shared.queue.offer(item) {
+                journal.counts.carried += 1;
+            } else {
+                journal.counts.not_carried += 1;
             }
         }
     }
 
     /// Asks for the read of what has just been written.
     #[cold]
-    fn read_back(&mut self, version: u64, end: End, operation: &mut Operation) -> Step {
-        // What else is in the operation counts the unit's records.
+    fn read_back(&mut self, (key, version): (String, u64), end: End, operation: &mut Operation) -> Step {
+        // What else is in the operation counts the unit's records. Of a batch, the key is that of one.
         operation.kind = OperationKind::Read;
+        operation.key = key;
         operation.fields.all();
         self.reading = Some(Reading { version, sent: (self.shared.clock)(), end });
         Step::Probe
@@ -315,7 +315,7 @@ impl ClientWorkload for Client {
             }
             // A time of the unit as a whole must not have the read in it.
             Step::End(end) if end.composite.is_none() && !end.stop => match self.read_back.take() {
-                Some(version) => self.read_back(version, end, operation),
+                Some(written) => self.read_back(written, end, operation),
                 None => step,
             },
             step => step,
@@ -354,5 +354,47 @@ mod tests {
         let both = keys().filter(|key| a.samples(key) && b.samples(key)).count();
         assert!(both < 50, "{both} of about 10");
         assert!(keys().all(|key| producing(1.0, 3).samples(&key) && !producing(0.0, 3).samples(&key)));
+    }
+
+    /// Loads two records as a batch.
+    struct Batch;
+
+    impl ClientWorkload for Batch {
+        fn step(&mut self, _: Last<'_>, operation: &mut Operation) -> Step {
+            operation.begin(OperationKind::Insert);
+            for key in ["user0", "user1"] {
+                let (name, record) = operation.push_batch();
+                name.push_str(key);
+                record.push("field0", &[b'x'; 20]);
+            }
+            Step::Issue { more: false }
+        }
+    }
+
+    #[test]
+    fn a_sampled_record_of_a_batch_is_read_back_by_its_own_key() {
+        let seed = (0..).find(|seed| {
+            let producing = producing(0.5, *seed);
+            !producing.samples("user0") && producing.samples("user1")
+        });
+        let mut shared = producing(0.5, seed.unwrap());
+        shared.read_back = 1.0;
+        shared.arm(true);
+        let mut client = Client {
+            inner: Box::new(Batch),
+            shared: Arc::new(shared),
+            number: 0,
+            rng: Rng::stream(1, 0),
+            pending: Vec::new(),
+            forced: false,
+            read_back: None,
+            reading: None,
+        };
+        let mut operation = Operation::new("t");
+        assert_eq!(client.step(Last::Begin, &mut operation), Step::Issue { more: true });
+        let mut reply = serval_model::Reply::new();
+        let outcome = serval_model::Outcome::OK;
+        assert_eq!(client.step(Last::Outcome(&outcome, &mut reply), &mut operation), Step::Probe);
+        assert_eq!((operation.kind, operation.key.as_str()), (OperationKind::Read, "user1"));
     }
 }

@@ -19,6 +19,9 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The next item, if there is one now.
     fn take(&self) -> Option<Item>;
 
+    /// Whether nothing is left to take. False where that is not known yet.
+    fn is_exhausted(&self) -> bool;
+
     /// How many items it gave up after it had taken them.
     fn dropped(&self) -> u64 {
         0
@@ -69,6 +72,10 @@ impl Queue for InMemory {
 
     fn take(&self) -> Option<Item> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn describe(&self) -> String {

@@ -85,14 +85,27 @@ pub struct LagKeys {
     pub undecided: u64,
     /// Taken from the queue and never read.
     pub unread: u64,
+    /// Carried by the queue, and come to no consumer that told of it: there were too few consumers, or one was
+    /// lost. 0 where consumers, or producers, are of another result.
+    #[serde(default)]
+    pub not_taken: u64,
 }
 
 impl LagKeys {
-    /// The share of keys whose lag was not zero, those that were not found included; `None`
-    /// where there is no key.
+    /// Keys whose lag was not zero, those that were not found included.
+    pub fn not_zero(&self) -> u64 {
+        self.later.saturating_add(self.censored)
+    }
+
+    /// Keys of whose lag something is known.
+    pub fn decided(&self) -> u64 {
+        self.at_once.saturating_add(self.not_zero())
+    }
+
+    /// The share of keys whose lag was not zero; `None` where there is no key.
     pub fn share_not_zero(&self) -> Option<f64> {
-        let all = self.at_once + self.later + self.censored;
-        (all > 0).then(|| (self.later + self.censored) as f64 / all as f64)
+        let all = self.decided();
+        (all > 0).then(|| self.not_zero() as f64 / all as f64)
     }
 }
 
@@ -163,8 +176,9 @@ pub struct Versions {
 impl Versions {
     /// Reads of which it is known how far behind they were, and how many of these were behind.
     pub fn stale(&self) -> (u64, u64) {
-        self.behind.iter().fold((0, 0), |(all, stale), behind| {
-            (all + behind.reads, stale + if behind.versions > 0 { behind.reads } else { 0 })
+        self.behind.iter().fold((0, 0), |(all, stale): (u64, u64), behind| {
+            let missed = if behind.versions > 0 { behind.reads } else { 0 };
+            (all.saturating_add(behind.reads), stale.saturating_add(missed))
         })
     }
 }

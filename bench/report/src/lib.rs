@@ -9,7 +9,7 @@ pub mod experiment;
 mod group;
 pub mod html;
 pub mod json;
-mod lag;
+pub mod lag;
 pub mod merge;
 pub mod notes;
 mod plot;

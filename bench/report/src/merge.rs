@@ -117,6 +117,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
     let run = run(parts, together);
     let environment = environment(parts, &mut warnings);
     let pacing = pacing(parts, together, &mut warnings)?;
+    let lag = crate::lag::merged(parts, together, &mut warnings)?;
     Ok(ResultDocument {
         schema_version: SCHEMA_VERSION,
         run,
@@ -128,7 +129,7 @@ pub fn merge(parts: &[Part<'_>], together: Together, force: bool) -> Result<Resu
         pacing,
         steadiness: None,
         group: None,
-        lag: None,
+        lag,
         stationarity: None,
         client: client(parts, together),
         processes: processes(parts, together),
@@ -338,7 +339,9 @@ fn processes(parts: &[Part<'_>], together: Together) -> Vec<ProcessLoad> {
 }
 
 /// Adds up distributions, with all percentiles that any of them has.
-fn latency<'a>(all: impl Iterator<Item = (&'a str, &'a Latency)>) -> Result<Option<Latency>, MergeError> {
+pub(crate) fn latency<'a>(
+    all: impl Iterator<Item = (&'a str, &'a Latency)>,
+) -> Result<Option<Latency>, MergeError> {
     let (mut sum, mut percentiles, mut any) = (Histogram::new(), Vec::new(), false);
     for (name, latency) in all {
         let histogram = latency.to_histogram();

@@ -264,9 +264,10 @@ impl Seat<'_> {
         let mut unit: Option<Unit> = None;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
-            let (more, probe) = match step {
-                Step::Issue { more } => (more, false),
-                Step::Probe => (true, true),
+            let (more, unmeasured): (bool, &[Status]) = match step {
+                Step::Issue { more } => (more, &[]),
+                Step::Probe => (true, &[Status::Ok, Status::NotFound]),
+                Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(span.as_nanos() as u64);
                     if !self.sleep(client, sleeper, until).await {
@@ -325,7 +326,7 @@ impl Seat<'_> {
                 Some(ns) => self.hop(took, ns, at),
             };
             let times = Times { service, response: end - op_intended };
-            if !(probe && matches!(outcome.status, Status::Ok | Status::NotFound)) {
+            if !unmeasured.contains(&outcome.status) {
                 self.recorder.record(metric, &outcome, times, at);
             }
             if operation.kind == OperationKind::Scan && outcome.is_ok() {

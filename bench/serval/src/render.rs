@@ -29,6 +29,14 @@ pub(crate) fn csv(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
+/// The curves of lag as CSV, where lag was measured.
+pub(crate) fn lag_csv(document: &ResultDocument) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(lag) = &document.lag else { return Ok(None) };
+    let mut text = Vec::new();
+    serval_report::lag::write(&[(String::new(), lag)], &mut text).map_err(failed)?;
+    Ok(Some(text))
+}
+
 /// The report for a browser.
 pub(crate) fn html(document: &ResultDocument) -> Result<Vec<u8>, Failure> {
     Ok(serval_report::html::html(document).into_bytes())
@@ -49,10 +57,12 @@ pub(crate) fn summary(document: &ResultDocument, terminal: bool) -> Vec<u8> {
 
 /// The files of a result folder.
 pub(crate) fn files(document: &ResultDocument) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    Ok(vec![
+    let mut files = vec![
         ("result.json".into(), json(document)?),
         ("summary.txt".into(), summary(document, false)),
         ("series.csv".into(), csv(document)?),
         ("report.html".into(), html(document)?),
-    ])
+    ];
+    files.extend(lag_csv(document)?.map(|text| ("lag.csv".into(), text)));
+    Ok(files)
 }

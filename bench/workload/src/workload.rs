@@ -47,6 +47,10 @@ pub enum Step {
     /// there, and ask again once its outcome is known. It is not measured,
     /// whether the record is found or not; only its failure is.
     Probe,
+    /// Send the read that was filled in, of a record that may not be there yet, and ask again
+    /// once its outcome is known. It is measured where it finds the record; that it does not is
+    /// what is asked, and neither measured nor a failure.
+    Seek,
     /// Ask again after a while; the time belongs to no operation.
     Wait(Duration),
     /// The unit is over.

@@ -118,7 +118,10 @@ impl<'a> History<'a> {
                 history.add(&item.key, item.stamp, version);
             }
         }
-        history.whole = history.complete && clocks.is_empty();
+        // Versions of a clock of which nothing is known have no place among those of others.
+        let comparable =
+            parts.len() == 1 || history.versions.iter().all(|version| version.sent.error.is_finite());
+        history.whole = history.complete && clocks.is_empty() && comparable;
         history.writers = writers;
         history.sort();
         history

@@ -156,6 +156,10 @@ pub fn result(parts: &[Part], setting: Setting) -> LagResult {
     let all = parts.iter().flat_map(|part| &part.journal.trials);
     let mut keys =
         LagKeys { unread: all.filter(|trial| trial.first == 0).count() as u64, ..LagKeys::default() };
+    if setting.consumers > 0 {
+        let taken = parts.iter().map(|part| part.journal.trials.len() as u64).sum::<u64>();
+        keys.not_taken = counts.carried.saturating_sub(taken.saturating_add(counts.trials_not_noted));
+    }
     let [mut lags, mut polls, mut hand_overs, mut lowers, mut uppers] = [(); 5].map(|()| Spans::default());
     let mut verdicts = Vec::new();
     for (_, verdict) in decided(&history, parts) {
@@ -191,7 +195,9 @@ pub fn result(parts: &[Part], setting: Setting) -> LagResult {
             carried: counts.carried,
             not_carried: counts.not_carried,
             too_short: counts.too_short,
-            not_noted: counts.writes_not_noted + counts.reads_not_noted + counts.trials_not_noted,
+            not_noted: [counts.writes_not_noted, counts.reads_not_noted, counts.trials_not_noted]
+                .into_iter()
+                .fold(0, u64::saturating_add),
             from_before: counts.from_before,
             foreign: counts.foreign,
         },

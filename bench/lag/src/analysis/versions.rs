@@ -157,9 +157,10 @@ impl<'a> Judge<'a> {
                     judge.result.versions += key.acknowledged;
                 }
                 let sight = look(history, key, states, sent);
-                judge.one(&sight, sent);
+                judge.behind(&sight, sent);
                 let earlier = seen.entry((read.reader, read.key)).or_default();
-                judge.again(earlier, &sight.states, read.there);
+                let went_back = judge.against_earlier(earlier, &sight.states, read.there);
+                judge.writes_in_order(&sight, went_back);
             }
         }
         let mut histogram = Histogram::new();
@@ -180,7 +181,8 @@ impl<'a> Judge<'a> {
         count(&mut self.result.read_your_writes, verdict);
     }
 
-    fn one(&mut self, sight: &Sight, sent: Moment) {
+    /// How far behind a read is.
+    fn behind(&mut self, sight: &Sight, sent: Moment) {
         if sight.open {
             self.result.undecided += 1;
         } else {
@@ -192,52 +194,66 @@ impl<'a> Judge<'a> {
             let last = self.last_stale.entry(*place).or_default();
             *last = (*last).max(span);
         }
-        // A later version of a writer beside the lack of an earlier one.
-        let versions: Vec<usize> =
-            sight.states.iter().filter_map(|(_, state)| seen_version(self.history, *state)).collect();
-        if versions.is_empty() {
-            return;
-        }
-        let session = |place: usize| self.history.versions[place].session;
-        let out_of_order = sight.missing.iter().any(|missing| {
-            versions.iter().any(|seen| {
-                session(*seen) == session(*missing)
-                    && self.history.precedes(State::Version(*missing), *seen) == Known::Yes
-            })
-        });
-        let verdict = if out_of_order { Known::Yes } else { Known::No };
-        count(&mut self.result.monotonic_writes, verdict);
     }
 
-    /// Another read of a key by the same consumer.
-    fn again(&mut self, earlier: &mut Vec<(u8, State)>, states: &[(u8, State)], there: bool) {
+    /// Another read of a key by the same consumer. Whether it went back from one version to another
+    /// of the same client.
+    fn against_earlier(
+        &mut self,
+        earlier: &mut Vec<(u8, State)>,
+        states: &[(u8, State)],
+        there: bool,
+    ) -> bool {
         let history = self.history;
+        let mut went_back = false;
         if earlier.iter().any(|(_, state)| *state != State::Initial) {
-            let back = |(field, before): &(u8, State)| {
-                let now = states.iter().find(|(other, _)| other == field)?.1;
-                let State::Version(before) = *before else { return None };
-                Some((history.precedes(now, before), now, before))
-            };
-            let verdict = any(earlier.iter().filter_map(back).map(|(verdict, ..)| verdict));
-            count(&mut self.result.monotonic_reads, verdict);
-            let same_writer = earlier.iter().filter_map(back).any(|(verdict, now, before)| match now {
-                State::Version(now) if verdict == Known::Yes => {
-                    history.versions[now].session == history.versions[before].session
-                }
-                _ => false,
-            });
-            if same_writer {
-                self.result.monotonic_writes.violations += 1;
-                // It was counted as checked when it was looked at by itself.
-                let writes = &mut self.result.monotonic_writes;
-                writes.violations = writes.violations.min(writes.checked);
+            let mut verdicts = Vec::new();
+            for (field, before) in &*earlier {
+                let now = states.iter().find(|(other, _)| other == field).map(|(_, state)| *state);
+                let (Some(now), State::Version(before)) = (now, *before) else { continue };
+                let verdict = history.precedes(now, before);
+                verdicts.push(verdict);
+                went_back |= verdict == Known::Yes
+                    && seen_version(history, now)
+                        .is_some_and(|now| history.versions[now].session == history.versions[before].session);
             }
+            count(&mut self.result.monotonic_reads, any(verdicts.into_iter()));
         }
         // Which delete it was that was seen is a guess: nothing is held against it later.
         if there {
-            earlier.clear();
-            earlier.extend(states);
+            let newest = |(field, now): &(u8, State)| {
+                let before = earlier.iter().find(|(other, _)| other == field).map(|(_, state)| *state);
+                match before {
+                    // What it has gone back from it has seen all the same.
+                    Some(State::Version(before)) if history.precedes(*now, before) == Known::Yes => {
+                        (*field, State::Version(before))
+                    }
+                    _ => (*field, *now),
+                }
+            };
+            *earlier = states.iter().map(newest).collect();
         }
+        went_back
+    }
+
+    /// Writes of one client in another order than it made them: a later version of it beside the lack of
+    /// an earlier one, or one that the reader had left behind.
+    fn writes_in_order(&mut self, sight: &Sight, went_back: bool) {
+        let history = self.history;
+        let versions: Vec<usize> =
+            sight.states.iter().filter_map(|(_, state)| seen_version(history, *state)).collect();
+        if versions.is_empty() {
+            return;
+        }
+        let session = |place: usize| history.versions[place].session;
+        let out_of_order = went_back
+            || sight.missing.iter().any(|missing| {
+                versions.iter().any(|seen| {
+                    session(*seen) == session(*missing)
+                        && history.precedes(State::Version(*missing), *seen) == Known::Yes
+                })
+            });
+        count(&mut self.result.monotonic_writes, if out_of_order { Known::Yes } else { Known::No });
     }
 }
 

@@ -181,6 +181,9 @@ pub(crate) fn run(run: &Run) -> Done {
     };
     let record = virtual_time::run(&time, &store, &duo, &options, &Control::default(), &mut ()).unwrap();
     assert!(record.lost.is_none());
+    // Reads in vain are what is asked for, and no failures of the work.
+    let failed = record.totals.measured.keys().find(|(_, status)| !status.is_ok());
+    assert!(failed.is_none() && record.totals.units_failed == 0, "{failed:?}");
     drop(duo);
     let journal = std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner));
     let part = Part { journal, clock: PartClock::Common };

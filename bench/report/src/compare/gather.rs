@@ -22,9 +22,12 @@ const RUNS_MAX: usize = 1_000;
 /// How far offered loads of the same point may be apart, as a share.
 const SAME_TARGET: f64 = 0.005;
 
-/// A point of an experiment.
+/// A point of an experiment, or a phase.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Point {
+    /// Whether it is a phase: then it has a name only.
+    is_phase: bool,
+    /// The curve's name, or the phase's.
     pub(crate) curve: String,
     workload: String,
     target: Option<f64>,
@@ -48,8 +51,23 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 impl Point {
-    /// Whether two are to be compared; curves by name where there are several.
+    fn of_phase(name: &str) -> Point {
+        Point {
+            is_phase: true,
+            curve: name.to_owned(),
+            workload: String::new(),
+            target: None,
+            share: None,
+            point: 0,
+            nth: 0,
+        }
+    }
+
+    /// Whether two are to be compared; curves and phases by name where there are several.
     fn matches(&self, other: &Point, by_curve: bool) -> bool {
+        if self.is_phase != other.is_phase {
+            return false;
+        }
         let same_load = match ((self.share, other.share), (self.target, other.target)) {
             // Half of what each can do, whatever that is.
             ((Some(a), Some(b)), _) => close(a, b),
@@ -64,6 +82,9 @@ impl Point {
     }
 
     fn name(&self, with_curve: bool) -> String {
+        if self.is_phase {
+            return printable(&format!("phase {}", self.curve), 80);
+        }
         let load = match (self.share, self.target) {
             (Some(share), _) => format!("{} % of the saturation offered", digits(share * 100.0)),
             (None, Some(target)) => format!("{} operations/s offered", rate(target)),
@@ -142,7 +163,7 @@ impl Search {
     }
 }
 
-/// A path, and the curve if the path is `DIR:CURVE`.
+/// A path, and the curve or phase if the path is `DIR:CURVE`.
 fn curve_of(path: &Path) -> (PathBuf, Option<String>) {
     if !path.exists()
         && let Some(text) = path.to_str()
@@ -160,7 +181,7 @@ fn curve_of(path: &Path) -> (PathBuf, Option<String>) {
 impl Side {
     /// Finds and reads the runs of a side. Each path is a result folder or
     /// its `result.json`, an experiment's folder, a folder with any of these below, or
-    /// `DIR:CURVE`, one curve of an experiment.
+    /// `DIR:CURVE`, one curve or phase of an experiment.
     pub fn read(name: &str, paths: &[PathBuf]) -> Result<Side, CompareError> {
         let given: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let mut side = Side {
@@ -236,6 +257,9 @@ impl Side {
         flags: &mut BTreeMap<Flag, usize>,
     ) -> Result<(), CompareError> {
         let document = &experiment.document;
+        if document.kind == "phases" {
+            return self.take_phases(experiment, curve, flags);
+        }
         let names: Vec<&str> = document.curves.iter().map(|curve| curve.name.as_str()).collect();
         if let Some(wanted) = curve
             && !names.contains(&wanted)
@@ -246,10 +270,7 @@ impl Side {
                 printable(&names.join(", "), 300)
             )));
         }
-        if !document.complete {
-            let folder = experiment.folder.display();
-            self.warnings.push(format!("The experiment {folder} of {} is not complete.", self.name));
-        }
+        self.tell_incomplete(experiment);
         for of in document.curves.iter().filter(|of| curve.is_none_or(|wanted| wanted == of.name)) {
             let found = of.saturation.as_ref().map(|saturation| saturation.throughput);
             if let Some(throughput) = found.filter(|t| t.is_finite() && *t > 0.0) {
@@ -273,6 +294,7 @@ impl Side {
                 .map(|run| run.point)
                 .collect();
             let point = Point {
+                is_phase: false,
                 curve: of.name.clone(),
                 workload: of.workload.clone(),
                 target: entry.target,
@@ -290,6 +312,48 @@ impl Side {
             )));
         }
         Ok(())
+    }
+
+    /// The loads and runs of an experiment of phases, or that of one phase.
+    fn take_phases(
+        &mut self,
+        experiment: &StoredExperiment,
+        phase: Option<&str>,
+        flags: &mut BTreeMap<Flag, usize>,
+    ) -> Result<(), CompareError> {
+        let measured = || {
+            let phases = experiment.document.phases.iter();
+            phases.filter_map(|entry| Some((entry, entry.folder.as_ref()?)))
+        };
+        let folder = experiment.folder.display();
+        if measured().next().is_none() {
+            return Err(CompareError::Unfit(format!("{folder}: no load or run of it has ended yet")));
+        }
+        if let Some(wanted) = phase
+            && measured().all(|(entry, _)| entry.name != wanted)
+        {
+            let names: Vec<&str> = measured().map(|(entry, _)| entry.name.as_str()).collect();
+            return Err(CompareError::Unfit(format!(
+                "{folder}: it has no load or run '{wanted}'; it has {}",
+                printable(&names.join(", "), 300)
+            )));
+        }
+        self.tell_incomplete(experiment);
+        for (entry, below) in measured().filter(|(entry, _)| phase.is_none_or(|wanted| wanted == entry.name))
+        {
+            let result = experiment.result_in(below)?;
+            entry.flags.iter().for_each(|flag| *flags.entry(*flag).or_default() += 1);
+            let run = Run::of(&experiment.folder.join(below).join(RESULT), &result)?;
+            self.push(Some(Point::of_phase(&entry.name)), run)?;
+        }
+        Ok(())
+    }
+
+    fn tell_incomplete(&mut self, experiment: &StoredExperiment) {
+        if !experiment.document.complete {
+            let folder = experiment.folder.display();
+            self.warnings.push(format!("The experiment {folder} of {} is not complete.", self.name));
+        }
     }
 
     fn tell_notes(&mut self) {
@@ -362,7 +426,8 @@ pub(crate) fn pairs<'a>(a: &'a Side, b: &'a Side) -> Result<(Vec<Pair<'a>>, Vec<
     }
     let (curves_a, curves_b) = (a.curves(), b.curves());
     let by_curve = by_curve(a, b);
-    if (curves_a.len() > 1) != (curves_b.len() > 1) {
+    let phases = of_a.iter().chain(&of_b).any(|point| point.is_phase);
+    if !phases && (curves_a.len() > 1) != (curves_b.len() > 1) {
         let (many, one, curves) = if curves_a.len() > 1 { (a, b, curves_a) } else { (b, a, curves_b) };
         let names: Vec<&str> = curves.into_iter().collect();
         return Err(CompareError::Unfit(format!(
@@ -392,6 +457,13 @@ pub(crate) fn pairs<'a>(a: &'a Side, b: &'a Side) -> Result<(Vec<Pair<'a>>, Vec<
     }
     for point in of_b.iter().filter(|point| a.runs_of(Some(point), by_curve).is_empty()) {
         left.push(format!("{} is in B only.", point.name(by_curve)));
+    }
+    if pairs.is_empty() && phases {
+        return Err(CompareError::Unfit(format!(
+            "no phase of {} is one of {}: phases are compared with phases of the same name. To compare two of different names \
+             name one a side, as DIR:PHASE",
+            a.given, b.given
+        )));
     }
     if pairs.is_empty() {
         return Err(CompareError::Unfit(format!(

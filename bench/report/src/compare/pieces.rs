@@ -1,5 +1,6 @@
 //! A run cut into pieces of time, which are what is resampled within it.
 
+use crate::html::is_beside;
 use serval_measure::document::{IntervalMetric, IntervalSummary};
 use serval_statistics::series::block_length;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,13 +48,14 @@ impl Pieces {
         let names: BTreeSet<&str> = measured
             .iter()
             .flat_map(|interval| interval.metrics.keys().map(String::as_str))
-            .filter(|name| !LEFT_OUT.contains(name) && *name != "FLUSH")
+            .filter(|name| !LEFT_OUT.contains(name))
             .collect();
         for (index, interval) in measured.iter().enumerate() {
             let piece = index / together;
             pieces.by_start.insert(start_ms(interval.start_s), piece);
             pieces.length[piece] += interval.length_s;
-            for metric in names.iter().filter_map(|name| interval.metrics.get(*name)) {
+            let operations = names.iter().filter(|name| !is_beside(name));
+            for metric in operations.filter_map(|name| interval.metrics.get(*name)) {
                 pieces.ended[piece] += metric.ok as f64 + metric.failed as f64;
                 pieces.failed[piece] += metric.failed as f64;
             }
@@ -105,4 +107,33 @@ fn mean<'a>(intervals: impl Iterator<Item = &'a IntervalMetric>) -> Option<f64> 
         (sum + ok * interval.response.mean_ns, count + ok)
     });
     (count > 0.0).then_some(sum / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serval_measure::document::IntervalTimes;
+
+    #[test]
+    fn only_operations_of_the_workload_are_counted_as_ended() {
+        let times = IntervalTimes::default();
+        let metric = |ok, failed| IntervalMetric {
+            ok,
+            failed,
+            response: times,
+            service: times,
+            levels: String::new(),
+        };
+        let metrics = [
+            ("READ", metric(9, 1)),
+            ("DRIVER-HOP", metric(10, 0)),
+            ("FLUSH", metric(3, 3)),
+            ("SCAN-LATENCY-PER-RECORD", metric(5, 0)),
+            ("VERIFY", metric(7, 7)),
+        ];
+        let metrics = metrics.map(|(name, metric)| (name.to_owned(), metric)).into();
+        let interval = IntervalSummary { start_s: 0.0, length_s: 2.0, warm_up: false, metrics, pacing: None };
+        let pieces = Pieces::of(&[interval]);
+        assert_eq!((pieces.rate(&[1]), pieces.failed_share(&[1])), (5.0, 0.1));
+    }
 }

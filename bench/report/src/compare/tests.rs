@@ -8,7 +8,7 @@ use crate::{json, sample, stored::HISTOGRAM_LOG, summary::Styles};
 use proptest::prelude::*;
 use serval_measure::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind, Saturation},
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind, Saturation},
     hdr_log::HdrLog,
     histogram::Histogram,
     recorder::Pair,
@@ -120,6 +120,78 @@ fn metric<'a>(comparison: &'a Comparison, operation: &str, kind: Kind) -> &'a Me
     let operation = (!operation.is_empty()).then(|| operation.to_owned());
     let mut metrics = comparison.points.iter().flat_map(|point| &point.metrics);
     metrics.find(|m| m.metric.operation == operation && m.metric.kind == kind).unwrap()
+}
+
+/// An experiment of phases: the loads and runs of these laws, by name, and a pause.
+fn write_phases(folder: &Path, phases: &[(&str, Law)], number: u64) {
+    let mut document = experiment("phases");
+    document.phases.push(PhaseEntry {
+        name: "rest".to_owned(),
+        kind: "pause".to_owned(),
+        ..PhaseEntry::default()
+    });
+    for (nth, (name, law)) in phases.iter().enumerate() {
+        let below = format!("phases/{nth}");
+        write_run(&folder.join(&below), law, number);
+        document.phases.push(PhaseEntry {
+            name: (*name).to_owned(),
+            kind: "run".to_owned(),
+            folder: Some(below),
+            ..PhaseEntry::default()
+        });
+    }
+    fs::create_dir_all(folder).unwrap();
+    let file = File::create(folder.join(crate::stored::EXPERIMENT)).unwrap();
+    serde_json::to_writer(file, &document).unwrap();
+}
+
+#[test]
+fn phases_are_compared_by_their_names() {
+    let place = tempfile::tempdir().unwrap();
+    let (a, b) = (place.path().join("a"), place.path().join("b"));
+    for number in 0..5 {
+        let laws =
+            |seed, factor| [("load", Law { seed, ..LAW }), ("insert", Law { seed: seed + 1, factor, ..LAW })];
+        write_phases(&a.join(number.to_string()), &laws(1, 1.0), number);
+        let [load, insert] = laws(3, 1.4);
+        // In another order, and with one that A has not.
+        write_phases(&b.join(number.to_string()), &[insert, ("more", Law { seed: 5, ..LAW }), load], number);
+    }
+    let found = compared(&a, &b, &options());
+    let names: Vec<(&str, usize, usize)> = found
+        .points
+        .iter()
+        .map(|point| (point.name.as_str(), point.runs_a.len(), point.runs_b.len()))
+        .collect();
+    assert_eq!(names, [("phase load", 5, 5), ("phase insert", 5, 5)]);
+    let worse = |point: &PointComparison| point.metrics.iter().any(|metric| metric.verdict == Verdict::Worse);
+    assert!(!worse(&found.points[0]) && worse(&found.points[1]), "{found:?}");
+    assert!(
+        found.warnings.iter().any(|warning| warning == "phase more is in B only."),
+        "{:?}",
+        found.warnings
+    );
+    // One of each side, whatever they are called.
+    let one = |folder: &Path, phase: &str| PathBuf::from(format!("{}:{phase}", folder.display()));
+    let side = |name, path: PathBuf| Side::read(name, &[path]);
+    let (load, more) = (side("A", one(&a.join("0"), "load")), side("B", one(&b.join("0"), "more")));
+    assert_eq!(compare(&load.unwrap(), &more.unwrap(), &[], &options()).unwrap().points.len(), 1);
+    let error = side("A", one(&a.join("0"), "rest")).unwrap_err().to_string();
+    assert!(error.contains("it has no load or run 'rest'; it has load, insert"), "{error}");
+}
+
+#[test]
+fn phases_are_no_points() {
+    let place = tempfile::tempdir().unwrap();
+    let (a, b) = (place.path().join("a"), place.path().join("b"));
+    write_phases(&a, &[("load", LAW), ("run", Law { seed: 2, ..LAW })], 0);
+    write_phases(&b, &[("other", Law { seed: 3, ..LAW })], 0);
+    let (a, b) = (Side::read("A", &[a]).unwrap(), Side::read("B", &[b]).unwrap());
+    let error = compare(&a, &b, &[], &options()).unwrap_err().to_string();
+    assert!(error.contains("phases are compared with phases of the same name"), "{error}");
+    write_phases(&place.path().join("c"), &[], 0);
+    let error = Side::read("A", &[place.path().join("c")]).unwrap_err().to_string();
+    assert!(error.contains("no load or run of it has ended yet"), "{error}");
 }
 
 #[test]
@@ -302,29 +374,35 @@ fn write_experiment_of(folder: &Path, seed: u64, factor: f64, saturation: Option
             });
         }
     }
-    let document = ExperimentDocument {
+    let curves = vec![curve("first"), curve("second")];
+    let document = ExperimentDocument { seed, curves, runs, ..experiment("sweep") };
+    fs::write(folder.join("experiment.json"), serde_json::to_string(&document).unwrap()).unwrap();
+}
+
+/// An experiment in which nothing has been done.
+fn experiment(kind: &str) -> ExperimentDocument {
+    ExperimentDocument {
         experiment_version: EXPERIMENT_VERSION,
         serval_version: "0.1.0".to_owned(),
         title: "test".to_owned(),
         about: String::new(),
         figure: String::new(),
         saw: String::new(),
-        kind: "sweep".to_owned(),
+        kind: kind.to_owned(),
         started: String::new(),
         command_line: Vec::new(),
         plan: String::new(),
-        seed,
+        seed: 0,
         axis: None,
         environment: sample::unpaced().environment,
-        curves: vec![curve("first"), curve("second")],
+        curves: Vec::new(),
         phases: Vec::new(),
         runs_planned: 20,
-        runs,
+        runs: Vec::new(),
         complete: true,
         time_s: BTreeMap::new(),
         warnings: Vec::new(),
-    };
-    fs::write(folder.join("experiment.json"), serde_json::to_string(&document).unwrap()).unwrap();
+    }
 }
 
 #[test]

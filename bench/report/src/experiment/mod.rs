@@ -167,6 +167,21 @@ pub fn trials_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error>
     searches::csv(&View::new(parts), out)
 }
 
+/// Whether it is an experiment of phases.
+pub fn has_phases(part: &Part) -> bool {
+    phases::has(part)
+}
+
+/// The curves of lag of experiments' phases; docs/result-format.md has the columns. Says whether there were any:
+/// without them nothing is written.
+pub fn lag_csv(parts: &[Part], out: impl Write) -> Result<bool, ::csv::Error> {
+    let lags = phases::lags_of(parts);
+    if !lags.is_empty() {
+        crate::lag::write(&lags, out)?;
+    }
+    Ok(!lags.is_empty())
+}
+
 /// Every plot of the page as files.
 pub fn plots(experiment: &StoredExperiment, loaded: &Loaded) -> Vec<PlotFile> {
     together_plots(&[Part::of(experiment, loaded)])
@@ -182,7 +197,7 @@ pub fn together_plots(parts: &[Part]) -> Vec<PlotFile> {
 
 /// The files that an experiment's folder has for its readers: `report.html`,
 /// `summary.txt`, `points.csv`, `trials.csv` where something
-/// was searched (`phases.csv` and a report each of phases), and in `plots/` every plot as SVG and as PNG;
+/// was searched (`phases.csv`, `lag.csv` and a report each of phases), and in `plots/` every plot as SVG and as PNG;
 /// names below the folder, and contents.
 pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(String, Vec<u8>)>, ::csv::Error> {
     let part = [Part::of(experiment, loaded)];
@@ -194,6 +209,10 @@ pub fn files(experiment: &StoredExperiment, loaded: &Loaded) -> Result<Vec<(Stri
     if phases::has(&part[0]) {
         phases_csv(&part[0], &mut table)?;
         files.push(("phases.csv".to_owned(), table));
+        let mut lag = Vec::new();
+        if lag_csv(&part, &mut lag)? {
+            files.push(("lag.csv".to_owned(), lag));
+        }
         for (entry, result) in experiment.document.phases.iter().zip(&loaded.phases) {
             let folder = entry.folder.as_ref().filter(|folder| experiment.is_inside(folder));
             if let (Some(folder), Some(result)) = (folder, result) {

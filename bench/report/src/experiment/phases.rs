@@ -355,6 +355,17 @@ fn lags<'a>(phases: &[Told<'a>]) -> Vec<(String, &'a LagResult)> {
     phases.iter().filter_map(|told| Some((told.name(), told.result?.lag.as_ref()?))).collect()
 }
 
+/// What was told of lag in the phases of several experiments, by their names; by those of the experiments too where there
+/// are several.
+pub(super) fn lags_of(parts: &[Part]) -> Vec<(String, &LagResult)> {
+    let of_part = |part| {
+        let phases = told(part);
+        let name = |name| if parts.len() > 1 { format!("{}: {name}", part.name) } else { name };
+        lags(&phases).into_iter().map(|(phase, lag)| (name(phase), lag)).collect::<Vec<_>>()
+    };
+    parts.iter().flat_map(of_part).collect()
+}
+
 /// The operations that there are most of.
 fn operations<'a>(phases: &[Told<'a>]) -> Vec<&'a str> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();

@@ -333,9 +333,12 @@ pub(crate) struct ReportArgs {
     /// Write the HTML report here instead of printing the summary; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
-    /// Write the numbers here as CSV: a result's series, else all points; must not exist
+    /// Write the numbers here as CSV: a result's series, that of phases, else all points; must not exist
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) csv: Option<PathBuf>,
+    /// Write the curves of read-after-write lag here as CSV, of a result or of phases; must not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) lag_csv: Option<PathBuf>,
     /// Write every plot into this folder as SVG and as PNG; made if it is not there
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plots: Option<PathBuf>,
@@ -343,8 +346,8 @@ pub(crate) struct ReportArgs {
 
 const COMPARE: &str = "\
 A side is a result folder, a folder with result folders below it, an experiment's folder, DIR:CURVE
-for one curve of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each run at
-least 5 times, those of A and B in turn. docs/comparing.md has the law.
+for one curve or phase of an experiment, or a quoted pattern such as 'results/*-redis'. Repeat each
+run at least 5 times, those of A and B in turn. docs/comparing.md has the law.
 
 Exit status: 0 nothing is worse in B, 1 something is, 2 wrong usage or nothing to compare, 5 too
 few runs.";

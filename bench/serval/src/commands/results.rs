@@ -81,11 +81,33 @@ impl Source {
             Source::Result(document) => render::csv(document),
             Source::Parts(parts) => {
                 let mut text = Vec::new();
-                experiment::together_csv(parts, &mut text)
-                    .map_err(|error| Failure::output(error.to_string()))?;
+                match &parts[..] {
+                    [part] if experiment::has_phases(part) => experiment::phases_csv(part, &mut text),
+                    parts => experiment::together_csv(parts, &mut text),
+                }
+                .map_err(|error| Failure::output(error.to_string()))?;
                 Ok(text)
             }
         }
+    }
+
+    fn lag_csv(&self) -> Result<Vec<u8>, Failure> {
+        let text = match self {
+            Source::Result(document) => render::lag_csv(document)?,
+            Source::Parts(parts) => {
+                let mut text = Vec::new();
+                let any = experiment::lag_csv(parts, &mut text)
+                    .map_err(|error| Failure::output(error.to_string()))?;
+                any.then_some(text)
+            }
+        };
+        text.ok_or_else(|| {
+            Failure::usage(
+                "--lag-csv: there is no lag in it. Name one result or experiments of phases that measured it (lag.role, \
+                 docs/lag.md)"
+                    .to_owned(),
+            )
+        })
     }
 
     fn plots(&self) -> Vec<PlotFile> {
@@ -154,6 +176,9 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     if let Some(path) = &args.csv {
         write(path, &source.csv()?)?;
     }
+    if let Some(path) = &args.lag_csv {
+        write(path, &source.lag_csv()?)?;
+    }
     if let Some(folder) = &args.plots {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::output(format!("{}: cannot be made: {error}", folder.display())))?;
@@ -162,7 +187,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
             write(&folder.join(format!("{name}.png")), &png)?;
         }
     }
-    if args.html.is_none() && args.csv.is_none() && args.plots.is_none() {
+    if [&args.html, &args.csv, &args.lag_csv, &args.plots].iter().all(|path| path.is_none()) {
         stdout(&source.summary(std::io::stdout().is_terminal()))?;
     }
     Ok(())

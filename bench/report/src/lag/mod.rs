@@ -1,5 +1,11 @@
 //! How stale reads were: what is said and drawn of it.
 
+mod csv;
+mod merged;
+
+pub use csv::{COLUMNS, write};
+pub(crate) use merged::merged;
+
 use crate::{
     html::parts::{escape, figure, table},
     notes::{Note, printable},
@@ -30,7 +36,7 @@ pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
             "{} of {} sampled writes did not go into the queue, which was full or too slow: their lag is not known. Lower \
              lag.sample, or use more consumers.",
             count(writes.not_carried),
-            count(writes.not_carried + writes.carried)
+            count(writes.not_carried.saturating_add(writes.carried))
         ),
     );
     say(
@@ -39,6 +45,14 @@ pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
             "{} not found when the time was over (lag.drain): their lag is longer than what was seen, and is in no \
              percentile. The survival curve has them as what they are.",
             were(lag.keys.censored, "key")
+        ),
+    );
+    say(
+        lag.keys.not_taken,
+        format!(
+            "{} carried and came to no consumer that told of it: there were too few consumers, or one was lost. Nothing is \
+             known of their lag.",
+            were(lag.keys.not_taken, "key")
         ),
     );
     say(
@@ -160,8 +174,7 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
             count(keys.undecided)
         )),
     );
-    let not_zero = keys.later + keys.censored;
-    row("lag not zero", Some(percent(not_zero, keys.at_once + not_zero)));
+    row("lag not zero", Some(percent(keys.not_zero(), keys.decided())));
     row("lag, where not zero", spans(lag.lag.as_ref()));
     row("of it at most too long by", spans(lag.poll.as_ref()));
     row("hand-over, by which it is too short", spans(lag.hand_over.as_ref()));
@@ -192,19 +205,28 @@ pub(crate) fn summary(text: &mut String, lag: &LagResult, styles: &Styles) {
     }
 }
 
-/// The share of keys whose lag is not longer than a time, of those for which it is not zero:
-/// times in ns, and shares.
-fn shares_below(lag: &LagResult) -> Option<Vec<(f64, f64)>> {
-    let histogram = lag.lag.as_ref()?.to_histogram().ok()?;
-    let all = histogram.count() as f64;
-    let (mut points, mut seen) = (Vec::new(), 0);
-    let spans = histogram.iter().map(|(ns, n)| (ns.clamp(histogram.min(), histogram.max()).max(1), n));
-    for (ns, n) in spans {
-        points.push((ns as f64, seen as f64 / all));
+/// The share of spans that are not longer than a time: times in ns (to the width of a histogram's cell), shares, and how
+/// many spans that are, in rising order; `None` where there are none.
+fn distribution_of(spans: Option<&Latency>) -> Option<Vec<(u64, f64, u64)>> {
+    let histogram = spans?.to_histogram().ok()?;
+    let (all, mut seen) = (histogram.count() as f64, 0);
+    let points = histogram.iter().map(|(ns, n)| {
         seen += n;
-        points.push((ns as f64, seen as f64 / all));
-    }
+        let ns = if seen == histogram.count() { histogram.max() } else { ns.max(histogram.min()) };
+        (ns, seen as f64 / all, seen)
+    });
+    let points: Vec<_> = points.collect();
     (!points.is_empty()).then_some(points)
+}
+
+/// The distribution of the lags that are not zero as a line of steps.
+fn shares_below(lag: &LagResult) -> Option<Vec<(f64, f64)>> {
+    let mut before = 0.0;
+    let steps = distribution_of(lag.lag.as_ref())?.into_iter().flat_map(|(ns, share, _)| {
+        let ns = ns.max(1) as f64;
+        [(ns, std::mem::replace(&mut before, share)), (ns, share)]
+    });
+    Some(steps.collect())
 }
 
 /// The lags of several over each other, as in YCSB++ (SoCC 2011), figure 7.
@@ -228,8 +250,7 @@ pub(crate) fn together(several: &[(String, &LagResult)]) -> Option<Plot> {
 /// One line of several: how many keys, the share of lags that are not zero, and their median and
 /// largest.
 pub(crate) fn in_short(lag: &LagResult) -> String {
-    let not_zero = lag.keys.later + lag.keys.censored;
-    let all = lag.keys.at_once + not_zero;
+    let (not_zero, all) = (lag.keys.not_zero(), lag.keys.decided());
     let times = lag.lag.as_ref().map_or(String::new(), |lag| {
         format!(
             ", of these the median {}, the largest {}",
@@ -248,8 +269,7 @@ fn distribution(lag: &LagResult) -> Option<Plot> {
     let points = shares_below(lag)?;
     let x = Axis::times(points.iter().map(|(ns, _)| *ns))?;
     let line = Line::new("", 1, points.into_iter().map(|(ns, share)| (ns, Some(share))));
-    let not_zero = lag.keys.later + lag.keys.censored;
-    let all = lag.keys.at_once + not_zero;
+    let (not_zero, all) = (lag.keys.not_zero(), lag.keys.decided());
     let title =
         format!("Share of the lags that are not zero ({} of all) below a time", percent(not_zero, all));
     Some(Plot::new(title, (540, 260), x, Axis::shares(1.0, 260)?).with_lines(vec![line]))

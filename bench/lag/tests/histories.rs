@@ -1,0 +1,101 @@
+//! What short histories that were made by hand come to.
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_lag::{
+    analysis::{Part, PartClock, Setting, result},
+    journal::{Item, Journal, Read, Trial, Write, WriteKind},
+    stamp::Stamp,
+};
+use serval_measure::lag::{Behind, LagResult, Violations};
+
+const WRITER: u64 = 1000;
+
+/// The only key and field of all histories.
+fn journal(writer: u64) -> Journal {
+    let mut journal = Journal::new(writer);
+    journal.keys.number("user1");
+    journal.field("field0");
+    journal
+}
+
+/// A write of the journal's process that was acknowledged 10 after it was sent.
+fn write(journal: &mut Journal, version: u64, sent: u64) {
+    let kind = WriteKind::Update;
+    let acknowledged = Some(sent + 10);
+    journal.writes.push(Write { key: 0, fields: 1, kind, client: 0, version, sent, acknowledged });
+}
+
+/// A read that was answered 1 after it was sent.
+fn read(journal: &mut Journal, sent: u64, seen: Stamp) {
+    let answered = sent + 1;
+    let seen = vec![(0, seen)];
+    journal.reads.push(Read { key: 0, reader: 0, sent, answered, there: true, seen, own: None });
+}
+
+fn judged(parts: &[Part]) -> LagResult {
+    result(parts, Setting { consumers: 1, ..Setting::default() })
+}
+
+fn part(journal: Journal, clock: PartClock) -> Part {
+    Part { journal, clock }
+}
+
+#[test]
+fn a_read_that_goes_back_breaks_both_promises_once_and_what_was_seen_before_is_not_forgotten() {
+    let mut journal = journal(WRITER);
+    let stamp = |version| Stamp { writer: WRITER, version };
+    write(&mut journal, 1, 10);
+    write(&mut journal, 2, 30);
+    // The second and the third are older than the first, also though the third is no older than the second.
+    for (sent, version) in [(50, 2), (60, 1), (70, 1), (80, 2)] {
+        read(&mut journal, sent, stamp(version));
+    }
+    let versions = judged(&[part(journal, PartClock::Common)]).versions.unwrap();
+    assert_eq!(versions.monotonic_reads, Violations { checked: 3, violations: 2, undecided: 0 });
+    assert_eq!(versions.monotonic_writes, Violations { checked: 4, violations: 2, undecided: 0 });
+    assert_eq!(versions.behind, [(0, 2), (1, 2)].map(|(versions, reads)| Behind { versions, reads }));
+    // Acknowledged at 40, and missed by a read sent at 70.
+    assert_eq!(versions.last_stale.unwrap().max_ns, 30);
+}
+
+#[test]
+fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
+    let mut reader = journal(WRITER);
+    write(&mut reader, 1, 1000);
+    read(&mut reader, 2000, Stamp { writer: WRITER, version: 1 });
+    let mut other = journal(WRITER + 1);
+    // By its own clock long before, which says nothing.
+    write(&mut other, 1, 10);
+    let alone = judged(&[part(reader.clone(), PartClock::Common)]).versions.unwrap();
+    assert_eq!((alone.undecided, alone.stale()), (0, (1, 0)));
+    for clock in [PartClock::Unknown, PartClock::Known(Vec::new())] {
+        let parts = [part(reader.clone(), PartClock::Common), part(other.clone(), clock)];
+        let versions = judged(&parts).versions.unwrap();
+        assert_eq!((versions.undecided, versions.stale()), (1, (0, 0)));
+    }
+}
+
+#[test]
+fn keys_that_were_carried_and_came_to_nobody_are_counted() {
+    let mut journal = journal(WRITER);
+    write(&mut journal, 1, 10);
+    journal.counts.carried = 5;
+    let item = Item {
+        key: "user1".to_owned(),
+        field: "field0".to_owned(),
+        stamp: Stamp { writer: WRITER, version: 1 },
+        kind: WriteKind::Update,
+        client: 0,
+        sent: 10,
+        acknowledged: 20,
+    };
+    let trial = Trial { item, first: 30, last_in_vain: None, found: Some(31), found_by: Some(30), reads: 1 };
+    journal.trials.push(trial.clone());
+    journal.trials.push(Trial { first: 0, found: None, found_by: None, reads: 0, ..trial });
+    journal.counts.trials_not_noted = 1;
+    let parts = [part(journal, PartClock::Common)];
+    let keys = judged(&parts).keys;
+    assert_eq!((keys.tried, keys.unread, keys.not_taken), (1, 1, 2));
+    // Consumers of another result know of theirs.
+    assert_eq!(result(&parts, Setting::default()).keys.not_taken, 0);
+}

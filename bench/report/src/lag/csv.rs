@@ -1,0 +1,98 @@
+//! The curves of lag as CSV, for plots of one's own: a line a point of a curve.
+
+use super::distribution_of;
+use serval_measure::lag::{LagResult, SurvivalStep};
+use std::io::Write;
+
+/// The columns. Later versions add columns at the end only.
+pub const COLUMNS: [&str; 6] = ["name", "curve", "time_us", "versions", "share", "count"];
+
+/// Writes the curves of several; what each is called stands in the first column.
+pub fn write(several: &[(String, &LagResult)], out: impl Write) -> Result<(), ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    csv.write_record(COLUMNS)?;
+    for (name, lag) in several {
+        let visible = lag.visible.as_ref();
+        let distributions = [
+            ("lag", lag.lag.as_ref()),
+            ("hand_over", lag.hand_over.as_ref()),
+            ("visible_lower", visible.and_then(|visible| visible.lower.as_ref())),
+            ("visible_upper", visible.and_then(|visible| visible.upper.as_ref())),
+            ("last_stale", lag.versions.as_ref().and_then(|versions| versions.last_stale.as_ref())),
+        ];
+        for (curve, spans) in distributions {
+            for (ns, share, count) in distribution_of(spans).unwrap_or_default() {
+                csv.write_record([name, curve, &micros(ns), "", &share_of(share), &count.to_string()])?;
+            }
+        }
+        let survival = lag.survival.iter().flat_map(|survival| {
+            [("not_visible_lower", &survival.lower), ("not_visible_upper", &survival.upper)]
+        });
+        for (curve, steps) in survival {
+            for SurvivalStep { at_ns, share } in steps {
+                csv.write_record([name, curve, &micros(*at_ns), "", &share_of(*share), ""])?;
+            }
+        }
+        if let Some(versions) = &lag.versions {
+            let (all, _) = versions.stale();
+            for behind in &versions.behind {
+                let share = share_of(behind.reads as f64 / all.max(1) as f64);
+                let (versions, reads) = (behind.versions.to_string(), behind.reads.to_string());
+                csv.write_record([name, "behind", "", &versions, &share, &reads])?;
+            }
+        }
+    }
+    csv.flush()?;
+    Ok(())
+}
+
+/// Microseconds, to the nanosecond.
+fn micros(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}
+
+fn share_of(share: f64) -> String {
+    format!("{share:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn lines(curve: &str) -> Vec<String> {
+        let document = sample::lagging();
+        let lag = document.lag.unwrap();
+        let mut out = Vec::new();
+        write(&[("a, b".to_owned(), &lag), (String::new(), &LagResult::default())], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("name,curve,time_us,versions,share,count\n"), "{text:.80}");
+        let start = format!("\"a, b\",{curve},");
+        text.lines().filter_map(|line| line.strip_prefix(&start)).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_curve_is_there_from_its_beginning_to_its_end() {
+        assert_eq!(
+            lines("behind"),
+            [",0,0.751691,3000", ",1,0.225507,900", ",2,0.022551,90", ",1000,0.000251,1"]
+        );
+        let lag = lines("lag");
+        // Its largest is the largest lag, and all of them are not longer than it.
+        let document = sample::lagging();
+        let largest = micros(document.lag.as_ref().unwrap().lag.as_ref().unwrap().max_ns);
+        assert_eq!(lag.last(), Some(&format!("{largest},,1.000000,240")));
+        let counts: Vec<u64> =
+            lag.iter().map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
+        assert!(counts.is_sorted());
+        let survival = document.lag.unwrap().survival.unwrap();
+        assert_eq!(lines("not_visible_lower").len(), survival.lower.len());
+        assert_eq!(
+            lines("not_visible_upper")[0],
+            format!("{},,{},", micros(survival.upper[0].at_ns), share_of(survival.upper[0].share))
+        );
+        for curve in ["hand_over", "visible_lower", "visible_upper", "last_stale"] {
+            assert!(lines(curve).last().unwrap().contains(",,1.000000,"), "{curve}");
+        }
+    }
+}
