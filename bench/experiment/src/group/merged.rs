@@ -179,16 +179,9 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireErro
     Ok((!parts.is_empty()).then(|| analysis::result(&parts, setting)))
 }
 
-/// The record of the group, of those of its clients. `fatal`: whether a client that was
-/// lost ends what they do together.
-pub(crate) fn record(
-    started: SystemTime,
-    facts: &[ClientFacts],
-    mut left: Vec<Left>,
-    seen: &Seen<'_>,
-    fatal: bool,
-) -> Result<RunRecord, WireError> {
-    let mut sum = RunRecord {
+/// One to which nothing was added yet.
+fn empty(started: SystemTime) -> RunRecord {
+    RunRecord {
         started,
         began: None,
         duration: Duration::ZERO,
@@ -209,8 +202,21 @@ pub(crate) fn record(
         due: None,
         slack: Duration::ZERO,
         group: None,
-        lag: lag(&mut left, seen)?,
-    };
+        lag: None,
+    }
+}
+
+/// The record of the group, of those of its clients. `fatal`: whether a client that was
+/// lost ends what they do together.
+pub(crate) fn record(
+    started: SystemTime,
+    facts: &[ClientFacts],
+    mut left: Vec<Left>,
+    seen: &Seen<'_>,
+    fatal: bool,
+) -> Result<RunRecord, WireError> {
+    let mut sum = empty(started);
+    sum.lag = lag(&mut left, seen)?;
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {
@@ -311,4 +317,110 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     };
     sum.slack = sum.slack.max(Duration::from_nanos(part.slack_ns));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Part;
+    use proptest::prelude::*;
+    use serval_measure::recorder::Pair;
+    use serval_model::{Metric, Status};
+
+    const CLIENTS: usize = 4;
+    const INTERVALS: usize = 5;
+
+    /// An operation: who did it, in which interval, what it was, how it ended, and its service
+    /// time and lateness, ns.
+    type Sample = (usize, usize, bool, bool, u64, u64);
+
+    fn count(pairs: &mut BTreeMap<(Metric, Status), Pair>, sample: &Sample) {
+        let &(_, _, reads, ok, service, late) = sample;
+        let metric = if reads { Metric::READ } else { Metric::UPDATE };
+        let pair = pairs.entry((metric, if ok { Status::Ok } else { Status::Error })).or_default();
+        pair.service.record(service);
+        pair.response.record(service + late);
+    }
+
+    fn counted<'a>(samples: impl Iterator<Item = &'a Sample>) -> BTreeMap<(Metric, Status), Pair> {
+        let mut pairs = BTreeMap::new();
+        samples.for_each(|sample| count(&mut pairs, sample));
+        pairs
+    }
+
+    fn late<'a>(samples: impl Iterator<Item = &'a Sample>) -> Histogram {
+        let mut all = Histogram::new();
+        samples.for_each(|sample| all.record(sample.5));
+        all
+    }
+
+    /// What a client hands over, through the bytes in which it does.
+    fn handed_over<W: serde::Serialize + serde::de::DeserializeOwned>(wire: &W) -> W {
+        serde_json::from_slice(&serde_json::to_vec(wire).unwrap()).unwrap()
+    }
+
+    fn record_of(samples: &[Sample], client: usize) -> RecordWire {
+        let own = || samples.iter().filter(|sample| sample.0 == client);
+        let mut record = empty(SystemTime::UNIX_EPOCH);
+        record.totals.measured = counted(own());
+        record.totals.lateness = late(own());
+        record.totals.units = own().count() as u64;
+        record.totals.units_failed = own().filter(|sample| !sample.3).count() as u64;
+        record.totals.paced = true;
+        handed_over(&RecordWire::of(&record, None, Vec::new()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// However samples lie among clients and intervals, and in whatever order intervals come:
+        /// the sum's histograms are those of all samples, and so are its percentiles.
+        #[test]
+        fn sums_are_the_histograms_of_all_samples(
+            samples in prop::collection::vec(
+                (0..CLIENTS, 0..INTERVALS, any::<bool>(), any::<bool>(), 0..20_000_000_000u64, 0..5_000_000u64),
+                1..400,
+            ),
+            order in Just((0..CLIENTS * INTERVALS).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let all = counted(samples.iter());
+            let left = (0..CLIENTS).map(|client| Left { record: Some(record_of(&samples, client)), lost: None });
+            let facts = vec![
+                ClientFacts { host: "h".into(), process: 1, version: String::new(), processors: 1, stores: vec![] };
+                CLIENTS
+            ];
+            let parts = Part::even(CLIENTS);
+            let seen = Seen { rates: &[], parts: &parts, skew: None, clocks: &[], setting: Setting::default() };
+            let sum = record(SystemTime::UNIX_EPOCH, &facts, left.collect(), &seen, true).unwrap();
+            prop_assert_eq!(&sum.totals.measured, &all);
+            prop_assert_eq!(&sum.totals.lateness, &late(samples.iter()));
+            prop_assert_eq!(sum.totals.units, samples.len() as u64);
+
+            // Each client's intervals in their order, clients in any.
+            let mut intervals = Intervals::new(vec![false; CLIENTS]);
+            let (mut next, mut sums) = ([0; CLIENTS], Vec::new());
+            for client in order.into_iter().map(|nth| nth % CLIENTS) {
+                let nth = next[client];
+                next[client] += 1;
+                let own = || samples.iter().filter(|sample| (sample.0, sample.1) == (client, nth));
+                let interval = Interval {
+                    start: Duration::from_secs(nth as u64),
+                    length: Duration::from_secs(1),
+                    warm_up: false,
+                    pairs: counted(own()),
+                    paced: true,
+                    due: None,
+                    lateness: late(own()),
+                };
+                intervals.take(client, &handed_over(&IntervalWire::of(&interval, 0, 0))).unwrap();
+                sums.extend(std::iter::from_fn(|| intervals.next()));
+            }
+            prop_assert_eq!(sums.len(), INTERVALS);
+            for (nth, (sum, _)) in sums.iter().enumerate() {
+                let own = || samples.iter().filter(|sample| sample.1 == nth);
+                prop_assert_eq!(&sum.pairs, &counted(own()));
+                prop_assert_eq!(&sum.lateness, &late(own()));
+            }
+        }
+    }
 }
