@@ -370,7 +370,10 @@ impl Lag {
         let mut arming = Arming { lag: self, observer };
         let mut record = match (self.role, &self.consuming) {
             (Role::Both, Some(consuming)) => {
-                let beside = session.beside().map_or_else(another, Ok).map_err(|why| {
+                let same = session.beside();
+                // The store is at an end when the run is.
+                let finishes = same.is_none();
+                let beside = same.map_or_else(another, Ok).map_err(|why| {
                     RunError::Group(format!(
                         "lag.role=both: the store cannot be opened once more for consumers: {why}. Let them be processes of \
                          their own: lag.role=consumer, or lag.consumers.clients in a group"
@@ -378,7 +381,14 @@ impl Lag {
                 })?;
                 let consumer: Arc<dyn Workload> =
                     Arc::new(Consumer::new(workload.schema(), Arc::clone(consuming)));
-                self.with_consumers(beside, &consumer, consuming, control, options, |control| {
+                let of_consumers = RunOptions {
+                    clients: self.consumers,
+                    grace: options.grace,
+                    seed: options.seed,
+                    finishes,
+                    ..RunOptions::default()
+                };
+                self.with_consumers(beside, &consumer, consuming, control, &of_consumers, |control| {
                     session.run(workload, options, control, &mut arming)
                 })?
             }
@@ -403,15 +413,9 @@ impl Lag {
         consumer: &Arc<dyn Workload>,
         consuming: &Consuming,
         control: &Control,
-        options: &RunOptions,
+        of_consumers: &RunOptions,
         main: impl FnOnce(&Control) -> Result<RunRecord, RunError>,
     ) -> Result<RunRecord, RunError> {
-        let of_consumers = RunOptions {
-            clients: self.consumers,
-            grace: options.grace,
-            seed: options.seed,
-            ..RunOptions::default()
-        };
         // An end for want of consumers is not one that somebody asked for.
         let (theirs, mine) = (Control::default(), Control::default());
         thread::scope(|scope| {
@@ -428,7 +432,7 @@ impl Lag {
             });
             let thread = scope.spawn(move || {
                 let _done = done;
-                let found = beside.run(consumer, &of_consumers, &theirs_too, &mut ());
+                let found = beside.run(consumer, of_consumers, &theirs_too, &mut ());
                 // Without consumers the rest would be for nothing.
                 if found.as_ref().map_or(true, |found| found.lost.is_some()) {
                     main_control.interrupt();

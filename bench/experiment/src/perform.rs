@@ -81,7 +81,7 @@ const RAW_LOG: &str = "raw.csv";
 
 /// Refuses what the store cannot do, naming the settings that ask for it.
 pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
-    let able = session.capabilities();
+    let able = session.store().capabilities();
     let refusals = plan.workload.demands().into_iter().filter(|demand| !able.contains(demand.kind));
     let faults: Vec<_> = refusals
         .map(|demand| {
@@ -96,7 +96,7 @@ pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
 fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
     let keys = plan.workload.sample_keys();
     let table = plan.workload.schema().table;
-    if keys.is_empty() || session.count_records(&table, &keys)? > 0 {
+    if keys.is_empty() || session.store().count_records(&table, &keys)? > 0 {
         return Ok(());
     }
     let name = plan.store.name;
@@ -111,6 +111,19 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
     ))
 }
 
+/// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
+fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
+    let delay = serval_stores::wrapped::settings::DELAY.name;
+    if plan.properties.get(delay).is_some() {
+        return Err(format!("what {delay} holds back is known to clients of one open store only"));
+    }
+    let session = crate::session::open_to_send(plan.store.name, &plan.properties);
+    let session = session.map_err(|faults| faults.to_string())?;
+    let prepared = session.store().prepare(&plan.workload.schema(), Purpose::Run);
+    prepared.map_err(|error| error.to_string())?;
+    Ok(session)
+}
+
 /// Carries out a plan on an open store.
 pub fn perform(
     plan: &Plan,
@@ -123,9 +136,9 @@ pub fn perform(
     refuse(plan, session)?;
     let costs = Costs::find(plan)?;
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
-    session.prepare(&plan.workload.schema(), purpose)?;
+    session.store().prepare(&plan.workload.schema(), purpose)?;
     check_records(plan, session)?;
-    let facts = session.describe();
+    let facts = session.store().describe();
     let mut options = plan.options.clone();
     let custom = plan.workload.metrics();
     let file_name = |files: &Files<'_>, name: &str| format!("{}{name}", files.prefix);
@@ -150,14 +163,7 @@ pub fn perform(
     let record = match plan.lag.as_ref().filter(|_| !session.is_group()) {
         None => session.run(&plan.workload, &options, control, &mut recording),
         Some(lag) => {
-            // Where one store cannot have two runs, consumers have one of their own: another driver process.
-            let another = || {
-                let session = crate::session::open_to_send(plan.store.name, &plan.properties);
-                let session = session.map_err(|faults| faults.to_string())?;
-                let prepared = session.prepare(&plan.workload.schema(), Purpose::Run);
-                prepared.map_err(|error| error.to_string())?;
-                Ok(session)
-            };
+            let another = || open_another(plan);
             lag.run(&plan.workload, session, &another, &options, control, &mut recording)
         }
     };

@@ -384,6 +384,7 @@ impl Plan {
             seed,
             gate: None,
             judge: None,
+            finishes: true,
             recorder: serval_measure::recorder::RecorderOptions {
                 legacy: legacy(&mut reader),
                 ..Default::default()

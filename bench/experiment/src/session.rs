@@ -17,9 +17,8 @@ use serval_stores::{
 use serval_workload::Workload;
 use std::sync::Arc;
 
-/// An open store. Each method is compiled once a store; the calls between
-/// clients and store inside [`run`](Session::run) are direct.
-pub trait Session {
+/// An open store, apart from runs on it. Each method is compiled once a store.
+pub trait Opened {
     /// Where clients of it run.
     fn execution(&self) -> Execution;
     /// Verbs that the store can do.
@@ -30,6 +29,19 @@ pub trait Session {
     fn describe(&self) -> Vec<(String, String)>;
     /// How many of these keys have a record.
     fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError>;
+    /// One verb, for the shell. Shows what a read or scan brought back.
+    fn ask(
+        &self,
+        questions: &mut dyn FnMut() -> Option<Question>,
+        answer: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError>;
+}
+
+/// What a plan is carried out on: an open store, or several processes that have one open. The calls between
+/// clients and store inside [`run`](Session::run) are direct.
+pub trait Session {
+    /// The store as it is open here.
+    fn store(&self) -> &dyn Opened;
     /// Runs a workload.
     fn run(
         &self,
@@ -39,36 +51,18 @@ pub trait Session {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError>;
     /// The same open store, for another run at the same time; `None` where there can be none.
-    fn beside(&self) -> Option<Box<dyn Session + Send>>;
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        None
+    }
     /// Whether runs of it are those of several processes.
-    fn is_group(&self) -> bool;
-    /// One verb, for the shell. Shows what a read or scan brought back.
-    fn ask(
-        &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
-        answer: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError>;
+    fn is_group(&self) -> bool {
+        false
+    }
 }
 
 impl Session for &dyn Session {
-    fn execution(&self) -> Execution {
-        (**self).execution()
-    }
-
-    fn capabilities(&self) -> OperationKinds {
-        (**self).capabilities()
-    }
-
-    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        (**self).prepare(schema, purpose)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        (**self).describe()
-    }
-
-    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
-        (**self).count_records(table, keys)
+    fn store(&self) -> &dyn Opened {
+        (**self).store()
     }
 
     fn run(
@@ -87,14 +81,6 @@ impl Session for &dyn Session {
 
     fn is_group(&self) -> bool {
         (**self).is_group()
-    }
-
-    fn ask(
-        &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
-        answer: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        (**self).ask(questions, answer)
     }
 }
 
@@ -174,7 +160,7 @@ impl<S: Store> Open<S> {
     }
 }
 
-impl<S: Store> Session for Open<S> {
+impl<S: Store> Opened for Open<S> {
     fn execution(&self) -> Execution {
         self.0.execution()
     }
@@ -199,28 +185,6 @@ impl<S: Store> Session for Open<S> {
             }
             Ok(count)
         })?
-    }
-
-    fn run(
-        &self,
-        workload: &Arc<dyn Workload>,
-        options: &RunOptions,
-        control: &Control,
-        observer: &mut dyn Observer,
-    ) -> Result<RunRecord, RunError> {
-        run(&self.0, workload, options, control, observer)
-    }
-
-    fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        // What serves one event loop has it in use.
-        if self.0.event_loops_max() < 2 {
-            return None;
-        }
-        Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
-    }
-
-    fn is_group(&self) -> bool {
-        false
     }
 
     fn ask(
@@ -261,6 +225,30 @@ impl<S: Store> Session for Open<S> {
     }
 }
 
+impl<S: Store> Session for Open<S> {
+    fn store(&self) -> &dyn Opened {
+        self
+    }
+
+    fn run(
+        &self,
+        workload: &Arc<dyn Workload>,
+        options: &RunOptions,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, RunError> {
+        run(&self.0, workload, options, control, observer)
+    }
+
+    fn beside(&self) -> Option<Box<dyn Session + Send>> {
+        // What serves one event loop has it in use.
+        if self.0.event_loops_max() < 2 {
+            return None;
+        }
+        Some(Box::new(Open(Arc::clone(&self.0), self.1.clone())))
+    }
+}
+
 /// A store that is open already, under the name that errors call it by.
 pub fn over<S: Store>(store: S, name: &str) -> Box<dyn Session> {
     Box::new(Open(Arc::new(store), name.to_owned()))
@@ -274,7 +262,7 @@ pub fn in_virtual_time<S: Store>(store: S, time: &VirtualTime) -> Box<dyn Sessio
 
 struct InVirtualTime<S>(Arc<S>, VirtualTime);
 
-impl<S: Store> Session for InVirtualTime<S> {
+impl<S: Store> Opened for InVirtualTime<S> {
     fn execution(&self) -> Execution {
         self.0.execution()
     }
@@ -295,6 +283,20 @@ impl<S: Store> Session for InVirtualTime<S> {
         Ok(keys.len())
     }
 
+    fn ask(
+        &self,
+        _: &mut dyn FnMut() -> Option<Question>,
+        _: &mut dyn FnMut(Outcome, &Reply),
+    ) -> Result<(), StoreError> {
+        Err(StoreError::new("virtual time", "only runs go in virtual time"))
+    }
+}
+
+impl<S: Store> Session for InVirtualTime<S> {
+    fn store(&self) -> &dyn Opened {
+        self
+    }
+
     fn run(
         &self,
         workload: &Arc<dyn Workload>,
@@ -303,22 +305,6 @@ impl<S: Store> Session for InVirtualTime<S> {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError> {
         virtual_time::run(&self.1, &self.0, workload, options, control, observer)
-    }
-
-    fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        None
-    }
-
-    fn is_group(&self) -> bool {
-        false
-    }
-
-    fn ask(
-        &self,
-        _: &mut dyn FnMut() -> Option<Question>,
-        _: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        Err(StoreError::new("virtual time", "only runs go in virtual time"))
     }
 }
 
@@ -333,7 +319,12 @@ pub(crate) fn open_to_send(name: &str, properties: &Properties) -> Result<Box<dy
     impl Visitor for Boxed {
         type Output = Box<dyn Session + Send>;
         fn visit<S: Store>(self, store: S) -> Box<dyn Session + Send> {
-            Box::new(Open(Arc::new(Wrapped::new(store, self.1, Clock::new(clock::now))), self.0))
+            let Boxed(name, settings) = self;
+            // Without anything between clients have the store itself: a wrapper that does nothing takes time too.
+            if settings.is_nothing() {
+                return Box::new(Open(Arc::new(store), name));
+            }
+            Box::new(Open(Arc::new(Wrapped::new(store, settings, Clock::new(clock::now))), name))
         }
     }
     let mut settings = Settings::default();

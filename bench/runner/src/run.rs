@@ -144,6 +144,9 @@ pub struct RunOptions {
     pub gate: Option<Gate>,
     /// Who says when it is steady; `None` for itself.
     pub judge: Option<Judge>,
+    /// Whether the store is told at the end that all is over ([`Store::finish`]): not by a run beside
+    /// another on the same open store.
+    pub finishes: bool,
 }
 
 impl Default for RunOptions {
@@ -165,6 +168,7 @@ impl Default for RunOptions {
             recorder: RecorderOptions::default(),
             gate: None,
             judge: None,
+            finishes: true,
         }
     }
 }
@@ -460,8 +464,10 @@ impl<S: Store> Prepared<S> {
         });
         record.slack = self.slack;
         record.execution = execution;
-        record.totals.buffered.unsent += store.unsent();
-        store.finish()?;
+        if self.options.finishes {
+            record.totals.buffered.unsent += store.unsent();
+            store.finish()?;
+        }
         Ok(record)
     }
 }

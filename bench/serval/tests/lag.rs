@@ -71,6 +71,27 @@ fn consumers_beside_a_load_find_all_that_was_sampled() {
     assert!(lag.visible.is_some() && lag.versions.unwrap().read_your_writes.checked > 0);
     let page = std::fs::read_to_string(place.path().join("r/report.html")).unwrap();
     assert!(page.contains("Read-after-write lag") && page.contains("not yet visible"));
+    let curves = std::fs::read_to_string(place.path().join("r/lag.csv")).unwrap();
+    assert!(curves.contains("\n,visible_upper,") && curves.contains("\n,behind,,0,1.000000,"), "{curves:.300}");
+    serval(place.path(), "report r --lag-csv again.csv").expect(0);
+    assert_eq!(std::fs::read_to_string(place.path().join("again.csv")).unwrap(), curves);
+    serval(place.path(), &format!("load memory -P {} -p recordcount=1 --result plain", workload("workloada"))).expect(0);
+    let ran = serval(place.path(), "report plain --lag-csv none.csv");
+    assert!(ran.status == 2 && ran.stderr.contains("there is no lag in it"), "{}", ran.stderr);
+    assert!(!place.path().join("plain/lag.csv").exists());
+}
+
+#[test]
+fn a_store_that_is_read_beside_the_run_is_finished_once() {
+    let place = folder();
+    let words = format!(
+        "load basic -P {} -p recordcount=50 -p basicdb.verbose=false -p basicdb.count=true -p lag.role=both -p lag.sample=1 \
+         -p lag.drain=10ms",
+        workload("workloada")
+    );
+    let ran = serval(place.path(), &words).expect(0);
+    let told: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("[INSERTS], Uniques")).collect();
+    assert_eq!(told, ["[INSERTS], Uniques, 50"], "{}", ran.stdout);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn phases_follow_each_other_on_one_axis() {
          [[phases]]\nname = \"Split\"\nkind = \"presplit\"\npartitions = 4\ncommand = \"cat; echo $SERVAL_STORE $SERVAL_TABLE $SERVAL_PHASE\"\n\
          {}[[phases]]\nkind = \"pause\"\ntime = \"100ms\"\n\
          [[phases]]\nname = \"Flag\"\nkind = \"wait\"\nevery = \"10ms\"\ncommand = \"test -e flag || {{ touch flag; exit 1; }}\"\n{}",
-        run_of("First", ""),
+        run_of("First", "[phases.properties]\nlag.role = \"both\"\nlag.sample = 1\n"),
         run_of("Second", "[phases.properties]\nreadproportion = 1\nupdateproportion = 0\n"),
     );
     write(place.path(), "p.toml", &file);
@@ -91,6 +91,11 @@ fn phases_follow_each_other_on_one_axis() {
         assert!(entries(&out.join(phase.folder.as_ref().unwrap())).contains(&"report.html".to_owned()));
     }
     let csv = std::fs::read_to_string(out.join("phases.csv")).unwrap();
+    let lag = std::fs::read_to_string(out.join("lag.csv")).unwrap();
+    assert!(lag.lines().skip(1).all(|line| line.starts_with("First,")) && lag.contains("First,behind,,0,"), "{lag}");
+    serval(place.path(), "report r --csv series.csv --lag-csv lag.csv").expect(0);
+    let made = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+    assert!(made("series.csv") == csv && made("lag.csv") == lag);
     let times = csv.lines().skip(1).map(|line| line.split(',').nth(3).unwrap().parse::<f64>().unwrap());
     assert!(times.clone().is_sorted_by(|a, b| a <= b), "{csv}");
     let report = std::fs::read_to_string(out.join("report.html")).unwrap();

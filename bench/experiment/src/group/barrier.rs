@@ -4,13 +4,11 @@
 use super::properties;
 use crate::{
     plan::Plan,
-    session::{Question, Session},
+    session::{Opened, Session},
 };
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
 use serval_measure::group::GroupResult;
-use serval_model::{
-    Execution, OperationKinds, Outcome, Purpose, Reply, Schema, StoreError, properties::Faults,
-};
+use serval_model::properties::Faults;
 use serval_runner::{Control, Gate, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,24 +45,8 @@ fn failed(error: BarrierError) -> RunError {
 }
 
 impl Session for AtBarrier<'_> {
-    fn execution(&self) -> Execution {
-        self.inner.execution()
-    }
-
-    fn capabilities(&self) -> OperationKinds {
-        self.inner.capabilities()
-    }
-
-    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        self.inner.prepare(schema, purpose)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        self.inner.describe()
-    }
-
-    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
-        self.inner.count_records(table, keys)
+    fn store(&self) -> &dyn Opened {
+        self.inner.store()
     }
 
     fn run(
@@ -119,17 +101,5 @@ impl Session for AtBarrier<'_> {
 
     fn beside(&self) -> Option<Box<dyn Session + Send>> {
         self.inner.beside()
-    }
-
-    fn is_group(&self) -> bool {
-        false
-    }
-
-    fn ask(
-        &self,
-        questions: &mut dyn FnMut() -> Option<Question>,
-        answer: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        self.inner.ask(questions, answer)
     }
 }

@@ -7,16 +7,17 @@ use super::{
     wire,
     wire::{IntervalWire, LooksWire, RecordWire},
 };
-use crate::{plan::Plan, session::Session};
+use crate::{
+    plan::Plan,
+    session::{Opened, Session},
+};
 use serval_coordination::{
     coordinator::{Coordinator, Report},
     group::OnLost,
     queue,
 };
 use serval_lag::properties as lag;
-use serval_model::{
-    Execution, OperationKinds, Outcome, Purpose, Reply, Schema, StoreError, properties::Reader,
-};
+use serval_model::properties::Reader;
 use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::Workload;
 use std::{
@@ -84,24 +85,8 @@ impl Course {
 }
 
 impl Session for GroupSession<'_> {
-    fn execution(&self) -> Execution {
-        self.local.execution()
-    }
-
-    fn capabilities(&self) -> OperationKinds {
-        self.local.capabilities()
-    }
-
-    fn prepare(&self, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
-        self.local.prepare(schema, purpose)
-    }
-
-    fn describe(&self) -> Vec<(String, String)> {
-        self.local.describe()
-    }
-
-    fn count_records(&self, table: &str, keys: &[String]) -> Result<usize, StoreError> {
-        self.local.count_records(table, keys)
+    fn store(&self) -> &dyn Opened {
+        self.local.store()
     }
 
     fn run(
@@ -262,19 +247,7 @@ impl Session for GroupSession<'_> {
         Ok(record)
     }
 
-    fn beside(&self) -> Option<Box<dyn Session + Send>> {
-        None
-    }
-
     fn is_group(&self) -> bool {
         true
-    }
-
-    fn ask(
-        &self,
-        questions: &mut dyn FnMut() -> Option<crate::session::Question>,
-        answer: &mut dyn FnMut(Outcome, &Reply),
-    ) -> Result<(), StoreError> {
-        self.local.ask(questions, answer)
     }
 }

@@ -86,7 +86,7 @@ impl Records {
 
     /// Where its clients run, if it is open.
     pub(crate) fn execution(&self) -> Option<Execution> {
-        self.session.as_ref().map(|session| session.execution())
+        self.session.as_ref().map(|session| session.store().execution())
     }
 
     /// Closes the store.
@@ -174,7 +174,7 @@ impl Records {
         let numbers = (0..SAMPLES.min(count)).map(|i| first + i * (count / SAMPLES.min(count)));
         let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
         let table = core.schema().table;
-        Ok(self.session(stores)?.count_records(&table, &keys).map_err(ExperimentError::Store)? == 0)
+        Ok(self.session(stores)?.store().count_records(&table, &keys).map_err(ExperimentError::Store)? == 0)
     }
 
     /// The first key number from `state.next` on that no record has: a run that
@@ -190,7 +190,7 @@ impl Records {
         let session = self.session(stores)?;
         let end = end_of(start, &mut |numbers| {
             let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
-            session.count_records(&table, &keys).map(|count| count > 0)
+            session.store().count_records(&table, &keys).map(|count| count > 0)
         })?;
         // A store that says of any key that it is there has no end.
         Ok(if end - start > FOUND_MAX { start } else { end })

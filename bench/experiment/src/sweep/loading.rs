@@ -248,7 +248,7 @@ impl Conductor<'_> {
                 "Serval cannot remove the records of this workload: give the store a 'restore' command";
             return Err(ExperimentError::Store(StoreError::new(store, problem)).into());
         };
-        let able = self.records[dataset].session(self.stores)?.capabilities();
+        let able = self.records[dataset].session(self.stores)?.store().capabilities();
         if !able.contains(OperationKind::Delete) {
             return Err(ExperimentError::Store(StoreError::new(store, format!("it {NO_DELETE}"))).into());
         }

@@ -30,7 +30,7 @@ impl Conductor<'_> {
             let plan = Plan::new(request).map_err(ExperimentError::Faults)?;
             // A store that is not there is told when its turn comes.
             let Ok(session) = records.session(self.stores) else { continue };
-            let deletes = session.capabilities().contains(OperationKind::Delete);
+            let deletes = session.store().capabilities().contains(OperationKind::Delete);
             if let Err(more) = refuse(&plan, session) {
                 faults.extend(more.0);
             }

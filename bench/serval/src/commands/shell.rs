@@ -220,7 +220,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
     reader.finish()?;
     let session = open(info.name, &properties)?;
     // Records by hand: what is not there yet is made.
-    session.prepare(&Schema { table: table.clone(), fields }, Purpose::Load)?;
+    session.store().prepare(&Schema { table: table.clone(), fields }, Purpose::Load)?;
     let mut lines = Lines::new();
     let terminal = matches!(lines, Lines::Terminal(..));
     if terminal {
@@ -266,7 +266,7 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
             anstream::println!("{} ms", took.as_millis());
         }
     };
-    session.ask(&mut questions, &mut answer)?;
+    session.store().ask(&mut questions, &mut answer)?;
     match unreadable.take() {
         None => Ok(()),
         Some(error) => Err(Failure::usage(format!("standard input: {error}"))),

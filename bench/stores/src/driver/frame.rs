@@ -143,7 +143,7 @@ pub(crate) fn put_fields(out: &mut Vec<u8>, fields: &FieldSelection) {
     }
 }
 
-/// Appends the answer to a request.
+/// Appends the answer to a request, and what flushes there were, if any.
 pub(crate) fn put_result(
     out: &mut Vec<u8>,
     id: u32,
@@ -151,6 +151,7 @@ pub(crate) fn put_result(
     service_ns: u64,
     message: &str,
     records: &[Record],
+    flushes: &[Flush],
 ) -> bool {
     put_frame(out, tell::RESULT, |out| {
         put_u32(out, id);
@@ -159,6 +160,9 @@ pub(crate) fn put_result(
         put_bytes(out, message.as_bytes());
         put_u32(out, records.len() as u32);
         records.iter().for_each(|record| put_record(out, record));
+        if !flushes.is_empty() {
+            put_flushes(out, flushes);
+        }
     })
 }
 
@@ -282,7 +286,7 @@ pub(crate) fn answer<'a>(
 }
 
 /// Flushes told of in one answer at most.
-const FLUSHES_MAX: u32 = 1 << 16;
+pub(crate) const FLUSHES_MAX: u32 = 1 << 16;
 
 /// Reads the flushes that follow an answer's records, if any do.
 pub(crate) fn flushes(body: &mut Body<'_>, told: &mut VecDeque<Flush>) -> Result<(), Nonsense> {
@@ -306,7 +310,6 @@ pub(crate) fn flushes(body: &mut Body<'_>, told: &mut VecDeque<Flush>) -> Result
 }
 
 /// Appends flushes to an answer, as [`flushes`] reads them.
-#[cfg(test)]
 fn put_flushes(out: &mut Vec<u8>, flushes: &[Flush]) {
     put_u32(out, flushes.len() as u32);
     for flush in flushes {
@@ -448,7 +451,7 @@ mod tests {
                 .map(|record| record.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect())
                 .collect();
             let mut bytes = Vec::new();
-            prop_assert!(put_result(&mut bytes, id, status, service, &message, &records));
+            prop_assert!(put_result(&mut bytes, id, status, service, &message, &records, &[]));
             let (kind, mut body) = Body::of(&bytes[4..]).unwrap();
             prop_assert_eq!((kind, body.u32().unwrap()), (tell::RESULT, id));
             let mut reply = Reply::new();

@@ -1,7 +1,7 @@
 //! A client's write buffer: writes are acknowledged when they are in it, and sent
 //! together when it is full or its first has waited as long as it may.
 
-use super::{Clock, settings::BufferSettings, under::Under};
+use super::{Clock, settings::BufferSettings, under::Verbs};
 use serval_model::{Flush, OperationKind, Outcome, Record, Status};
 use std::{
     collections::VecDeque,
@@ -114,7 +114,7 @@ impl Buffer {
 
     /// Sends all that is there, in the order in which it came. Failures do not
     /// keep back what comes after.
-    pub(super) async fn flush(&mut self, client: &mut dyn Under) {
+    pub(super) async fn flush(&mut self, client: &mut dyn Verbs) {
         if self.kinds.is_empty() {
             return;
         }

@@ -2,10 +2,10 @@
 //! (`buffer`), and a delay after which others see a write
 //! (`visibility`). `docs/write-buffers.md` and `docs/lag.md` say what for.
 //!
-//! A [`Wrapped`] store is what runs are made on, whether anything stands between
-//! or not, so that the runner is compiled once a store. Where nothing does, a
-//! verb costs one branch more, which is always taken the same way. What is
-//! between knows the store's client as `Under`, and is compiled once.
+//! A [`Wrapped`] store is what runs are made on where something stands between; where nothing does
+//! they are made on the store itself, and it costs nothing. It knows the store
+//! and its clients by pointers, so that it, and the runner on it, are compiled
+//! once and not once a store: each verb then costs an allocation.
 
 mod buffer;
 mod held;
@@ -22,14 +22,14 @@ use serval_model::{
     Schema, Store, StoreError,
 };
 use std::{
+    any::Any,
     fmt,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use under::{Under, send};
+use under::{Below, Handle, Verbs, send};
 use visibility::{Delayed, View};
 
 /// The time as what is between has it: ns of the clock that runs have.
@@ -54,9 +54,8 @@ impl fmt::Debug for Clock {
 }
 
 /// A store with what its properties put before it.
-#[derive(Debug)]
-pub struct Wrapped<S> {
-    store: S,
+pub struct Wrapped {
+    store: Box<dyn Below>,
     settings: Settings,
     clock: Clock,
     /// How many writes each client holds, of all clients since
@@ -66,13 +65,25 @@ pub struct Wrapped<S> {
     shared: Arc<Shared>,
 }
 
-impl<S> Wrapped<S> {
+impl fmt::Debug for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wrapped({:?})", self.settings)
+    }
+}
+
+impl Wrapped {
     /// A store with these settings.
-    pub fn new(store: S, settings: Settings, clock: Clock) -> Self {
-        Wrapped { store, settings, clock, held: Mutex::default(), shared: Arc::new(Shared::new()) }
+    pub fn new<S: Store>(store: S, settings: Settings, clock: Clock) -> Self {
+        Wrapped {
+            store: Box::new(store),
+            settings,
+            clock,
+            held: Mutex::default(),
+            shared: Arc::new(Shared::new()),
+        }
     }
 
-    fn between(&self, client: usize) -> Option<Box<Between>> {
+    fn between(&self, client: usize) -> Between {
         let Settings { buffer, view } = &self.settings;
         let buffer = buffer.as_ref().map(|settings| {
             let held = Arc::<AtomicU64>::default();
@@ -82,7 +93,7 @@ impl<S> Wrapped<S> {
         let view = view
             .as_ref()
             .map(|settings| View::new(settings, Arc::clone(&self.shared), client, self.clock.clone()));
-        (buffer.is_some() || view.is_some()).then(|| Box::new(Between { buffer, view, own: false }))
+        Between { buffer, view, own: false }
     }
 }
 
@@ -98,15 +109,20 @@ struct Between {
 }
 
 /// One client.
-#[derive(Debug)]
-pub struct WrappedClient<C> {
-    client: C,
-    between: Option<Box<Between>>,
+pub struct WrappedClient {
+    client: Box<dyn Handle>,
+    between: Between,
 }
 
-impl<S: Store> Store for Wrapped<S> {
-    type Local = S::Local;
-    type Client = WrappedClient<S::Client>;
+impl fmt::Debug for WrappedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WrappedClient({:?})", self.between)
+    }
+}
+
+impl Store for Wrapped {
+    type Local = Box<dyn Any>;
+    type Client = WrappedClient;
 
     fn execution(&self) -> Execution {
         self.store.execution()
@@ -137,12 +153,12 @@ impl<S: Store> Store for Wrapped<S> {
         facts
     }
 
-    fn local(&self) -> Result<S::Local, StoreError> {
+    fn local(&self) -> Result<Box<dyn Any>, StoreError> {
         self.store.local()
     }
 
-    async fn connect(&self, local: &S::Local, client: usize) -> Result<Self::Client, StoreError> {
-        let connected = self.store.connect(local, client).await?;
+    async fn connect(&self, local: &Box<dyn Any>, client: usize) -> Result<WrappedClient, StoreError> {
+        let connected = self.store.connect(&**local, client).await?;
         Ok(WrappedClient { client: connected, between: self.between(client) })
     }
 
@@ -161,38 +177,19 @@ impl<S: Store> Store for Wrapped<S> {
     }
 }
 
-impl<C: Client> Client for WrappedClient<C> {
-    #[inline]
+impl Client for WrappedClient {
     async fn read(&mut self, table: &str, key: &str, fields: &FieldSelection, reply: &mut Reply) -> Outcome {
-        match &mut self.between {
-            None => self.client.read(table, key, fields, reply).await,
-            Some(between) => Box::pin(between.read(&mut self.client, table, key, fields, reply)).await,
-        }
+        self.between.read(&mut *self.client, table, key, fields, reply).await
     }
 
-    #[inline]
     async fn update(&mut self, table: &str, key: &str, fields: &Record) -> Outcome {
-        match &mut self.between {
-            None => self.client.update(table, key, fields).await,
-            Some(between) => {
-                Box::pin(between.write(&mut self.client, OperationKind::Update, table, key, Some(fields)))
-                    .await
-            }
-        }
+        self.between.write(&mut *self.client, OperationKind::Update, table, key, Some(fields)).await
     }
 
-    #[inline]
     async fn insert(&mut self, table: &str, key: &str, record: &Record) -> Outcome {
-        match &mut self.between {
-            None => self.client.insert(table, key, record).await,
-            Some(between) => {
-                Box::pin(between.write(&mut self.client, OperationKind::Insert, table, key, Some(record)))
-                    .await
-            }
-        }
+        self.between.write(&mut *self.client, OperationKind::Insert, table, key, Some(record)).await
     }
 
-    #[inline]
     async fn scan(
         &mut self,
         table: &str,
@@ -201,88 +198,63 @@ impl<C: Client> Client for WrappedClient<C> {
         fields: &FieldSelection,
         reply: &mut Reply,
     ) -> Outcome {
-        match &mut self.between {
-            None => self.client.scan(table, start_key, count, fields, reply).await,
-            Some(between) => {
-                Box::pin(between.scan(&mut self.client, (table, start_key, count), fields, reply)).await
-            }
-        }
+        self.between.scan(&mut *self.client, (table, start_key, count), fields, reply).await
     }
 
-    #[inline]
     async fn delete(&mut self, table: &str, key: &str) -> Outcome {
-        match &mut self.between {
-            None => self.client.delete(table, key).await,
-            Some(between) => {
-                Box::pin(between.write(&mut self.client, OperationKind::Delete, table, key, None)).await
-            }
-        }
+        self.between.write(&mut *self.client, OperationKind::Delete, table, key, None).await
     }
 
-    #[inline]
     async fn insert_batch(&mut self, table: &str, records: &[(String, Record)]) -> Outcome {
-        match &mut self.between {
-            None => self.client.insert_batch(table, records).await,
-            Some(between) => Box::pin(between.insert_batch(&mut self.client, table, records)).await,
-        }
+        self.between.insert_batch(&mut *self.client, table, records).await
     }
 
-    #[inline]
     fn service_ns(&self) -> Option<u64> {
-        match &self.between {
-            Some(between) if !between.own => None,
-            _ => self.client.service_ns(),
-        }
+        if self.between.own { self.client.service_ns() } else { None }
     }
 
-    #[inline]
     fn lost(&self) -> Option<StoreError> {
         self.client.lost()
     }
 
-    #[inline]
     fn buffers(&self) -> bool {
-        self.between.as_ref().is_some_and(|between| between.buffer.is_some()) || self.client.buffers()
+        self.between.buffer.is_some() || self.client.buffers()
     }
 
     fn send_at(&self) -> Option<u64> {
-        let own = self.between.as_ref().and_then(|between| between.buffer.as_ref()?.send_at());
+        let own = self.between.buffer.as_ref().and_then(Buffer::send_at);
         own.into_iter().chain(self.client.send_at()).min()
     }
 
     async fn send_buffered(&mut self) {
-        if let Some(between) = &mut self.between {
-            between.flush(&mut self.client).await;
-        }
+        self.between.flush(&mut *self.client).await;
         self.client.send_buffered().await;
     }
 
     fn flushed(&mut self) -> Option<Flush> {
-        let own = self.between.as_mut().and_then(|between| between.buffer.as_mut()?.flushed());
+        let own = self.between.buffer.as_mut().and_then(Buffer::flushed);
         own.or_else(|| self.client.flushed())
     }
 
     async fn close(&mut self) -> Outcome {
-        if let Some(between) = &mut self.between {
-            between.flush(&mut self.client).await;
-        }
+        self.between.flush(&mut *self.client).await;
         self.client.close().await
     }
 }
 
 impl Between {
     /// A write: into the buffer, which is sent when that fills it, or through the
-    /// view. What is sent is boxed, for the state of a client without either shall
-    /// have no room for that future.
+    /// view. Sending the buffer is boxed, for the state of most writes shall have no
+    /// room for that.
     async fn write(
         &mut self,
-        client: &mut dyn Under,
+        client: &mut dyn Verbs,
         kind: OperationKind,
         table: &str,
         key: &str,
         record: Option<&Record>,
     ) -> Outcome {
-        self.own = false;
+        self.own = self.buffer.is_none() && self.view.is_none();
         match (&mut self.buffer, &mut self.view) {
             (Some(buffer), view) => {
                 if !buffer.has_room_in(table) {
@@ -300,13 +272,15 @@ impl Between {
 
     async fn insert_batch(
         &mut self,
-        client: &mut dyn Under,
+        client: &mut dyn Verbs,
         table: &str,
         records: &[(String, Record)],
     ) -> Outcome {
-        self.own = false;
-        if let (None, Some(view)) = (&self.buffer, &mut self.view) {
-            return Delayed { client, view }.insert_batch(table, records).await;
+        self.own = self.buffer.is_none() && self.view.is_none();
+        match (&self.buffer, &mut self.view) {
+            (None, None) => return client.insert_batch(table, records).await,
+            (None, Some(view)) => return Delayed { client, view }.insert_batch(table, records).await,
+            (Some(_), _) => {}
         }
         let mut last = TAKEN;
         for (key, record) in records {
@@ -320,7 +294,7 @@ impl Between {
 
     async fn read(
         &mut self,
-        client: &mut dyn Under,
+        client: &mut dyn Verbs,
         table: &str,
         key: &str,
         fields: &FieldSelection,
@@ -335,7 +309,7 @@ impl Between {
 
     async fn scan(
         &mut self,
-        client: &mut dyn Under,
+        client: &mut dyn Verbs,
         (table, start_key, count): (&str, &str, u64),
         fields: &FieldSelection,
         reply: &mut Reply,
@@ -348,16 +322,14 @@ impl Between {
     }
 
     /// Sends what is buffered.
-    fn flush<'a>(&'a mut self, client: &'a mut dyn Under) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
-        Box::pin(async move {
-            if let Some(buffer) = &mut self.buffer {
-                flush(buffer, &mut self.view, client).await;
-            }
-        })
+    async fn flush(&mut self, client: &mut dyn Verbs) {
+        if let Some(buffer) = &mut self.buffer {
+            flush(buffer, &mut self.view, client).await;
+        }
     }
 }
 
-async fn flush(buffer: &mut Buffer, view: &mut Option<View>, client: &mut dyn Under) {
+async fn flush(buffer: &mut Buffer, view: &mut Option<View>, client: &mut dyn Verbs) {
     match view {
         None => buffer.flush(client).await,
         Some(view) => buffer.flush(&mut Delayed { client, view }).await,

@@ -169,6 +169,11 @@ impl Settings {
         Settings { buffer, view: view(reader) }
     }
 
+    /// Whether nothing stands before the store.
+    pub fn is_nothing(&self) -> bool {
+        self.buffer.is_none() && self.view.is_none()
+    }
+
     /// What must be said of a store that is not what it is, if so.
     pub fn warning(&self) -> Option<String> {
         self.view.as_ref().map(|view| {

@@ -19,7 +19,7 @@ use super::{
     Clock,
     held::{Held, Holding, Shared, State, Unseen, Write, contents, full_key, show},
     settings::{Law, ViewSettings},
-    under::{Answer, Under, send},
+    under::{Answer, Verbs, send},
 };
 use crate::delay::SplitMix;
 use serval_model::{FieldSelection, OperationKind, Outcome, Record, Reply, Status};
@@ -61,14 +61,14 @@ impl View {
 
 /// A client of a store that is seen so.
 pub(super) struct Delayed<'a> {
-    pub(super) client: &'a mut dyn Under,
+    pub(super) client: &'a mut dyn Verbs,
     pub(super) view: &'a mut View,
 }
 
 /// Holds a write back before it is sent. What the record was before is known from what
 /// is held of it, or read.
 async fn hold<'a>(
-    client: &mut dyn Under,
+    client: &mut dyn Verbs,
     shared: &'a Shared,
     view: &View,
     (kind, table, key, record): (OperationKind, &str, &str, Option<&Record>),
@@ -87,7 +87,7 @@ async fn hold<'a>(
 }
 
 /// A record as the store has it.
-async fn read(client: &mut dyn Under, write: &Write<'_>) -> Result<State, Outcome> {
+async fn read(client: &mut dyn Verbs, write: &Write<'_>) -> Result<State, Outcome> {
     let (all, mut reply) = (FieldSelection::default(), Reply::new());
     let outcome = client.read(write.table, write.key, &all, &mut reply).await;
     match outcome.status {
@@ -120,7 +120,7 @@ impl Delayed<'_> {
     }
 }
 
-impl Under for Delayed<'_> {
+impl Verbs for Delayed<'_> {
     fn read<'a>(
         &'a mut self,
         table: &'a str,

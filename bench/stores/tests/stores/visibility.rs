@@ -2,17 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use crate::wrapped::{Hand, differences, settings, wrapped};
+use crate::wrapped::{Hand, connected, differences, settings, wrapped};
 use proptest::prelude::*;
 use serval_conformance::{Executor, Ready, Subject, properties, schema};
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, StoreError,
     properties::Reader,
 };
-use serval_stores::{
-    memory::Memory,
-    wrapped::{Settings, Wrapped},
-};
+use serval_stores::wrapped::{Settings, Wrapped};
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 const TABLE: &str = serval_conformance::TABLE;
@@ -21,7 +18,7 @@ const MS: u64 = 1_000_000;
 mod no_delay_between {
     use super::*;
 
-    fn subject() -> Subject<Wrapped<Memory>, Ready> {
+    fn subject() -> Subject<Wrapped, Ready> {
         let store = wrapped(&[("visibility.delay", "constant:0ms")], &Hand::default());
         Subject::new(store, Ready, differences())
     }
@@ -29,7 +26,7 @@ mod no_delay_between {
     serval_conformance::suite!(subject);
 }
 
-type Handle = <Wrapped<Memory> as Store>::Client;
+type Handle = <Wrapped as Store>::Client;
 
 fn record(value: u8) -> Record {
     [("f", &[value][..]), ("g", b"same")].into_iter().collect()
@@ -62,8 +59,8 @@ fn with_two(given: &[(&str, &str)], case: impl AsyncFnOnce(&Hand, &mut Handle, &
     let store = wrapped(given, &hand);
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
-        let mut writer = store.connect(&(), 0).await.unwrap();
-        let mut other = store.connect(&(), 1).await.unwrap();
+        let mut writer = connected(&store, 0).await;
+        let mut other = connected(&store, 1).await;
         case(&hand, &mut writer, &mut other).await;
     });
     store.finish().unwrap();
@@ -160,8 +157,8 @@ fn every_write_is_seen_from_the_instant_in_the_list_on_and_delays_obey_their_law
     store.prepare(&schema(), Purpose::Load).unwrap();
     let key = |n: u64| format!("k,{n:05}");
     Ready.run(async {
-        let mut writer = store.connect(&(), 0).await.unwrap();
-        let mut other = store.connect(&(), 1).await.unwrap();
+        let mut writer = connected(&store, 0).await;
+        let mut other = connected(&store, 1).await;
         for n in 0..KEYS {
             hand.0.store(n * 1000, Relaxed);
             assert_eq!(writer.insert(TABLE, &key(n), &record(1)).await, Outcome::OK);
@@ -278,7 +275,7 @@ fn what_is_held_back_is_bounded_and_let_go_of() {
     let settings = Settings::read(&mut reader, serval_stores::find("noop").unwrap());
     let store = Wrapped::new(Full, settings, hand.clock());
     Ready.run(async {
-        let mut client = store.connect(&(), 0).await.unwrap();
+        let mut client = connected(&store, 0).await;
         let mebibyte: Record = [("f", &vec![0; 1 << 20][..])].into_iter().collect();
         // With what holds it, one less than 256 fits.
         for n in 0..255 {

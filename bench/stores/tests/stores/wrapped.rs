@@ -39,9 +39,14 @@ pub(crate) fn settings(given: &[(&str, &str)]) -> Result<Settings, String> {
     reader.finish().map(|()| settings).map_err(|faults| faults.to_string())
 }
 
-pub(crate) fn wrapped(given: &[(&str, &str)], hand: &Hand) -> Wrapped<Memory> {
+pub(crate) fn wrapped(given: &[(&str, &str)], hand: &Hand) -> Wrapped {
     let memory = Memory::open(&properties(&[])).unwrap();
     Wrapped::new(memory, settings(given).unwrap(), hand.clock())
+}
+
+pub(crate) async fn connected(store: &Wrapped, client: usize) -> <Wrapped as Store>::Client {
+    let local = store.local().unwrap();
+    store.connect(&local, client).await.unwrap()
 }
 
 pub(crate) fn differences() -> Differences {
@@ -51,7 +56,7 @@ pub(crate) fn differences() -> Differences {
 mod nothing_between {
     use super::*;
 
-    fn subject() -> Subject<Wrapped<Memory>, Ready> {
+    fn subject() -> Subject<Wrapped, Ready> {
         Subject::new(wrapped(&[], &Hand::default()), Ready, differences())
     }
 
@@ -60,12 +65,12 @@ mod nothing_between {
 
 /// A store whose writes are sent before they are answered, so that a buffer's way
 /// to the store has to do all that the suite asks.
-struct Settled(Wrapped<Memory>);
+struct Settled(Wrapped);
 
-struct SettledClient(<Wrapped<Memory> as Store>::Client);
+struct SettledClient(<Wrapped as Store>::Client);
 
 impl Store for Settled {
-    type Local = ();
+    type Local = <Wrapped as Store>::Local;
     type Client = SettledClient;
     fn execution(&self) -> Execution {
         self.0.execution()
@@ -79,11 +84,11 @@ impl Store for Settled {
     fn describe(&self) -> Vec<(String, String)> {
         self.0.describe()
     }
-    fn local(&self) -> Result<(), StoreError> {
-        Ok(())
+    fn local(&self) -> Result<Self::Local, StoreError> {
+        self.0.local()
     }
-    async fn connect(&self, (): &(), client: usize) -> Result<SettledClient, StoreError> {
-        Ok(SettledClient(self.0.connect(&(), client).await?))
+    async fn connect(&self, local: &Self::Local, client: usize) -> Result<SettledClient, StoreError> {
+        Ok(SettledClient(self.0.connect(local, client).await?))
     }
 }
 
@@ -148,7 +153,7 @@ fn reads_do_not_see_what_is_buffered() {
     let store = wrapped(&[("writebuffer.size", "1KiB"), ("writebuffer.latency", "5ms")], &hand);
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
-        let mut client = store.connect(&(), 0).await.unwrap();
+        let mut client = connected(&store, 0).await;
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         hand.0.store(1_000, Relaxed);
         assert_eq!(client.send_at(), None);
@@ -176,14 +181,14 @@ fn a_table_of_its_own_is_sent_before_another_s_writes_are_taken() {
     let store = wrapped(&[("writebuffer.size", "1KiB")], &Hand::default());
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
-        let mut client = store.connect(&(), 0).await.unwrap();
+        let mut client = connected(&store, 0).await;
         let (all, mut reply) = (FieldSelection::default(), Reply::new());
         client.insert("t", "k", &Record::new()).await;
         client.insert("u", "k", &Record::new()).await;
         assert_eq!(client.read("t", "k", &all, &mut reply).await, Outcome::OK);
         assert_eq!(client.read("u", "k", &all, &mut reply).await, Outcome::NOT_FOUND);
         assert_eq!(client.close().await, Outcome::OK);
-        let mut other = store.connect(&(), 1).await.unwrap();
+        let mut other = connected(&store, 1).await;
         assert_eq!(other.read("u", "k", &all, &mut reply).await, Outcome::OK);
     });
 }
@@ -220,10 +225,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// What the store holds when a client has done all this.
-fn outcome_of(store: &Wrapped<Memory>, hand: &Hand, acts: &[Act]) -> BTreeMap<String, Vec<u8>> {
+fn outcome_of(store: &Wrapped, hand: &Hand, acts: &[Act]) -> BTreeMap<String, Vec<u8>> {
     store.prepare(&schema(), Purpose::Load).unwrap();
     Ready.run(async {
-        let mut client = store.connect(&(), 0).await.unwrap();
+        let mut client = connected(store, 0).await;
         let record = |value: u8| -> Record { [("f", &[value; 3][..])].into_iter().collect() };
         for act in acts {
             match act {
@@ -250,7 +255,7 @@ fn outcome_of(store: &Wrapped<Memory>, hand: &Hand, acts: &[Act]) -> BTreeMap<St
             }
         }
         client.close().await;
-        let mut reader = store.connect(&(), 1).await.unwrap();
+        let mut reader = connected(store, 1).await;
         let (all, mut found) = (FieldSelection::default(), BTreeMap::new());
         for key in (0..30).map(|key| format!("{key:03}")) {
             let mut reply = Reply::new();

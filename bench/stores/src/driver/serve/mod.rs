@@ -5,17 +5,21 @@
 //! Stores on threads are asked one after another on the thread that reads;
 //! asynchronous ones have all requests under way at once.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
-    INFO,
+    FLUSHES, INFO,
     frame::{self, Body, CAN_BATCH, Frames, Nonsense, ask, tell},
 };
 use crate::{StoreInfo, Visitor};
 use serval_model::{
-    Client, Execution, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store, StoreError,
+    Client, Execution, Flush, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store,
+    StoreError,
     properties::{Faults, Origin, Properties},
 };
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::HashMap,
     fs::File,
     future::Future,
@@ -78,8 +82,10 @@ pub fn serve(
     for (name, setting) in properties.iter() {
         all.set(name, &setting.value, setting.origin.clone());
     }
+    let tells = all.get(FLUSHES.0).is_some_and(|setting| setting.value == FLUSHES.1);
     struct Serve<I, O> {
         info: &'static StoreInfo,
+        tells: bool,
         frames: Frames,
         input: I,
         output: O,
@@ -87,12 +93,12 @@ pub fn serve(
     impl<I: Read + Send + 'static, O: Write + 'static> Visitor for Serve<I, O> {
         type Output = Result<(), ServeError>;
         fn visit<S: Store>(self, store: S) -> Self::Output {
-            let Serve { info, frames, input, mut output } = self;
+            let Serve { info, tells, frames, input, mut output } = self;
             output.write_all(&welcome(info, &store))?;
             output.flush()?;
             match store.execution() {
-                Execution::Threads => in_turn(&store, frames, input, output),
-                Execution::EventLoops => at_once(store, frames, input, output),
+                Execution::Threads => in_turn(&store, tells, frames, input, output),
+                Execution::EventLoops => at_once(store, tells, frames, input, output),
             }
         }
     }
@@ -105,7 +111,7 @@ pub fn serve(
         output.flush()?;
         return Err(faults.into());
     }
-    crate::open(info.name, &all, Serve { info, frames, input, output })?
+    crate::open(info.name, &all, Serve { info, tells, frames, input, output })?
 }
 
 /// Sees whether a store opens.
@@ -247,12 +253,38 @@ async fn call<C: Client>(client: &mut C, operation: &Operation, reply: &mut Repl
     (outcome, took)
 }
 
-fn put_outcome(out: &mut Vec<u8>, id: u32, outcome: &Outcome, took: u64, reply: &Reply) {
-    let message = outcome.message.as_deref().unwrap_or_default();
-    if !frame::put_result(out, id, outcome.status, took, message, reply.records()) {
-        let words = "the records are more than the driver protocol takes in one answer";
-        frame::put_result(out, id, Status::Error, took, words, &[]);
+/// The answer to a request.
+struct Answered {
+    id: u32,
+    outcome: Outcome,
+    /// What the verb took, ns.
+    took: u64,
+    /// What the client's buffer has been sent for since its last answer.
+    flushes: Vec<Flush>,
+}
+
+impl Answered {
+    /// One that has to do with no verb.
+    fn plainly(id: u32, outcome: Outcome) -> Answered {
+        Answered { id, outcome, took: 0, flushes: Vec::new() }
     }
+
+    fn put(&self, out: &mut Vec<u8>, reply: &Reply) {
+        let Answered { id, outcome, took, flushes } = self;
+        let message = outcome.message.as_deref().unwrap_or_default();
+        if !frame::put_result(out, *id, outcome.status, *took, message, reply.records(), flushes) {
+            let words = "the records are more than the driver protocol takes in one answer";
+            frame::put_result(out, *id, Status::Error, *took, words, &[], &[]);
+        }
+    }
+}
+
+/// The flushes that a client tells of, if whoever asks understands them.
+fn flushes<C: Client>(client: &mut C, tells: bool) -> Vec<Flush> {
+    if !tells || !client.buffers() {
+        return Vec::new();
+    }
+    std::iter::from_fn(|| client.flushed()).take(frame::FLUSHES_MAX as usize).collect()
 }
 
 fn plain(result: Result<(), StoreError>) -> Outcome {
@@ -275,6 +307,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
 /// that were read together written together.
 fn in_turn<S: Store>(
     store: &S,
+    tells: bool,
     mut frames: Frames,
     mut input: impl Read,
     mut output: impl Write,
@@ -286,13 +319,13 @@ fn in_turn<S: Store>(
     loop {
         while let Some(frame) = frames.next()? {
             reply.clear();
-            let (id, outcome, took) = match request(frame, &mut operation) {
+            let answered = match request(frame, &mut operation) {
                 Err((None, nonsense)) => return Err(nonsense.into()),
                 Err((Some(id), nonsense)) => {
-                    (id, Outcome::failed(Status::BadRequest, nonsense.to_string()), 0)
+                    Answered::plainly(id, Outcome::failed(Status::BadRequest, nonsense.to_string()))
                 }
                 Ok((id, _, Asked::Prepare(schema, purpose))) => {
-                    (id, plain(store.prepare(&schema, purpose)), 0)
+                    Answered::plainly(id, plain(store.prepare(&schema, purpose)))
                 }
                 Ok((id, client, Asked::Open)) => {
                     let connected = ready(store.connect(&local, client as usize));
@@ -304,23 +337,26 @@ fn in_turn<S: Store>(
                         Some(Err(error)) => plain(Err(error)),
                         None => waits(),
                     };
-                    (id, outcome, 0)
+                    Answered::plainly(id, outcome)
                 }
                 Ok((id, client, Asked::Close)) => match clients.remove(&client) {
-                    Some(mut handle) => (id, ready(handle.close()).unwrap_or_else(waits), 0),
-                    None => (id, no_client(client), 0),
+                    Some(mut handle) => {
+                        let outcome = ready(handle.close()).unwrap_or_else(waits);
+                        Answered { flushes: flushes(&mut handle, tells), ..Answered::plainly(id, outcome) }
+                    }
+                    None => Answered::plainly(id, no_client(client)),
                 },
-                Ok((id, _, Asked::Nothing)) => (id, Outcome::OK, 0),
+                Ok((id, _, Asked::Nothing)) => Answered::plainly(id, Outcome::OK),
                 Ok((id, client, Asked::Verb)) => match clients.get_mut(&client) {
                     Some(handle) => {
                         let called = ready(call(handle, &operation, &mut reply));
                         let (outcome, took) = called.unwrap_or_else(|| (waits(), 0));
-                        (id, outcome, took)
+                        Answered { id, outcome, took, flushes: flushes(handle, tells) }
                     }
-                    None => (id, no_client(client), 0),
+                    None => Answered::plainly(id, no_client(client)),
                 },
             };
-            put_outcome(&mut out, id, &outcome, took, &reply);
+            answered.put(&mut out, &reply);
         }
         if !out.is_empty() {
             output.write_all(&out)?;
@@ -349,18 +385,26 @@ struct Job {
 struct Out {
     bytes: RefCell<Vec<u8>>,
     some: tokio::sync::Notify,
+    /// There will be no more.
+    last: Cell<bool>,
 }
 
 impl Out {
-    fn put(&self, id: u32, outcome: &Outcome, took: u64, reply: &Reply) {
-        put_outcome(&mut self.bytes.borrow_mut(), id, outcome, took, reply);
+    fn put(&self, answered: &Answered, reply: &Reply) {
+        answered.put(&mut self.bytes.borrow_mut(), reply);
         self.some.notify_one();
+    }
+
+    /// An answer without records.
+    fn plainly(&self, id: u32, outcome: Outcome) {
+        self.put(&Answered::plainly(id, outcome), &Reply::new());
     }
 }
 
 /// Serves an asynchronous store: a task a client.
 fn at_once<S: Store>(
     store: S,
+    tells: bool,
     mut frames: Frames,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
@@ -396,6 +440,9 @@ fn at_once<S: Store>(
                     let bytes = std::mem::take(&mut *out.bytes.borrow_mut());
                     // Serval that is gone shows as the end of the input.
                     let _ = output.write_all(&bytes).and_then(|()| output.flush());
+                    if out.last.get() {
+                        return;
+                    }
                 }
             })
         };
@@ -406,8 +453,7 @@ fn at_once<S: Store>(
             match request(&frame?, &mut operation) {
                 Err((None, nonsense)) => return Err(nonsense.into()),
                 Err((Some(id), nonsense)) => {
-                    let outcome = Outcome::failed(Status::BadRequest, nonsense.to_string());
-                    out.put(id, &outcome, 0, &Reply::new());
+                    out.plainly(id, Outcome::failed(Status::BadRequest, nonsense.to_string()));
                 }
                 Ok((id, _, Asked::Prepare(schema, purpose))) => {
                     // Preparing may block and may have a runtime of its own.
@@ -418,7 +464,7 @@ fn at_once<S: Store>(
                             .join()
                             .unwrap_or_else(|_| Err(panicked()))
                     });
-                    out.put(id, &plain(prepared), 0, &Reply::new());
+                    out.plainly(id, plain(prepared));
                 }
                 Ok((id, number, asked)) => {
                     if matches!(asked, Asked::Open) {
@@ -427,13 +473,13 @@ fn at_once<S: Store>(
                         let (store, local, out) =
                             (std::sync::Arc::clone(&store), Rc::clone(&local), Rc::clone(&out));
                         tasks.push(tokio::task::spawn_local(async move {
-                            client(&*store, &local, number, jobs, &out).await;
+                            client(&*store, &local, (number, tells), jobs, &out).await;
                         }));
                     }
                     let job = Job { id, asked, operation };
                     let sent = clients.get(&number).map(|sender| sender.send(job).is_ok());
                     if sent != Some(true) {
-                        out.put(id, &no_client(number), 0, &Reply::new());
+                        out.plainly(id, no_client(number));
                     }
                 }
             }
@@ -443,7 +489,9 @@ fn at_once<S: Store>(
             // A client that panicked has said so on standard error.
             let _ = task.await;
         }
-        writer.abort();
+        out.last.set(true);
+        out.some.notify_one();
+        let _ = writer.await;
         store.finish()?;
         Ok(())
     })
@@ -453,7 +501,7 @@ fn at_once<S: Store>(
 async fn client<S: Store>(
     store: &S,
     local: &S::Local,
-    number: u32,
+    (number, tells): (u32, bool),
     mut jobs: mpsc::UnboundedReceiver<Job>,
     out: &Out,
 ) {
@@ -461,23 +509,27 @@ async fn client<S: Store>(
     let mut handle: Option<S::Client> = None;
     while let Some(Job { id, asked, operation }) = jobs.recv().await {
         reply.clear();
-        let (outcome, took) = match (asked, &mut handle) {
+        let answered = match (asked, &mut handle) {
             (Asked::Open, _) => match store.connect(local, number as usize).await {
                 Ok(connected) => {
                     handle = Some(connected);
-                    (Outcome::OK, 0)
+                    Answered::plainly(id, Outcome::OK)
                 }
-                Err(error) => (plain(Err(error)), 0),
+                Err(error) => Answered::plainly(id, plain(Err(error))),
             },
             (Asked::Close, Some(client)) => {
                 let outcome = client.close().await;
+                let flushes = flushes(client, tells);
                 handle = None;
-                (outcome, 0)
+                Answered { flushes, ..Answered::plainly(id, outcome) }
             }
-            (Asked::Nothing, _) => (Outcome::OK, 0),
-            (Asked::Verb, Some(client)) => call(client, &operation, &mut reply).await,
-            _ => (no_client(number), 0),
+            (Asked::Nothing, _) => Answered::plainly(id, Outcome::OK),
+            (Asked::Verb, Some(client)) => {
+                let (outcome, took) = call(client, &operation, &mut reply).await;
+                Answered { id, outcome, took, flushes: flushes(client, tells) }
+            }
+            _ => Answered::plainly(id, no_client(number)),
         };
-        out.put(id, &outcome, took, &reply);
+        out.put(&answered, &reply);
     }
 }
