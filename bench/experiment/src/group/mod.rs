@@ -15,7 +15,7 @@ pub use agent::{Agent, agent};
 pub use barrier::AtBarrier;
 pub use serval_coordination::{agent::Quit, coordinator::Leading, message::ClientFacts};
 
-use crate::{plan::Plan, properties as p, session::Session};
+use crate::{kept::Kept, plan::Plan, properties as p, session::Session};
 use merged::{Intervals, Left};
 use serval_coordination::{
     coordinator::{Coordinator, LeadError, Report},
@@ -29,10 +29,12 @@ use serval_model::{
     properties::{Fault, Faults, Properties, Property, Reader},
 };
 use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
+use serval_stores::StoreInfo;
 use serval_workload::{Workload, core::Phase};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant, SystemTime},
 };
@@ -166,6 +168,8 @@ pub struct Team {
     coordinator: Coordinator,
     facts: Vec<ClientFacts>,
     lost: RefCell<Vec<Option<String>>>,
+    /// What the last run has left, where all that took part have said it.
+    unended: RefCell<Option<Range<u64>>>,
     on_lost: OnLost,
     trouble: fn(&str),
     cluster: String,
@@ -237,7 +241,8 @@ impl Team {
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
         let lost = RefCell::new(vec![None; facts.len()]);
-        Ok(Team { coordinator, facts, lost, on_lost, trouble, cluster, root })
+        let unended = RefCell::default();
+        Ok(Team { coordinator, facts, lost, unended, on_lost, trouble, cluster, root })
     }
 
     /// Its clients.
@@ -251,7 +256,7 @@ impl Team {
     ///
     /// A fault for each setting that asks for it.
     pub fn check(plan: &Plan, raw: bool) -> Result<(), Faults> {
-        let mut faults = Vec::new();
+        let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
         let mut refuse = |property: &Property, problem: &str| {
             let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
             faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
@@ -295,6 +300,12 @@ impl Team {
     ) -> Box<dyn Session + 'a> {
         let parts = Part::with_consumers(parts, consumers(&plan.properties));
         Box::new(GroupSession { team: self, local, plan, parts })
+    }
+
+    /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
+    /// first, to one past the last that anybody took. `None` where somebody has not said it, for it was lost.
+    pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
+        self.unended.borrow().clone()
     }
 
     /// Those that are lost, in words; `None` if nobody is.
@@ -479,11 +490,23 @@ impl Team {
     }
 }
 
-/// Why clients of a group cannot have an embedded store that is kept where `property` says.
-pub(crate) fn embedded(property: &str) -> Faults {
-    Faults::one(format!(
-        "an embedded store ({property}) is in one process, and clients of a group are several: name a store that is a server"
-    ))
+/// A store whose records end with the process, and with each part of the work.
+const MEMORY: &str = "memory";
+
+/// Why clients of a group cannot have a store, as these properties set it up; `None` if they can.
+pub(crate) fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
+    if store.name == MEMORY {
+        return Some(Faults::one(
+            "memory: each client of a group would have records of its own, and lose them with its part of the work: name a \
+             store that is a server",
+        ));
+    }
+    let kept = Kept::of(store, properties)?;
+    Some(Faults::one(format!(
+        "{}: nothing says where this embedded store is, so that each client of a group would have one of its own: name a \
+         store that is a server, or set {}",
+        store.name, kept.property
+    )))
 }
 
 /// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's
@@ -561,6 +584,12 @@ impl Course {
     }
 }
 
+/// From the smallest beginning to the largest end.
+fn whole(ranges: &[(u64, u64)]) -> Range<u64> {
+    let start = ranges.iter().map(|range| range.0).min().unwrap_or_default();
+    start..ranges.iter().map(|range| range.1).max().unwrap_or_default()
+}
+
 impl Session for GroupSession<'_> {
     fn execution(&self) -> Execution {
         self.local.execution()
@@ -592,6 +621,9 @@ impl Session for GroupSession<'_> {
         let team = self.team;
         let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
+        team.unended.replace(None);
+        let works_on = |client: usize| works.get(client).is_some_and(Option::is_some);
+        let workers: Vec<bool> = (0..team.facts.len()).map(works_on).collect();
         team.coordinator.phase(works, self.length_max(options));
         let count = team.facts.len();
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
@@ -717,6 +749,10 @@ impl Session for GroupSession<'_> {
             // name.
             let _ = queue::remove(&team.queue());
         }
+        let unended =
+            left.iter().zip(&workers).zip(&consumes).filter(|((_, works), consumes)| **works && !**consumes);
+        let unended = unended.map(|((left, _), _)| left.record.as_ref()?.unended);
+        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
         let clocks = team.coordinator.clocks();
         let setting = crate::lag::setting(&self.plan.properties);
         let seen = merged::Seen {

@@ -415,8 +415,11 @@ impl Conductor<'_> {
         let Performed { document, record, unwritten, .. } = performed?;
         match plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
-            Some(_) if self.team.is_some() => self.look_for_end(curve.dataset)?,
-            Some(core) => self.fill(curve.dataset, core.unended_inserts())?,
+            Some(core) => match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts)
+            {
+                Some(range) => self.fill(curve.dataset, range)?,
+                None => self.look_for_end(curve.dataset)?,
+            },
             None => {}
         }
         self.set_running(curve.dataset, false)?;

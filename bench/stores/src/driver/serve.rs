@@ -6,13 +6,13 @@
 //! asynchronous ones have all requests under way at once.
 
 use super::{
-    INFO,
+    GRACE, INFO,
     frame::{self, Body, CAN_BATCH, Frames, Nonsense, ask, tell},
 };
 use crate::{StoreInfo, Visitor};
 use serval_model::{
     Client, Execution, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store, StoreError,
-    properties::{Faults, Origin, Properties},
+    properties::{Faults, Origin, Properties, Reader},
 };
 use std::{
     cell::RefCell,
@@ -24,7 +24,7 @@ use std::{
     pin::pin,
     rc::Rc,
     task::{Context, Poll, Waker},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
 
@@ -62,12 +62,13 @@ pub fn output() -> Result<File, ServeError> {
 }
 
 /// Serves a store until the input ends. Properties of the greeting come under
-/// those given here.
+/// those given here. `greeted` is told how long the end may take once the input has ended.
 pub fn serve(
     info: &'static StoreInfo,
     properties: &Properties,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
+    greeted: impl FnOnce(Duration),
 ) -> Result<(), ServeError> {
     let mut frames = Frames::default();
     let Some(greeting) = next(&mut input, &mut frames)? else { return Ok(()) };
@@ -78,6 +79,7 @@ pub fn serve(
     for (name, setting) in properties.iter() {
         all.set(name, &setting.value, setting.origin.clone());
     }
+    greeted(Reader::new(&all).duration(&GRACE));
     struct Serve<I, O> {
         info: &'static StoreInfo,
         frames: Frames,
