@@ -129,8 +129,7 @@ fn serve(name: &str, options: &Options, children: &Children) -> Result<()> {
     let properties: String =
         server.properties().iter().map(|property| format!(" -p {}", shell_quoted(property))).collect();
     println!("{name} listens on {}", server.address());
-    // Several servers together are of one store.
-    let store = name.strip_suffix("-replica").unwrap_or(name);
+    let store = servers::store(name);
     println!("  serval load {store} -P workloads/workloada{properties}");
     println!("  serval run {store} -P workloads/workloada{properties}");
     println!("Ctrl-C stops it and removes what it wrote.");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::Result;
 use crate::children::Children;
@@ -16,12 +17,26 @@ pub(crate) struct Artifact {
     pub(crate) version: &'static str,
 }
 
+/// Class paths that were asked for, by their projects: Maven takes seconds to tell one.
+static KNOWN: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
 /// Fetches artifacts and what they need to run, and returns their class path.
 pub(crate) fn class_path(children: &Children, artifacts: &[Artifact]) -> Result<String> {
+    let project = pom_text(artifacts);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = known.iter().find(|(other, _)| *other == project) {
+        return Ok(found.clone());
+    }
+    let found = asked(children, &project)?;
+    known.push((project, found.clone()));
+    Ok(found)
+}
+
+fn asked(children: &Children, project: &str) -> Result<String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let pom = folder.path().join("pom.xml");
     let output = folder.path().join("classpath");
-    fs::write(&pom, pom_text(artifacts)).map_err(|error| format!("{}: {error}", pom.display()))?;
+    fs::write(&pom, project).map_err(|error| format!("{}: {error}", pom.display()))?;
     let mut command = Command::new("mvn");
     command
         .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "--file"])

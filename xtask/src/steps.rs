@@ -428,20 +428,23 @@ fn cargo_test(found: &Found, children: &Children) -> Outcome {
     if let Some(browser) = &found.browser {
         command.env("SERVAL_TEST_BROWSER", browser);
     }
-    let (mut fixtures, mut problems): (Vec<Fixture>, Vec<String>) = Default::default();
-    for kind in &found.servers {
+    let started = Instant::now();
+    let (mut fixtures, mut problems): (Vec<(&Kind, Fixture)>, Vec<String>) = Default::default();
+    // It is installed and does not start: a failure, but no reason to leave all other tests out.
+    let problem = |kind: &Kind, reason| format!("{reason}; tests against {} were not run", kind.name);
+    for &kind in &found.servers {
         match (kind.fixture)(children) {
-            Ok(fixture) => fixtures.push(fixture),
-            // It is installed and does not start: a failure, but no reason to
-            // leave all other tests out.
-            Err(reason) => {
-                problems.push(format!("{reason}; tests against {} were not run", kind.name));
-            }
+            Ok(fixture) => fixtures.push((kind, fixture)),
+            Err(reason) => problems.push(problem(kind, reason)),
         }
     }
-    let servers: usize = fixtures.iter().map(|fixture| fixture.servers.len()).sum();
-    println!("    {servers} servers run");
-    command.envs(fixtures.iter().flat_map(|fixture| fixture.variables.iter().cloned()));
+    fixtures.retain(|(kind, fixture)| {
+        let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
+        ready.map_err(|reason| problems.push(problem(kind, reason))).is_ok()
+    });
+    let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
+    println!("    {servers} servers run after {:.1} s", started.elapsed().as_secs_f64());
+    command.envs(fixtures.iter().flat_map(|(_, fixture)| fixture.variables.iter().cloned()));
     let documented = ["test", "--workspace", "--no-fail-fast", "--features", &features, "--doc"];
     let outcome = finish(children, &mut command).then(|| cargo_step(children, &documented, &[]));
     if problems.is_empty() {

@@ -465,12 +465,13 @@ impl Plan {
         }
     }
 
-    /// What is going to happen, in a line.
-    pub fn describe(&self) -> String {
+    /// What is going to happen, in a line, where so many processes do this plan together.
+    pub fn describe(&self, processes: usize) -> String {
         let options = &self.options;
-        let clients = match options.clients {
-            1 => "1 client".to_owned(),
-            n => format!("{n} clients"),
+        let counted = |n, word| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+        let clients = match processes {
+            0 | 1 => counted(options.clients, "client"),
+            n => format!("{n} processes of {} each", counted(options.clients, "client")),
         };
         let units = self.workload.units().or(options.units);
         let bound = match (units, options.time) {

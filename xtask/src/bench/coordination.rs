@@ -9,9 +9,11 @@ use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Bench;
-use super::measure::{Spread, Table};
+use super::measure::Table;
 use crate::Result;
 use crate::children::Running;
 use crate::servers::zookeeper::ZookeeperServer;
@@ -26,6 +28,10 @@ const CLIENTS: usize = 32;
 
 /// Rounds at least: intervals of fewer say little.
 const PAIRS_MIN: u32 = 10;
+
+/// Pairs as fast as it goes: on two processors that clients, Redis and neighbours share a
+/// single one strays by several per cent.
+const SATURATED_PAIRS: u32 = 40;
 
 /// Starts whose skew is seen.
 const STARTS: usize = 100;
@@ -75,7 +81,7 @@ impl Course<'_> {
         command.args([phase, "redis", "-P", concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/workloadb")]);
         command.args(["-p", "redis.host=127.0.0.1", "-p", &format!("redis.port={}", self.redis.port())]);
         command.args(["-p", "recordcount=100000", "-p", &format!("threadcount={clients}")]);
-        command.args(more).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(more).stdout(Stdio::null());
         command
     }
 
@@ -91,12 +97,26 @@ impl Course<'_> {
         words
     }
 
+    /// Runs a command to its end, and repeats what it complained of if it fails.
+    fn check(&self, command: &mut Command) -> Result<()> {
+        let complaints = self.place.path().join("complaints");
+        let file =
+            fs::File::create(&complaints).map_err(|error| format!("{}: {error}", complaints.display()))?;
+        self.bench.children.check(command.stderr(file)).map_err(|error| {
+            format!("{error}\n{}", fs::read_to_string(&complaints).unwrap_or_default().trim_end())
+        })
+    }
+
     fn run(&self, way: Way, work: &[String]) -> Result<Numbers> {
         let folder = self.folder();
         let into = |folder: &Path| ["--result".to_owned(), folder.display().to_string()];
-        let check = |command: &mut Command| self.bench.children.check(command);
+        let check = |command: &mut Command| self.check(command);
         match way {
-            Way::One => check(&mut self.command("run", CLIENTS, &[work, &into(&folder)].concat()))?,
+            Way::One => {
+                // As many event loops as the group has, so that only the group differs.
+                let loops = ["-p".to_owned(), format!("eventloops={AGENTS}")];
+                check(&mut self.command("run", CLIENTS, &[work, &loops, &into(&folder)].concat()))?;
+            }
             Way::Group => {
                 check(&mut self.command("run", CLIENTS / AGENTS, &[work, &self.led(&folder)].concat()))?;
             }
@@ -106,11 +126,8 @@ impl Course<'_> {
                 for (number, part) in parts.iter().enumerate() {
                     let share = ["-p".to_owned(), format!("share={}/{AGENTS}", number + 1)];
                     let words = [work, &share, &into(part)].concat();
-                    running.push(self.bench.children.start(&mut self.command(
-                        "run",
-                        CLIENTS / AGENTS,
-                        &words,
-                    ))?);
+                    let mut command = self.command("run", CLIENTS / AGENTS, &words);
+                    running.push(self.bench.children.start(command.stderr(Stdio::null()))?);
                 }
                 running.into_iter().try_for_each(succeeded)?;
                 fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -131,7 +148,7 @@ impl Course<'_> {
         command
             .args(["-p", "operationcount=1000", "-p", "target=4000", "-p", "threadcount=8"])
             .args(self.led(&folder));
-        self.bench.children.check(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        self.check(command.stdout(Stdio::null()))?;
         skew(&document(&folder)?).ok_or_else(|| "a group's result has no start skew".to_owned())
     }
 }
@@ -234,9 +251,26 @@ fn round<const N: usize>(
     Ok(made.into_iter().map(|(_, numbers)| numbers).collect())
 }
 
-/// One and four agents at one offered load; the same work with and without
-/// coordination; start skew.
-pub(super) fn coordination(bench: &Bench) -> Result<()> {
+/// From the first to the last of as many threads as there are agents that sleep until one
+/// instant, ms: what the machine itself does to those who want to begin together.
+fn wakes_apart() -> f64 {
+    let at = Instant::now() + Duration::from_millis(50);
+    let sleep = || {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        Instant::now()
+    };
+    let woken: Vec<Instant> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..AGENTS).map(|_| scope.spawn(sleep)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    match (woken.iter().min(), woken.iter().max()) {
+        (Some(first), Some(last)) => last.duration_since(*first).as_secs_f64() * 1e3,
+        _ => 0.0,
+    }
+}
+
+/// Redis with records, a ZooKeeper, and agents that wait for work.
+fn course<'a>(bench: &'a Bench) -> Result<(Course<'a>, Vec<Running>)> {
     let serval = bench.serval()?;
     setup::provide(bench.children, Purpose::Redis, Missing::Install)?;
     setup::provide(bench.children, Purpose::Zookeeper, Missing::Install)?;
@@ -250,21 +284,51 @@ pub(super) fn coordination(bench: &Bench) -> Result<()> {
         agents.push(bench.children.start(&mut agent)?);
     }
     let course = Course { bench, serval, redis, zookeeper, place, folders: 0.into() };
-    bench.children.check(&mut course.command("load", CLIENTS, &[]))?;
+    course.check(&mut course.command("load", CLIENTS, &[]))?;
+    Ok((course, agents))
+}
 
-    // Quick ones are few and short: they show that it works.
-    let (rounds, starts, seconds) =
-        if bench.quick { (bench.pairs.max(2), 5, 1) } else { (bench.pairs.max(PAIRS_MIN), STARTS, 5) };
-    let timed = |more: &[String]| -> Vec<String> {
-        let time = format!("maxexecutiontime={seconds}");
-        let words = ["operationcount=0", "warmup=1", &time].map(str::to_owned);
-        words.iter().chain(more).flat_map(|word| ["-p".to_owned(), word.clone()]).collect()
-    };
+/// Quick ones are few and short: they show that it works.
+fn length(bench: &Bench, rounds: u32) -> (u32, u32) {
+    if bench.quick { (bench.pairs.clamp(2, 5), 1) } else { (bench.pairs.max(rounds), 5) }
+}
+
+fn timed(seconds: u32, more: &[String]) -> Vec<String> {
+    let time = format!("maxexecutiontime={seconds}");
+    let words = ["operationcount=0", "warmup=1", &time].map(str::to_owned);
+    words.iter().chain(more).flat_map(|word| ["-p".to_owned(), word.clone()]).collect()
+}
+
+/// The rows that tell how exactly groups began together.
+fn skew_rows(table: &mut Table<3>, what: &str, skews: &[(f64, f64)]) -> Result<()> {
+    let mut sorted: Vec<f64> = skews.iter().map(|(skew, _)| *skew).collect();
+    sorted.sort_by(f64::total_cmp);
+    let error = skews.iter().map(|(_, error)| *error).fold(0.0, f64::max);
+    let value = quantiles(&sorted).ok_or("nothing measured")?;
+    table.row([
+        format!("start skew of {} starts {what}, ms", skews.len()),
+        format!("{value}, clocks known to {error:.3}"),
+        "below 2".to_owned(),
+    ]);
+    Ok(())
+}
+
+/// Of sorted values in ms: median, 90th percentile, largest, and how many are above 2 ms.
+fn quantiles(sorted: &[f64]) -> Option<String> {
+    let at = |share: usize| sorted.get((sorted.len() - 1) * share / 100).copied();
+    let above = sorted.iter().filter(|value| **value >= 2.0).count();
+    Some(format!("{:.3}, p90 {:.3}, max {:.3}; {above} above 2", at(50)?, at(90)?, sorted.last()?))
+}
+
+/// One and four agents at one offered load; start skew.
+pub(super) fn coordination(bench: &Bench) -> Result<()> {
+    let (course, agents) = course(bench)?;
+    let (rounds, seconds) = length(bench, PAIRS_MIN);
     let mut order = SEED;
     let (mut noise, mut beside): (Vec<Vec<f64>>, Vec<Vec<f64>>) = Default::default();
-    let (mut rates, mut skews) = (Vec::new(), Vec::new());
+    let (mut rates, mut loaded, mut short, mut alone) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     // Even spacing: what is offered is the same to the operation.
-    let paced = timed(&[format!("target={OFFERED}"), "target.arrivals=uniform".to_owned()]);
+    let paced = timed(seconds, &[format!("target={OFFERED}"), "target.arrivals=uniform".to_owned()]);
     for _ in 0..rounds {
         let made = round(&course, [Way::One, Way::One, Way::Group], &paced, &mut order)?;
         let [one, again, four] = &made[..] else { return Err("a round of three has three".to_owned()) };
@@ -274,52 +338,64 @@ pub(super) fn coordination(bench: &Bench) -> Result<()> {
         noise.push(ratio(one, again));
         beside.push(ratio(one, four));
         rates.push((four.throughput / one.throughput).ln());
-        skews.extend(four.skew);
+        loaded.extend(four.skew);
     }
-    let mut differences = Vec::new();
-    let free = timed(&[]);
+    for _ in 0..if bench.quick { 5 } else { STARTS } {
+        short.push(course.start()?);
+        alone.push(wakes_apart());
+    }
+    drop(agents);
+
+    let mut table = Table::new(["32 clients on Redis", "value", "wanted"]);
+    let rate = Difference::of(&rates);
+    let of = format!("rate at {OFFERED}/s, four agents beside one process");
+    table.row([of, rate.percent(), "within 0.5 %".to_owned()]);
+    for (index, percentile) in PERCENTILES.iter().enumerate() {
+        let column =
+            |rows: &[Vec<f64>]| Difference::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
+        let (noise, beside) = (column(&noise), column(&beside));
+        let wanted = format!("within {:.1} % (one beside one: {})", 100.0 * noise.stray, noise.percent());
+        table.row([format!("read p{percentile}, four agents beside one process"), beside.percent(), wanted]);
+    }
+    skew_rows(&mut table, "under load", &loaded)?;
+    skew_rows(&mut table, "of short runs", &short)?;
+    alone.sort_by(f64::total_cmp);
+    let value = quantiles(&alone).ok_or("nothing measured")?;
+    table.row([
+        format!("beside them: {AGENTS} threads that sleep until one instant, ms"),
+        value,
+        String::new(),
+    ]);
+    println!(
+        "{rounds} rounds of {seconds} s, in an order drawn from seed {SEED}; +- is half the 95 % interval"
+    );
+    print!("{table}");
+    Ok(())
+}
+
+/// The same work, as fast as it goes, with coordination and without.
+pub(super) fn saturated(bench: &Bench) -> Result<()> {
+    let (course, agents) = course(bench)?;
+    let (rounds, seconds) = length(bench, SATURATED_PAIRS);
+    let mut order = SEED;
+    let (mut differences, mut skews) = (Vec::new(), Vec::new());
+    let free = timed(seconds, &[]);
     for _ in 0..rounds {
         let made = round(&course, [Way::ByHand, Way::Group], &free, &mut order)?;
         let [by_hand, group] = &made[..] else { return Err("a round of two has two".to_owned()) };
         differences.push((group.throughput / by_hand.throughput).ln());
         skews.extend(group.skew);
     }
-    let loaded = skews.len();
-    for _ in 0..starts {
-        skews.push(course.start()?);
-    }
     drop(agents);
-
     let mut table = Table::new(["32 clients on Redis", "value", "wanted"]);
-    let mut row = |name: String, value: String, wanted: String| table.row([name, value, wanted]);
-    let rate = Difference::of(&rates);
-    let of = format!("rate at {OFFERED}/s, four agents beside one");
-    row(of, rate.percent(), "within 0.5 %".to_owned());
-    for (index, percentile) in PERCENTILES.iter().enumerate() {
-        let column =
-            |rows: &[Vec<f64>]| Difference::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
-        let (noise, beside) = (column(&noise), column(&beside));
-        let wanted = format!("within {:.1} % (one beside one: {})", 100.0 * noise.stray, noise.percent());
-        row(format!("read p{percentile}, four agents beside one"), beside.percent(), wanted);
-    }
-    let difference = Difference::of(&differences);
-    row(
+    table.row([
         "throughput, with coordination beside without".to_owned(),
-        difference.percent(),
+        Difference::of(&differences).percent(),
         "within 2 %".to_owned(),
-    );
-    let spread = |values: Vec<f64>| Spread::of(&values).ok_or("nothing measured");
-    for (what, skews) in [("under load", &skews[..loaded]), ("of short runs", &skews[loaded..])] {
-        let skew = spread(skews.iter().map(|(skew, _)| *skew).collect())?;
-        let error = spread(skews.iter().map(|(_, error)| *error).collect())?;
-        row(
-            format!("start skew of {} starts {what}, ms", skews.len()),
-            format!("{skew:.3}, clocks known to {:.3}", error.max),
-            "below 2".to_owned(),
-        );
-    }
+    ]);
+    skew_rows(&mut table, "at saturation", &skews)?;
     println!(
-        "{rounds} rounds of {seconds} s, in an order drawn from seed {SEED}; +- is half the 95 % interval"
+        "{rounds} pairs of {seconds} s, in an order drawn from seed {SEED}; +- is half the 95 % interval"
     );
     print!("{table}");
     Ok(())

@@ -108,8 +108,13 @@ const BENCHMARKS: &[Benchmark] = &[
     },
     Benchmark {
         name: "coordination",
-        measures: "one and four agents at one load on Redis; the same work with and without coordination",
+        measures: "one process and four agents at one load on Redis; how exactly groups begin together",
         run: coordination::coordination,
+    },
+    Benchmark {
+        name: "coordination-saturated",
+        measures: "the same work as fast as it goes, with and without coordination",
+        run: coordination::saturated,
     },
     Benchmark {
         name: "yesquel-inserts",

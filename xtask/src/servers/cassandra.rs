@@ -1,13 +1,14 @@
-//! A Cassandra of one node that keeps nothing, on loopback only. Its classes
-//! come from Maven.
+//! Cassandras that keep nothing, on loopback only: of one node, and a ring of three. Their
+//! classes come from Maven.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use tempfile::TempDir;
+
+use super::cql::{Connection, Level};
 use super::process::{self, Process};
 use super::{Fixture, Kind, Options, Server, redis};
 use crate::Result;
@@ -21,10 +22,8 @@ const CASSANDRA: Artifact =
 /// It takes 5 s on an idle machine.
 const START_SECONDS_MAX: u64 = 180;
 
-const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A node's answers to us are a few bytes; a larger one is somebody else's.
-const REPLY_BYTES_MAX: usize = 1 << 16;
+/// A ring takes 20 s on an idle machine of two processors.
+const RING_START_SECONDS_MAX: u64 = 300;
 
 /// The user that a new node has, and its password until we change it.
 const USER: &str = "cassandra";
@@ -89,6 +88,156 @@ fn fixture(children: &Children) -> Result<Fixture> {
     Ok(Fixture { servers: vec![Box::new(server)], variables })
 }
 
+/// Three nodes, each with all that the keyspaces of three replicas have.
+pub(crate) const RING: Kind = Kind {
+    name: "cassandra-ring",
+    purpose: Purpose::Cassandra,
+    serve: |children, options| Ok(Box::new(CassandraRing::start(children, options)?)),
+    fixture: |children| {
+        let ring = CassandraRing::begin(free_ring_port()?, children)?;
+        let variables = vec![("SERVAL_TEST_CASSANDRA_RING", ring.hosts_and_port())];
+        Ok(Fixture { servers: vec![Box::new(ring)], variables })
+    },
+    variables: &["SERVAL_TEST_CASSANDRA_RING"],
+};
+
+/// Nodes of a ring.
+const SEVERAL: u8 = 3;
+
+/// The address of a node, from 1 on.
+fn address_of(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, number)
+}
+
+/// The token of a node: they divide the range of Murmur3's evenly.
+fn token(number: u8) -> i64 {
+    let part = u64::MAX / u64::from(SEVERAL);
+    i64::MIN.wrapping_add_unsigned(part * u64::from(number.saturating_sub(1)))
+}
+
+/// A port that is free at the addresses of all nodes: they tell clients of each other without
+/// their ports.
+fn free_ring_port() -> Result<u16> {
+    for _ in 0..RING_PORTS_MAX {
+        let port = process::free_port()?;
+        if (2..=SEVERAL).all(|number| TcpListener::bind((address_of(number), port)).is_ok()) {
+            return Ok(port);
+        }
+    }
+    Err(format!(
+        "no port is free at {} to {}: are they addresses of this machine?",
+        address_of(1),
+        address_of(SEVERAL)
+    ))
+}
+
+/// Ports that are tried for one that several addresses have free.
+const RING_PORTS_MAX: usize = 20;
+
+/// Nodes that have been started. Dropping it stops them and removes their files.
+pub(crate) struct CassandraRing {
+    nodes: Vec<RingNode>,
+    port: u16,
+}
+
+impl CassandraRing {
+    /// Starts a ring, on a port of each of its addresses, and returns once each node sees all.
+    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+        if options.password.is_some() {
+            return Err("a ring is for anyone: leave the password out, or start 'cassandra'".to_owned());
+        }
+        let port = options.port.map_or_else(free_ring_port, Ok)?;
+        let ring = Self::begin(port, children)?;
+        ring.wait_until_ready()?;
+        Ok(ring)
+    }
+
+    /// Starts the nodes, all at once: each has a third of the tokens by its configuration, so
+    /// that none must wait for what another hands over.
+    fn begin(port: u16, children: &Children) -> Result<Self> {
+        let class_path = maven::class_path(children, &[CASSANDRA])?;
+        let storage_port = free_ring_port()?;
+        // A node that is a seed does not insist on hearing of others at its start.
+        let seeds: Vec<String> =
+            (1..=SEVERAL).map(|number| format!("{}:{storage_port}", address_of(number))).collect();
+        let start = |number: u8| {
+            let folder = process::folder("cassandra")?;
+            let more = format!("initial_token: {}\nauto_bootstrap: false\n", token(number));
+            let place = Place { address: address_of(number), port, storage_port, seeds: &seeds.join(",") };
+            let config = config_text(&place, &folder, None)? + &more;
+            // Three share the processors with their clients: what is compiled better later is of
+            // less use than what is compiled soon.
+            let process = launch(children, folder, &config, &class_path, &["-XX:TieredStopAtLevel=1"])?;
+            Ok(RingNode { process, address: SocketAddr::from((address_of(number), port)) })
+        };
+        Ok(Self { nodes: (1..=SEVERAL).map(start).collect::<Result<_>>()?, port })
+    }
+
+    /// Its nodes' addresses and their port, as `a,b,c:port`.
+    fn hosts_and_port(&self) -> String {
+        format!("{}:{}", self.hosts(), self.port)
+    }
+
+    fn hosts(&self) -> String {
+        (1..=SEVERAL).map(|number| address_of(number).to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Server for CassandraRing {
+    fn address(&self) -> String {
+        self.nodes.iter().map(Server::address).collect::<Vec<_>>().join(", ")
+    }
+
+    fn properties(&self) -> Vec<String> {
+        vec![
+            format!("cassandra.hosts={}", self.hosts()),
+            format!("cassandra.port={}", self.port),
+            format!("cassandra.replication_factor={SEVERAL}"),
+        ]
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        self.nodes.iter().try_for_each(Server::wait_until_ready)
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        super::wait_for_all(&self.nodes)
+    }
+}
+
+/// A node of a ring.
+struct RingNode {
+    process: Process,
+    address: SocketAddr,
+}
+
+/// Of a keyspace that each ring has, with three replicas.
+const ALL_ARE_ASKED: &str = "SELECT status FROM system_distributed.view_build_status \
+                             WHERE keyspace_name = 'serval' AND view_name = 'ready'";
+
+impl Server for RingNode {
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    fn properties(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// A node is ready once it asks all, itself among them, and all answer.
+    fn wait_until_ready(&self) -> Result<()> {
+        self.process.wait_until_ready(RING_START_SECONDS_MAX, || {
+            Connection::open(self.address, None)
+                .and_then(|mut connection| connection.query(ALL_ARE_ASKED, Level::All))
+                .map_err(|error| error.to_string())
+        })
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        self.process.wait_for_interrupt()
+    }
+}
+
 /// A node that answers. Dropping it stops it and removes its files.
 pub(crate) struct CassandraServer {
     process: Process,
@@ -129,44 +278,61 @@ impl CassandraServer {
 
     fn start_on(port: u16, children: &Children, options: &Options, class_path: &str) -> Result<Self> {
         let folder = process::folder("cassandra")?;
-        let path = folder.path().to_owned();
-        let certificate = make_certificate(children, &path)?;
-        process::write(&path.join("cassandra.yaml"), &config_text(port, &path, options)?)?;
-        process::write(&path.join("logback.xml"), LOGBACK)?;
-        let agent = class_path.split(':').find(|jar| jar.contains("/jamm-"));
-        let agent = agent.ok_or("Cassandra's class path has no jamm.jar, which measures its objects")?;
-        let mut command = Command::new("java");
-        command
-            .args(["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4"])
-            .arg(format!("-javaagent:{agent}"))
-            .args(OPENED.iter().flat_map(|package| {
-                [format!("--add-exports={package}=ALL-UNNAMED"), format!("--add-opens={package}=ALL-UNNAMED")]
-            }))
-            .args(["-Djdk.attach.allowAttachSelf=true", "-Djava.security.manager=allow"])
-            .arg("-Dio.netty.tryReflectionSetAccessible=true")
-            .arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", path.display()))
-            .arg(format!("-Dcassandra.storagedir={}", path.display()))
-            .arg(format!("-Dlogback.configurationFile={}/logback.xml", path.display()))
-            // Nobody else is in the ring: nothing to wait for.
-            .args(["-Dcassandra.ring_delay_ms=0", "-Dcassandra.skip_wait_for_gossip_to_settle=0"])
-            .arg("-Dcassandra.superuser_setup_delay_ms=0")
-            // Every session checks its password anew; ours is random enough.
-            .args(["-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4", "-Dcassandra-foreground=yes"])
-            .args(["-cp", class_path, "org.apache.cassandra.service.CassandraDaemon"]);
-        let process = Process::start(children, "cassandra", folder, &mut command)?;
+        let certificate = make_certificate(children, folder.path())?;
+        let storage_port = process::free_port()?;
+        let seeds = format!("{}:{storage_port}", Ipv4Addr::LOCALHOST);
+        let place = Place { address: Ipv4Addr::LOCALHOST, port, storage_port, seeds: &seeds };
+        let config = config_text(&place, &folder, options.password.as_deref())? + &tls_text(&folder);
+        let process = launch(children, folder, &config, class_path, &["-XX:TieredStopAtLevel=4"])?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let server = Self { process, port, password: options.password.clone(), certificate };
         let user = options.password.as_ref().map(|_| (USER, FIRST_PASSWORD));
         server.process.wait_until_ready(START_SECONDS_MAX, || {
-            Connection::open(port, user).map(drop).map_err(|error| error.to_string())
+            Connection::open(address, user).map(drop).map_err(|error| error.to_string())
         })?;
         if let Some(password) = &server.password {
             let change = format!("ALTER ROLE {USER} WITH PASSWORD = '{}'", password.replace('\'', "''"));
-            Connection::open(port, user)
-                .and_then(|mut connection| connection.query(&change))
+            Connection::open(address, user)
+                .and_then(|mut connection| connection.query(&change, Level::One))
                 .map_err(|error| format!("cannot set the password: {error}"))?;
         }
         Ok(server)
     }
+}
+
+/// Starts a node with this configuration.
+fn launch(
+    children: &Children,
+    folder: TempDir,
+    config: &str,
+    class_path: &str,
+    more: &[&str],
+) -> Result<Process> {
+    let path = folder.path().to_owned();
+    process::write(&path.join("cassandra.yaml"), config)?;
+    process::write(&path.join("logback.xml"), LOGBACK)?;
+    let agent = class_path.split(':').find(|jar| jar.contains("/jamm-"));
+    let agent = agent.ok_or("Cassandra's class path has no jamm.jar, which measures its objects")?;
+    let mut command = Command::new("java");
+    command
+        .args(["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC"])
+        .args(more)
+        .arg(format!("-javaagent:{agent}"))
+        .args(OPENED.iter().flat_map(|package| {
+            [format!("--add-exports={package}=ALL-UNNAMED"), format!("--add-opens={package}=ALL-UNNAMED")]
+        }))
+        .args(["-Djdk.attach.allowAttachSelf=true", "-Djava.security.manager=allow"])
+        .arg("-Dio.netty.tryReflectionSetAccessible=true")
+        .arg(format!("-Dcassandra.config=file://{}/cassandra.yaml", path.display()))
+        .arg(format!("-Dcassandra.storagedir={}", path.display()))
+        .arg(format!("-Dlogback.configurationFile={}/logback.xml", path.display()))
+        // Nobody is in the ring before, and nobody comes later: nothing to wait for.
+        .args(["-Dcassandra.ring_delay_ms=0", "-Dcassandra.skip_wait_for_gossip_to_settle=0"])
+        .arg("-Dcassandra.superuser_setup_delay_ms=0")
+        // Every session checks its password anew; ours is random enough.
+        .args(["-Dcassandra.auth_bcrypt_gensalt_log2_rounds=4", "-Dcassandra-foreground=yes"])
+        .args(["-cp", class_path, "org.apache.cassandra.service.CassandraDaemon"]);
+    Process::start(children, "cassandra", folder, &mut command)
 }
 
 const LOGBACK: &str = "<configuration><appender name=\"out\" class=\"ch.qos.logback.core.ConsoleAppender\"><encoder>\
@@ -202,10 +368,20 @@ fn make_certificate(children: &Children, folder: &Path) -> Result<PathBuf> {
     Ok(certificate)
 }
 
-fn config_text(port: u16, folder: &Path, options: &Options) -> Result<String> {
-    let folder = folder.display();
-    let storage_port = process::free_port()?;
-    let (authenticator, authorizer) = match &options.password {
+/// Where a node is.
+struct Place<'a> {
+    address: Ipv4Addr,
+    port: u16,
+    /// For other nodes.
+    storage_port: u16,
+    /// Nodes, with their storage ports, that tell of the others.
+    seeds: &'a str,
+}
+
+fn config_text(place: &Place<'_>, folder: &TempDir, password: Option<&str>) -> Result<String> {
+    let Place { address, port, storage_port, seeds } = place;
+    let folder = folder.path().display();
+    let (authenticator, authorizer) = match password {
         Some(password) if password.is_empty() || password.contains(char::is_control) => {
             return Err("a Cassandra password is not empty and has no control characters".to_owned());
         }
@@ -226,103 +402,48 @@ commitlog_directory: {folder}/commitlog
 saved_caches_directory: {folder}/caches
 hints_directory: {folder}/hints
 cdc_raw_directory: {folder}/cdc
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+listen_address: {address}
+rpc_address: {address}
 native_transport_port: {port}
 storage_port: {storage_port}
 endpoint_snitch: SimpleSnitch
-seed_provider: [{{class_name: org.apache.cassandra.locator.SimpleSeedProvider, parameters: [{{seeds: \"127.0.0.1:{storage_port}\"}}]}}]
+seed_provider: [{{class_name: org.apache.cassandra.locator.SimpleSeedProvider, parameters: [{{seeds: \"{seeds}\"}}]}}]
 auto_snapshot: false
 memtable_heap_space: 64MiB
 memtable_offheap_space: 64MiB
 file_cache_size: 64MiB
 key_cache_size: 8MiB
-client_encryption_options:
+"
+    ))
+}
+
+/// TLS for those who want it.
+fn tls_text(folder: &TempDir) -> String {
+    let folder = folder.path().display();
+    format!(
+        "client_encryption_options:
   enabled: true
   optional: true
   keystore: {folder}/keys.p12
   keystore_password: {STORE_PASSWORD}
   store_type: PKCS12
 "
-    ))
+    )
 }
 
-/// Just enough of CQL's protocol (version 4) to see that a node answers and to
-/// change a password.
-struct Connection {
-    stream: TcpStream,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-const ERROR: u8 = 0x00;
-const STARTUP: u8 = 0x01;
-const READY: u8 = 0x02;
-const AUTHENTICATE: u8 = 0x03;
-const QUERY: u8 = 0x07;
-const RESULT: u8 = 0x08;
-const AUTH_RESPONSE: u8 = 0x0F;
-const AUTH_SUCCESS: u8 = 0x10;
-
-impl Connection {
-    fn open(port: u16, user: Option<(&str, &str)>) -> io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let mut connection = Self { stream };
-        let mut startup = 1_u16.to_be_bytes().to_vec();
-        for text in ["CQL_VERSION", "3.0.0"] {
-            startup.extend((text.len() as u16).to_be_bytes());
-            startup.extend(text.as_bytes());
-        }
-        match (connection.ask(STARTUP, &startup)?, user) {
-            (READY, _) => Ok(connection),
-            (AUTHENTICATE, Some((user, password))) => {
-                let credentials = format!("\0{user}\0{password}");
-                let mut body = (credentials.len() as u32).to_be_bytes().to_vec();
-                body.extend(credentials.as_bytes());
-                match connection.ask(AUTH_RESPONSE, &body)? {
-                    AUTH_SUCCESS => Ok(connection),
-                    other => Err(unexpected(other)),
-                }
-            }
-            (other, _) => Err(unexpected(other)),
-        }
+    #[test]
+    fn nodes_divide_the_tokens_evenly() {
+        let tokens: Vec<i64> = (1..=SEVERAL).map(token).collect();
+        assert_eq!(tokens, [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602]);
     }
 
-    /// Runs a statement at consistency level ONE.
-    fn query(&mut self, cql: &str) -> io::Result<()> {
-        let mut body = (cql.len() as u32).to_be_bytes().to_vec();
-        body.extend(cql.as_bytes());
-        body.extend([0, 1, 0]);
-        match self.ask(QUERY, &body)? {
-            RESULT => Ok(()),
-            other => Err(unexpected(other)),
-        }
+    #[test]
+    fn a_ring_asks_for_no_password() {
+        let options = Options { password: Some("x".to_owned()), ..Options::default() };
+        assert!(CassandraRing::start(&Children::default(), &options).is_err());
     }
-
-    /// Sends a frame and returns the kind of the answer; an error is one.
-    fn ask(&mut self, kind: u8, body: &[u8]) -> io::Result<u8> {
-        let mut frame = vec![4, 0, 0, 0, kind];
-        frame.extend((body.len() as u32).to_be_bytes());
-        frame.extend(body);
-        self.stream.write_all(&frame)?;
-        let mut header = [0; 9];
-        self.stream.read_exact(&mut header)?;
-        let [_, _, _, _, answer, length @ ..] = header;
-        let length = u32::from_be_bytes(length) as usize;
-        if length > REPLY_BYTES_MAX {
-            return Err(unexpected(answer));
-        }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body)?;
-        match (answer, body.get(6..)) {
-            // A number and a text with its length.
-            (ERROR, Some(words)) => Err(io::Error::other(String::from_utf8_lossy(words).into_owned())),
-            _ => Ok(answer),
-        }
-    }
-}
-
-fn unexpected(kind: u8) -> io::Error {
-    io::Error::other(format!("unexpected answer of kind {kind:#x}"))
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod accumulo;
 pub(crate) mod cassandra;
+mod cql;
 pub(crate) mod etcd;
 pub(crate) mod hbase;
 pub(crate) mod memcached;
@@ -32,6 +33,11 @@ pub(crate) trait Server {
     fn address(&self) -> String;
     /// The `-p` arguments that point Serval at it, as words.
     fn properties(&self) -> Vec<String>;
+    /// Waits until it answers, if it may have been started without that (as the fixtures of
+    /// several servers are, for others can be started meanwhile).
+    fn wait_until_ready(&self) -> Result<()> {
+        Ok(())
+    }
     /// Waits until a signal stops it with the task; its ending by itself is
     /// an error.
     fn wait_for_interrupt(&self) -> Result<()>;
@@ -61,8 +67,11 @@ pub(crate) struct Kind {
     pub(crate) variables: &'static [&'static str],
 }
 
-/// Every kind, in the order in which they are started.
+/// Every kind, in the order in which they are started: those that take long and are waited for
+/// in the end come first.
 pub(crate) const KINDS: &[Kind] = &[
+    cassandra::RING,
+    zookeeper::ENSEMBLE,
     redis::KIND,
     redis::REPLICA,
     accumulo::KIND,
@@ -86,7 +95,52 @@ impl Kind {
     }
 }
 
+/// Endings of the names of kinds that are several servers of one store.
+const SEVERAL: [&str; 3] = ["-replica", "-ring", "-ensemble"];
+
+/// The store that a kind of server is for.
+pub(crate) fn store(name: &str) -> &str {
+    SEVERAL.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+}
+
+/// Waits until a signal stops servers with the task. As long as one is left it is no error that
+/// others end, so that it can be seen what becomes of their clients.
+fn wait_for_all<S: Server>(servers: &[S]) -> Result<()> {
+    let mut last = Err("there is no server".to_owned());
+    for server in servers {
+        last = server.wait_for_interrupt();
+        match &last {
+            Ok(()) => break,
+            Err(reason) => eprintln!("{}: {reason}", server.address()),
+        }
+    }
+    last
+}
+
 /// The kind of a name.
 pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_servers_are_of_one_store() {
+        for kind in KINDS {
+            let store = store(kind.name);
+            assert!(super::kind(store).is_some_and(|single| single.purpose == kind.purpose), "{}", kind.name);
+        }
+        assert_eq!((store("cassandra-ring"), store("redis")), ("cassandra", "redis"));
+    }
+
+    #[test]
+    fn no_two_kinds_have_a_variable_in_common() {
+        let mut names: Vec<&str> = KINDS.iter().flat_map(|kind| kind.variables).copied().collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
 }

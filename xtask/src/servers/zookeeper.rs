@@ -1,9 +1,11 @@
-//! A ZooKeeper of one server that keeps nothing, on loopback only.
+//! ZooKeepers that keep nothing, on loopback only: of one server, and an ensemble of three.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use super::process::{self, Process};
 use super::{Fixture, Kind, Options, Server, redis};
@@ -58,6 +60,82 @@ fn fixture(children: &Children) -> Result<Fixture> {
     Ok(Fixture { servers: vec![Box::new(open), Box::new(guarded)], variables })
 }
 
+/// Three servers that are one: any two of them go on without the third.
+pub(crate) const ENSEMBLE: Kind = Kind {
+    name: "zookeeper-ensemble",
+    purpose: Purpose::Zookeeper,
+    serve: |children, options| Ok(Box::new(ZookeeperEnsemble::start(children, options)?)),
+    fixture: |children| {
+        let ensemble = ZookeeperEnsemble::begin(process::free_port()?, children)?;
+        let variables = vec![("SERVAL_TEST_ZOOKEEPER_ENSEMBLE", ensemble.addresses().join(","))];
+        Ok(Fixture { servers: vec![Box::new(ensemble)], variables })
+    },
+    variables: &["SERVAL_TEST_ZOOKEEPER_ENSEMBLE"],
+};
+
+/// Servers of an ensemble.
+const SEVERAL: usize = 3;
+
+/// An ensemble that has been started. Dropping it stops it and removes its files.
+pub(crate) struct ZookeeperEnsemble {
+    servers: Vec<ZookeeperServer>,
+}
+
+impl ZookeeperEnsemble {
+    /// Starts an ensemble, its first server on a port, and returns once all of it answers.
+    pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
+        if options.password.is_some() {
+            return Err("an ensemble is for anyone: leave the password out, or start 'zookeeper'".to_owned());
+        }
+        process::on_a_port(options.port, children, |port| {
+            let ensemble = Self::begin(port, children)?;
+            ensemble.wait_until_ready()?;
+            Ok(ensemble)
+        })
+    }
+
+    /// Starts the servers. None of them answers before most are there.
+    fn begin(port: u16, children: &Children) -> Result<Self> {
+        let mut members = String::new();
+        for number in 1..=SEVERAL {
+            let (peers, election) = (process::free_port()?, process::free_port()?);
+            members += &format!("server.{number}={}:{peers}:{election}\n", Ipv4Addr::LOCALHOST);
+        }
+        let server = |number: usize| {
+            let port = if number == 1 { port } else { process::free_port()? };
+            let folder = process::folder("zookeeper")?;
+            process::write(&folder.path().join("myid"), &number.to_string())?;
+            let config = format!("{}initLimit=10\nsyncLimit=5\n{members}", config_text(&folder, port));
+            let process = launch(children, folder, &config, &[])?;
+            Ok(ZookeeperServer { process, port, tls_port: 0, password: None })
+        };
+        Ok(Self { servers: (1..=SEVERAL).map(server).collect::<Result<_>>()? })
+    }
+
+    /// Where its servers listen.
+    fn addresses(&self) -> Vec<String> {
+        self.servers.iter().map(Server::address).collect()
+    }
+}
+
+impl Server for ZookeeperEnsemble {
+    fn address(&self) -> String {
+        self.addresses().join(", ")
+    }
+
+    fn properties(&self) -> Vec<String> {
+        vec![format!("zookeeper.connectString={}", self.addresses().join(","))]
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        self.servers.iter().try_for_each(Server::wait_until_ready)
+    }
+
+    fn wait_for_interrupt(&self) -> Result<()> {
+        super::wait_for_all(&self.servers)
+    }
+}
+
 /// A ZooKeeper that answers. Dropping it stops it and removes its files.
 pub(crate) struct ZookeeperServer {
     process: Process,
@@ -82,9 +160,34 @@ impl Server for ZookeeperServer {
         properties
     }
 
+    fn wait_until_ready(&self) -> Result<()> {
+        self.process.wait_until_ready(START_SECONDS_MAX, || self.check())
+    }
+
     fn wait_for_interrupt(&self) -> Result<()> {
         self.process.wait_for_interrupt()
     }
+}
+
+/// What a server of its own, and one of an ensemble, have in their files.
+fn config_text(folder: &TempDir, port: u16) -> String {
+    format!(
+        "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress={}\nmaxClientCnxns=0\n\
+         admin.enableServer=false\n4lw.commands.whitelist=srvr,conf\n",
+        folder.path().display(),
+        Ipv4Addr::LOCALHOST,
+    )
+}
+
+/// Starts a server whose other files are in its folder.
+fn launch(children: &Children, folder: TempDir, config: &str, more: &[String]) -> Result<Process> {
+    process::write(&folder.path().join("zoo.cfg"), config)?;
+    let mut command = Command::new("java");
+    // What is written need not outlive the server.
+    command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]);
+    command.arg("-Dzookeeper.jmx.log4j.disable=true").args(more);
+    command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
+    Process::start(children, "zookeeper", folder, &mut command)
 }
 
 impl ZookeeperServer {
@@ -96,16 +199,8 @@ impl ZookeeperServer {
         let folder = process::folder("zookeeper")?;
         let path = folder.path().to_owned();
         let tls_port = process::free_port()?;
-        let mut config = format!(
-            "tickTime=2000\ndataDir={}\nclientPort={port}\nclientPortAddress={}\nmaxClientCnxns=0\n\
-             admin.enableServer=false\n4lw.commands.whitelist=srvr,conf\n",
-            path.display(),
-            Ipv4Addr::LOCALHOST,
-        );
-        let mut command = Command::new("java");
-        // What is written need not outlive the server.
-        command.args(["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-Dzookeeper.forceSync=no"]);
-        command.arg("-Dzookeeper.jmx.log4j.disable=true");
+        let mut config = config_text(&folder, port);
+        let mut more = Vec::new();
         if let Some(password) = &options.password {
             if password.is_empty() || password.contains(|c: char| c.is_control() || "\"\\;".contains(c)) {
                 return Err(
@@ -123,7 +218,7 @@ impl ZookeeperServer {
                 "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required user_{USER}=\"{password}\"; }};\n"
             );
             process::write(&path.join("jaas.conf"), &users)?;
-            command.arg(format!("-Djava.security.auth.login.config={}/jaas.conf", path.display()));
+            more.push(format!("-Djava.security.auth.login.config={}/jaas.conf", path.display()));
             config.push_str(&format!(
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
                  secureClientPort={tls_port}\nsecureClientPortAddress={}\n\
@@ -134,11 +229,9 @@ impl ZookeeperServer {
                 folder = path.display(),
             ));
         }
-        process::write(&path.join("zoo.cfg"), &config)?;
-        command.args(["-cp", CLASS_PATH, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]);
-        let process = Process::start(children, "zookeeper", folder, &mut command)?;
+        let process = launch(children, folder, &config, &more)?;
         let server = Self { process, port, tls_port, password: options.password.clone() };
-        server.process.wait_until_ready(START_SECONDS_MAX, || server.check())?;
+        server.wait_until_ready()?;
         Ok(server)
     }
 

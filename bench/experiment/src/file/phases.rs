@@ -2,9 +2,9 @@
 //! `phaseK.NAME=VALUE` in properties. `docs/phases.md` has both formats.
 
 use super::{
-    FORMAT_VERSION, GroupEntry, PropertyLine, StoreEntry, checked_name, group, origin,
+    FORMAT_VERSION, GroupEntry, PropertyLine, StoreEntry, group,
     reader::{Source, Table},
-    unique,
+    series::{self, checked_name, origin, unique},
 };
 use serval_model::{
     properties::{Fault, Faults, Origin, Properties, units},
@@ -184,7 +184,7 @@ pub(super) fn file(source: &Source<'_>, root: &Table<'_, '_>) -> Option<PhasesFi
             "phases are of one store: run the file once for each (--store), or make more files",
         ),
     }
-    let store = stores.into_iter().filter_map(|table| super::store(table)).next();
+    let store = stores.into_iter().filter_map(|table| series::store(table)).next();
     let folder = source.path.parent().unwrap_or(Path::new(""));
     let tables = root.tables("phases", "[[phases]]");
     if tables.is_empty() || tables.len() > PHASES_MAX {

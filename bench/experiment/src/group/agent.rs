@@ -122,7 +122,7 @@ impl Worker for Hands<'_> {
             serval_stores::resolve(&work.store, &mut properties).map_err(|faults| faults.to_string())?;
         let mut plan = Plan::new(Request { properties, phase, store, strict: false })
             .map_err(|faults| faults.to_string())?;
-        (self.told)(&plan.describe());
+        (self.told)(&plan.describe(1));
         let session = open(store.name, &plan.properties).map_err(|faults| faults.to_string())?;
         let control = Control::default();
         let gate = line.clone();

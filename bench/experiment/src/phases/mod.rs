@@ -284,7 +284,7 @@ impl Phases {
         let words = |nth: usize, phase: &PhaseSpec| {
             let mut words = match &phase.work {
                 PhaseWork::Load | PhaseWork::Run => match self.plan_of(nth, self.properties(nth, None)) {
-                    Ok(plan) => plan.describe(),
+                    Ok(plan) => plan.describe(phase.clients.as_ref().map_or(self.clients as usize, Vec::len)),
                     Err(faults) => faults.to_string(),
                 },
                 PhaseWork::Pause(time) => format!("pause of {}", span(*time)),

@@ -86,8 +86,9 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (control, unfinished) = interrupt::control();
     unfinished.set(Some(bench.folder.partial_path().to_owned()));
     let team = agent::gather(&bench.run, args.raw, &control)?;
+    let processes = team.as_ref().map_or(1, |team| team.clients().len());
     let shown = bench.load.as_ref().map(|plan| {
-        tell!("{}", plan.describe());
+        tell!("{}", plan.describe(processes));
         live.plan(plan);
         Show::new(plan, false, args.live.plain)
     });
@@ -124,7 +125,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
             loaded
         }
     };
-    tell!("{}", bench.run.describe());
+    tell!("{}", bench.run.describe(processes));
     live.plan(&bench.run);
     let mut show = Show::new(&bench.run, false, args.live.plain);
     let performed = bench.run(team.as_ref(), agent::told, &control, &mut Both(&mut show, &mut live));

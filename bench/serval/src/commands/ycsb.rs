@@ -67,16 +67,17 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     if plan.resume && phase == Phase::Load {
         tell!("looking at every record, and loading those that are missing");
     }
-    let clients = plan.options.clients;
-    let units = plan.workload.units().or(plan.options.units);
-    if units.is_some_and(|units| units < clients as u64 && units > 0) {
-        tell!("warning: there are more clients (threadcount) than operations; some would have nothing to do");
-    }
     let (control, unfinished) = interrupt::control();
     unfinished.set(folder.as_ref().map(|folder| folder.partial_path().to_owned()));
     let team = agent::gather(&plan, args.raw, &control)?;
+    let processes = team.as_ref().map_or(1, |team| team.clients().len());
+    let clients = plan.options.clients as u64 * processes as u64;
+    let units = plan.workload.units().or(plan.options.units);
+    if units.is_some_and(|units| units < clients && units > 0) {
+        tell!("warning: there are more clients (threadcount) than operations; some would have nothing to do");
+    }
     let session = conducted(&*local, &plan, team.as_ref(), agent::told)?;
-    tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe());
+    tell!("Serval {} {}", env!("CARGO_PKG_VERSION"), plan.describe(processes));
     let mut show = Status::new(&plan, args.live.plain);
     let growing = folder.as_ref().map(|folder| Files { folder, prefix: "", raw: args.raw });
     let performed =

@@ -1,0 +1,180 @@
+//! Connections of clients: whoever knocks is greeted, and what a client says and is told goes through here.
+
+use super::{AGAIN, Desk, FIRST_EXCHANGES, GREETING, Incoming, Line, Report};
+use crate::{
+    calling::Coming,
+    clock::ClockTrack,
+    group::Action,
+    message::{self, ClientFacts, Frame, PROTOCOL, ToClient, ToCoordinator, Work},
+};
+use std::{
+    io,
+    sync::{Arc, mpsc as blocking},
+};
+use tokio::{
+    net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
+    sync::{
+        OwnedSemaphorePermit, Semaphore,
+        mpsc::{self, UnboundedReceiver},
+    },
+    time,
+};
+
+/// The next connection, once fewer than [`GREETINGS_MAX`] are being greeted.
+pub(super) async fn accept(
+    listener: &TcpListener,
+    greeted: &Arc<Semaphore>,
+    report: &blocking::Sender<Report>,
+) -> (TcpStream, OwnedSemaphorePermit) {
+    loop {
+        let Ok(place) = Arc::clone(greeted).acquire_owned().await else { std::future::pending().await };
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(error) => {
+                let what = format!("a connection cannot be taken: {error}");
+                let _ = report.send(Report::Trouble(what));
+                // Most likely there are too many, which does not change at once.
+                time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+impl Desk {
+    pub(super) fn greet(&self, mut stream: TcpStream, place: OwnedSemaphorePermit) {
+        let (incoming, epoch, token) = (self.incoming.clone(), self.leader.epoch, self.leader.token.clone());
+        let _ = stream.set_nodelay(true);
+        tokio::spawn(async move {
+            let _place = place;
+            let greeting = message::read::<ToCoordinator>(&mut stream, message::HELLO_MAX);
+            let Ok(Ok(Frame::Message(ToCoordinator::Hello { protocol, epoch: theirs, token: said, facts }))) =
+                time::timeout(GREETING, greeting).await
+            else {
+                return;
+            };
+            let why = if said != token || theirs != epoch {
+                "this coordinator leads another group, or a later epoch of it".to_owned()
+            } else if protocol != PROTOCOL {
+                format!(
+                    "it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
+                )
+            } else {
+                let _ = incoming.send(Incoming::Greeted { facts, stream });
+                return;
+            };
+            let refusal = Frame::Message(ToClient::Refused { why });
+            let _ = time::timeout(GREETING, message::write(&mut stream, &refusal)).await;
+        });
+    }
+
+    pub(super) fn join(&mut self, facts: ClientFacts, stream: TcpStream, actions: &mut Vec<Action>) {
+        let now = self.now();
+        let number = self.group.join(now, actions);
+        let (out, queue) = mpsc::unbounded_channel();
+        let (reading, mut writing) = stream.into_split();
+        let clock = self.leading.clock;
+        // Those that have ended need no place.
+        while self.writers.try_join_next().is_some() {}
+        self.writers.spawn(async move {
+            let mut queue: UnboundedReceiver<Frame<ToClient>> = queue;
+            while let Some(mut frame) = queue.recv().await {
+                if let Frame::Message(ToClient::Ask { asked }) = &mut frame {
+                    *asked = clock();
+                }
+                if message::write(&mut writing, &frame).await.is_err() {
+                    break;
+                }
+            }
+        });
+        let Some(client) = number else {
+            let why = "the group has all the clients that it needs".to_owned();
+            let _ = out.send(Frame::Message(ToClient::Refused { why }));
+            return;
+        };
+        let line = self.next_line;
+        self.next_line += 1;
+        let timeout_ms = self.leading.settings.timeout / 1_000_000;
+        let _ = out.send(Frame::Message(ToClient::Welcome { client: client as u64, timeout_ms }));
+        self.listen(line, reading);
+        if self.by_client.len() <= client {
+            self.by_client.resize(client + 1, None);
+        }
+        self.by_client[client] = Some(line);
+        self.track(client, |track| *track = ClockTrack::default());
+        self.lines.insert(
+            line,
+            Line {
+                client,
+                facts: facts.clone(),
+                out,
+                handed_over: false,
+                at_barrier: false,
+                first_exchanges: FIRST_EXCHANGES,
+            },
+        );
+        if let Some(coming) = &self.coming {
+            let _ = coming.send(Coming::Joined(facts.clone()));
+        }
+        self.ask_clock(client);
+        self.tell(Report::Joined { client, facts });
+    }
+
+    fn listen(&self, line: u64, mut reading: OwnedReadHalf) {
+        let (incoming, clock) = (self.incoming.clone(), self.leading.clock);
+        tokio::spawn(async move {
+            loop {
+                let came = match message::read(&mut reading, message::FRAME_MAX).await {
+                    Ok(frame) => Incoming::Came { line, at: clock(), frame },
+                    Err(error) => {
+                        let ended = matches!(
+                            error.kind(),
+                            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                        );
+                        let how = if ended { "its connection ended".to_owned() } else { error.to_string() };
+                        let _ = incoming.send(Incoming::Ended { line, how });
+                        break;
+                    }
+                };
+                if incoming.send(came).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+
+    /// Asks what a client's clock says, in its turn.
+    pub(super) fn ask_clock(&mut self, client: usize) {
+        if !self.group.is_lost(client) && self.asking.want(client) {
+            self.send(client, ToClient::Ask { asked: 0 });
+        }
+    }
+
+    pub(super) fn send(&self, client: usize, message: ToClient) {
+        let line = self.by_client.get(client).copied().flatten().and_then(|line| self.lines.get(&line));
+        if let Some(line) = line {
+            let _ = line.out.send(Frame::Message(message));
+        }
+    }
+
+    pub(super) fn send_all(&self, message: impl Fn(usize) -> Option<ToClient>) {
+        for line in self.lines.values().filter(|line| !self.group.is_lost(line.client)) {
+            if let Some(message) = message(line.client) {
+                let _ = line.out.send(Frame::Message(message));
+            }
+        }
+    }
+
+    pub(super) fn line_of(&mut self, client: usize) -> Option<&mut Line> {
+        let line = self.by_client.get(client).copied().flatten()?;
+        self.lines.get_mut(&line)
+    }
+
+    pub(super) fn hand_out(&mut self) {
+        let (works, phase) = (std::mem::take(&mut self.works), self.phase);
+        for (client, work) in works.into_iter().enumerate() {
+            if let Some(work) = work {
+                self.send(client, ToClient::Prepare { work: Work { phase, ..work } });
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a barrier without a coordinator needs: nodes of a folder, and a list that is written once.
+
+use super::{Directory, DirectoryError, EPHEMERAL, PERSISTENT};
+use zookeeper_client::{Error, OneshotWatcher};
+
+/// Names, and the version of the node that has them, if it is there.
+pub(crate) type List = (Vec<String>, Option<i32>);
+
+impl Directory {
+    /// Puts an ephemeral node into a folder, which is made if it is not there.
+    pub(crate) async fn come(&self, folder: &str, name: &str) -> Result<(), DirectoryError> {
+        let folder = self.path(folder);
+        self.ask("make a barrier", self.session.mkdir(&folder, &PERSISTENT)).await?;
+        let path = format!("{folder}/{name}");
+        match self.ask("stand at a barrier", self.session.create(&path, b"", &EPHEMERAL)).await {
+            Err(DirectoryError::Request { error: Error::NodeExists, .. }) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The nodes of a folder, those first that came first.
+    pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>, DirectoryError> {
+        let folder = self.path(folder);
+        let names = match self.ask("look at a barrier", self.session.list_children(&folder)).await {
+            Err(error) if error.is_no_node() => return Ok(Vec::new()),
+            names => names?,
+        };
+        let mut numbered = Vec::new();
+        for name in names {
+            let path = format!("{folder}/{name}");
+            if let Some(stat) = self.ask("look at a barrier", self.session.check_stat(&path)).await? {
+                numbered.push((stat.czxid, name));
+            }
+        }
+        numbered.sort();
+        Ok(numbered.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// The names in a list's node and its version, if it is there, and what tells that it has
+    /// changed.
+    pub(crate) async fn list_of(&self, list: &str) -> Result<(List, OneshotWatcher), DirectoryError> {
+        let path = self.path(list);
+        loop {
+            let asking = self.session.check_and_watch_stat(&path);
+            let (there, changed) = self.ask("look at a barrier", asking).await?;
+            if there.is_none() {
+                return Ok(((Vec::new(), None), changed));
+            }
+            match self.ask("look at a barrier", self.session.get_data(&path)).await {
+                Ok((data, stat)) => return Ok(((self.decode(&path, &data)?, Some(stat.version)), changed)),
+                // It was removed just then.
+                Err(error) if error.is_no_node() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a list's node, if it is still that of this version; else somebody else has.
+    pub(crate) async fn write_list(
+        &self,
+        list: &str,
+        names: &[String],
+        version: Option<i32>,
+    ) -> Result<(), DirectoryError> {
+        let path = self.path(list);
+        let data = serde_json::to_vec(names).unwrap_or_default();
+        let written = match version {
+            Some(version) => {
+                let writing = self.session.set_data(&path, &data, Some(version));
+                self.ask("open a barrier", writing).await.map(drop)
+            }
+            None => {
+                self.ask("open a barrier", self.session.create(&path, &data, &PERSISTENT)).await.map(drop)
+            }
+        };
+        match written {
+            Err(DirectoryError::Request {
+                error: Error::NoNode | Error::NodeExists | Error::BadVersion,
+                ..
+            }) => Ok(()),
+            written => written,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! ZooKeeper: who is there, and who leads which group in which epoch.
+//!
+//! ```text
+//! ROOT/agents/a-0000000007          ephemeral   an agent, and what it is called to
+//! ROOT/groups/NAME                  persistent  the last epoch
+//! ROOT/groups/NAME/coordinator      ephemeral   who leads it, where, in which epoch
+//! ROOT/groups/NAME/E/members/I      ephemeral   a client of the epoch E
+//! ROOT/groups/NAME/E/K/entered/I    ephemeral   it is ready for the phase K
+//! ROOT/groups/NAME/E/K/start        persistent  when that began
+//! ROOT/groups/NAME/E/K/left/I       ephemeral   it has done its part
+//! ```
+
+mod agents;
+mod groups;
+mod lists;
+
+pub use agents::Agent;
+pub(crate) use agents::KnownAgents;
+pub use groups::{Change, EpochWatch, Leader};
+
+use serde::Deserialize;
+use std::time::Duration;
+use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error, SessionState};
+
+/// Why ZooKeeper could not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// No session.
+    #[error("ZooKeeper at {cluster} cannot be reached: {error}. Does it run, and is that its address?")]
+    Unreachable {
+        /// Its address.
+        cluster: String,
+        /// The driver's words.
+        error: Error,
+    },
+    /// No answer in time.
+    #[error("ZooKeeper at {cluster} does not answer within {within:?}")]
+    Silent {
+        /// Its address.
+        cluster: String,
+        /// How long it was given.
+        within: Duration,
+    },
+    /// A request failed.
+    #[error("ZooKeeper at {cluster}: cannot {what}: {error}")]
+    Request {
+        /// Its address.
+        cluster: String,
+        /// What was asked.
+        what: String,
+        /// The driver's words.
+        error: Error,
+    },
+    /// A node of ours that somebody else has written.
+    #[error("ZooKeeper at {cluster}: {path} holds what is none of Serval's; choose another root")]
+    Foreign {
+        /// Its address.
+        cluster: String,
+        /// The node.
+        path: String,
+    },
+    /// Somebody leads the group.
+    #[error(
+        "the group '{group}' is led already, by {by}. Wait for its end, or give this one another name \
+         (coordination.group)"
+    )]
+    Led {
+        /// The group.
+        group: String,
+        /// Who.
+        by: String,
+    },
+}
+
+impl DirectoryError {
+    /// Whether it is only that a node is not there.
+    pub(crate) fn is_no_node(&self) -> bool {
+        matches!(self, DirectoryError::Request { error: Error::NoNode, .. })
+    }
+}
+
+/// A session with ZooKeeper.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    session: Session,
+    cluster: String,
+    root: String,
+    timeout: Duration,
+}
+
+const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+
+impl Directory {
+    /// Opens a session with `cluster` (`host:2181,host2:2181`), and makes the root
+    /// if it is not there. A session whose process says nothing for `timeout`
+    /// is over.
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be reached, or not within `timeout`.
+    pub async fn open(cluster: &str, root: &str, timeout: Duration) -> Result<Directory, DirectoryError> {
+        let directory = Self::connect(cluster, root, timeout).await?;
+        for folder in ["agents", "groups"] {
+            let path = directory.path(folder);
+            directory.ask("make the root", directory.session.mkdir(&path, &PERSISTENT)).await?;
+        }
+        Ok(directory)
+    }
+
+    /// The same, and makes nothing.
+    pub(crate) async fn connect(
+        cluster: &str,
+        root: &str,
+        timeout: Duration,
+    ) -> Result<Directory, DirectoryError> {
+        let connecting =
+            Session::connector().with_session_timeout(timeout).with_fail_eagerly().connect(cluster);
+        let session = match tokio::time::timeout(timeout, connecting).await {
+            Ok(Ok(session)) => session,
+            Ok(Err(error)) => return Err(DirectoryError::Unreachable { cluster: cluster.to_owned(), error }),
+            Err(_) => return Err(DirectoryError::Silent { cluster: cluster.to_owned(), within: timeout }),
+        };
+        // YCSB++'s roots come with and without a slash.
+        let root = format!("/{}", root.trim_matches('/'));
+        Ok(Directory { session, cluster: cluster.to_owned(), root, timeout })
+    }
+
+    /// The root's node.
+    pub(crate) fn place(&self) -> &str {
+        &self.root
+    }
+
+    /// The session's number, which no other has.
+    pub(crate) fn session_id(&self) -> i64 {
+        self.session.session_id().0
+    }
+
+    /// Whether its servers are there at the moment.
+    pub fn is_connected(&self) -> bool {
+        self.session.state() == SessionState::SyncConnected
+    }
+
+    /// Whether the session is over, and another must be opened.
+    pub fn is_over(&self) -> bool {
+        self.session.state().is_terminated()
+    }
+
+    fn path(&self, below: &str) -> String {
+        if self.root == "/" { format!("/{below}") } else { format!("{}/{below}", self.root) }
+    }
+
+    async fn ask<T>(
+        &self,
+        what: &str,
+        asking: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, DirectoryError> {
+        match tokio::time::timeout(self.timeout, asking).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                Err(DirectoryError::Request { cluster: self.cluster.clone(), what: what.to_owned(), error })
+            }
+            Err(_) => Err(DirectoryError::Silent { cluster: self.cluster.clone(), within: self.timeout }),
+        }
+    }
+
+    fn decode<T: for<'a> Deserialize<'a>>(&self, path: &str, bytes: &[u8]) -> Result<T, DirectoryError> {
+        serde_json::from_slice(bytes)
+            .map_err(|_| DirectoryError::Foreign { cluster: self.cluster.clone(), path: path.to_owned() })
+    }
+
+    async fn remove(&self, path: &str) -> Result<(), DirectoryError> {
+        match self.ask("remove a node", self.session.delete(path, None)).await {
+            Err(DirectoryError::Request { error: Error::NoNode, .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn remove_all(&self, path: &str) {
+        let mut paths = vec![path.to_owned()];
+        let mut next = 0;
+        while let Some(path) = paths.get(next).cloned() {
+            next += 1;
+            if let Ok(children) = self.ask("look for old nodes", self.session.list_children(&path)).await {
+                paths.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+            }
+        }
+        for path in paths.iter().rev() {
+            let _ = self.remove(path).await;
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! A group that has been gathered.
+
+use super::{
+    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, properties,
+    run::GroupSession, unshared,
+};
+use crate::{plan::Plan, properties as p, session::Session};
+use serval_coordination::{
+    coordinator::{Coordinator, Leading, Report},
+    group::OnLost,
+    message::{ClientFacts, Work},
+    queue::Place,
+};
+use serval_lag::properties as lag;
+use serval_model::{
+    Share,
+    properties::{Fault, Faults, Properties, Property, Reader},
+};
+use serval_runner::{Control, RunOptions};
+use serval_workload::core::Phase;
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ops::Range,
+    sync::mpsc::RecvTimeoutError,
+    time::{Duration, Instant},
+};
+
+/// Silence after which ZooKeeper is given up when the queue is taken away.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Clients of a group that consume.
+fn consumers(properties: &Properties) -> usize {
+    Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
+}
+
+fn clients(properties: &Properties) -> usize {
+    Reader::new(properties).count(&properties::CLIENTS) as usize
+}
+
+/// A group whose clients have all come.
+#[derive(Debug)]
+pub struct Team {
+    pub(super) coordinator: Coordinator,
+    pub(super) facts: Vec<ClientFacts>,
+    pub(super) lost: RefCell<Vec<Option<String>>>,
+    /// What the last run has left, where all that took part have said it.
+    pub(super) unended: RefCell<Option<Range<u64>>>,
+    pub(super) on_lost: OnLost,
+    pub(super) trouble: fn(&str),
+    cluster: String,
+    root: String,
+}
+
+impl Team {
+    /// Leads a group and waits until its clients have come; `came` is told how many have, and `trouble`, then and
+    /// later, what goes wrong and is no failure yet.
+    ///
+    /// # Errors
+    ///
+    /// That it cannot be led, or that not all come in time.
+    pub fn gather(
+        leading: Leading,
+        control: &Control,
+        came: &mut dyn FnMut(usize, usize, Option<&ClientFacts>),
+        trouble: fn(&str),
+    ) -> Result<Team, GroupError> {
+        let (wanted, on_lost, cluster, root) = (
+            leading.settings.clients,
+            leading.settings.on_lost,
+            leading.cluster.clone(),
+            leading.root.clone(),
+        );
+        let within = Duration::from_nanos(leading.settings.wait);
+        let own = agent::facts();
+        let coordinator = Coordinator::open(leading, &own.name())?;
+        let mut facts: Vec<Option<ClientFacts>> = vec![None; wanted];
+        came(0, wanted, None);
+        loop {
+            let report = match coordinator.next_within(TICK) {
+                Ok(report) => report,
+                Err(RecvTimeoutError::Timeout) if control.interrupted() => {
+                    return Err(GroupError::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the coordinator has ended".to_owned()));
+                }
+            };
+            let joined = |facts: &[Option<ClientFacts>]| facts.iter().flatten().count();
+            match report {
+                Report::Joined { client, facts: theirs } => {
+                    if let Some(place) = facts.get_mut(client) {
+                        *place = Some(theirs.clone());
+                    }
+                    came(joined(&facts), wanted, Some(&theirs));
+                }
+                Report::Lost(lost) => {
+                    if let Some(place) = facts.get_mut(lost.client) {
+                        *place = None;
+                    }
+                    came(joined(&facts), wanted, None);
+                }
+                Report::Complete => break,
+                Report::Trouble(what) => trouble(&what),
+                Report::Disbanded(Some(why)) => return Err(GroupError::Broken(why)),
+                Report::Disbanded(None) => {
+                    return Err(GroupError::TooFew { joined: joined(&facts), wanted, within, cluster });
+                }
+                // There is no phase yet.
+                Report::Starts(_)
+                | Report::Interval(..)
+                | Report::Result(..)
+                | Report::Ending(_)
+                | Report::Over(_) => {}
+            }
+        }
+        let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
+        let lost = RefCell::new(vec![None; facts.len()]);
+        let unended = RefCell::default();
+        Ok(Team { coordinator, facts, lost, unended, on_lost, trouble, cluster, root })
+    }
+
+    /// Its clients.
+    pub fn clients(&self) -> &[ClientFacts] {
+        &self.facts
+    }
+
+    /// Refuses what several processes cannot do as one.
+    ///
+    /// # Errors
+    ///
+    /// A fault for each setting that asks for it.
+    pub fn check(plan: &Plan, raw: bool) -> Result<(), Faults> {
+        let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
+        let mut refuse = |property: &Property, problem: &str| {
+            let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
+            faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
+        };
+        if !matches!(plan.output.measurement_type, "hdrhistogram") || raw {
+            refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
+        }
+        if plan.options.share != Share::WHOLE {
+            refuse(&p::SHARE, "a group divides the work itself");
+        }
+        let (consumers, clients) = (consumers(&plan.properties), clients(&plan.properties));
+        if consumers > 0 && consumers >= clients {
+            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than coordination.clients");
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    }
+
+    /// Where the group's own queue of sampled keys is.
+    pub(super) fn queue(&self) -> Place {
+        let leader = self.coordinator.leader();
+        Place {
+            cluster: self.cluster.clone(),
+            node: format!("{}/lag/{}-{}", self.root.trim_matches('/'), leader.group, leader.epoch),
+            timeout: QUEUE_TIMEOUT,
+            max: 0,
+        }
+    }
+
+    /// The group as a store that is open. `local` is the store as it is opened here, by
+    /// which records are prepared and looked for. All clients have even parts.
+    pub fn session<'a>(&'a self, local: &'a dyn Session, plan: &'a Plan) -> Box<dyn Session + 'a> {
+        self.session_of(local, plan, Part::even(self.facts.len()))
+    }
+
+    /// The same, where `parts` says what each client does.
+    pub fn session_of<'a>(
+        &'a self,
+        local: &'a dyn Session,
+        plan: &'a Plan,
+        parts: Vec<Option<Part>>,
+    ) -> Box<dyn Session + 'a> {
+        let parts = Part::with_consumers(parts, consumers(&plan.properties));
+        Box::new(GroupSession { team: self, local, plan, parts })
+    }
+
+    /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
+    /// first, to one past the last that anybody took. `None` where somebody has not said it, for it was lost.
+    pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
+        self.unended.borrow().clone()
+    }
+
+    /// Those that are lost, in words; `None` if nobody is.
+    pub(super) fn who_is_lost(&self) -> Option<String> {
+        let lost = self.lost.borrow();
+        let lost = lost.iter().zip(&self.facts);
+        let lost = lost.filter_map(|(why, facts)| Some(format!("client {} {}", facts.name(), why.as_ref()?)));
+        let lost: Vec<String> = lost.collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+
+    /// Each client's part of a plan.
+    pub(super) fn works(
+        &self,
+        plan: &Plan,
+        parts: &[Option<Part>],
+        options: &RunOptions,
+    ) -> Vec<Option<Work>> {
+        let own = |name: &str| name.starts_with("coordination.") || name.starts_with("barrier-");
+        // What is carried out is what the options say: a load of 'serval bench' leaves out the time and the
+        // target of the run that follows.
+        let paced = [&p::TARGET, &p::TARGET_SCHEDULE, &p::TARGET_ARRIVALS, &p::PACING_SLACK];
+        let dropped = |name: &str| {
+            own(name)
+                || name == p::WATCH.name
+                || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
+                || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
+        };
+        let consumers = parts.iter().flatten().any(|part| part.consumes);
+        let queue = self.queue();
+        let roles = [lag::ROLE, lag::ZOOKEEPER, lag::QUEUE, lag::CONSUMER_CLIENTS];
+        let roles: Vec<&str> = roles
+            .iter()
+            .flat_map(|property| [property.name].into_iter().chain(property.aliases.iter().copied()))
+            .collect();
+        let work = |(client, part): (usize, &Option<Part>)| {
+            let part = part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties: BTreeMap<String, String> = plan
+                .properties
+                .iter()
+                .filter(|(name, _)| !dropped(name))
+                .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
+                .collect();
+            properties.insert(p::SEED.name.to_owned(), options.seed.to_string());
+            properties.extend(part.properties.iter().cloned());
+            properties.insert(p::SHARE.name.to_owned(), part.share());
+            if consumers {
+                properties.retain(|name, _| !roles.contains(&name.as_str()));
+                let role = if part.consumes { "consumer" } else { "producer" };
+                properties.insert(lag::ROLE.name.to_owned(), role.to_owned());
+                properties.insert(lag::ZOOKEEPER.name.to_owned(), queue.cluster.clone());
+                properties.insert(lag::QUEUE.name.to_owned(), queue.node.clone());
+            }
+            if part.consumes {
+                // Their end is the group's to say.
+                properties.remove(p::MAX_EXECUTION_TIME.name);
+                properties.insert(lag::IDLE.name.to_owned(), "0".to_owned());
+            }
+            Some(Work {
+                phase: 0,
+                kind: if plan.phase == Phase::Load && !part.consumes { LOAD } else { RUN }.to_owned(),
+                store: plan.store.name.to_owned(),
+                properties: properties.into_iter().collect(),
+                command: None,
+            })
+        };
+        parts.iter().enumerate().map(work).collect()
+    }
+
+    fn is_there(&self, client: usize) -> bool {
+        self.lost.borrow().get(client).is_some_and(Option::is_none)
+    }
+
+    pub(super) fn note_lost(&self, client: usize, why: String) {
+        if let Some(place) = self.lost.borrow_mut().get_mut(client) {
+            *place = Some(why);
+        }
+    }
+
+    fn name(&self, client: usize) -> String {
+        self.facts.get(client).map(ClientFacts::name).unwrap_or_default()
+    }
+
+    /// Lets time go by with the clients at rest. False if somebody asked for the end before.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn rest(&self, span: Duration, control: &Control) -> Result<bool, GroupError> {
+        let until = Instant::now() + span;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if control.interrupted() {
+                return Ok(false);
+            }
+            if left.is_zero() {
+                return Ok(true);
+            }
+            match self.coordinator.next_within(left.min(TICK)) {
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
+    }
+
+    fn at_rest(&self, report: Report) -> Result<(), GroupError> {
+        match report {
+            Report::Lost(lost) => {
+                let why = lost.why.to_string();
+                self.note_lost(lost.client, why.clone());
+                match self.on_lost {
+                    OnLost::End => {
+                        Err(GroupError::Broken(format!("client {} {why}", self.name(lost.client))))
+                    }
+                    OnLost::Continue => Ok(()),
+                }
+            }
+            Report::Disbanded(why) => {
+                Err(GroupError::Broken(why.unwrap_or_else(|| "the group is over".to_owned())))
+            }
+            Report::Ending(why) => Err(GroupError::Broken(why)),
+            Report::Trouble(what) => {
+                (self.trouble)(&what);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has clients run a program, all at the same instant. What came of it, by client; those
+    /// that were lost are not in it.
+    ///
+    /// # Errors
+    ///
+    /// That a client was lost, if that ends the group, or that the group broke up.
+    pub fn command(
+        &self,
+        command: &str,
+        timeout: Duration,
+        environment: &[(String, String)],
+        parts: &[Option<Part>],
+        control: &Control,
+    ) -> Result<Vec<(usize, CommandWire)>, GroupError> {
+        let work = |(client, part): (usize, &Option<Part>)| {
+            part.as_ref().filter(|_| self.is_there(client))?;
+            let mut properties = environment.to_vec();
+            properties.push((TIMEOUT.to_owned(), timeout.as_nanos().to_string()));
+            properties.push(("SERVAL_CLIENT".to_owned(), (client + 1).to_string()));
+            Some(Work {
+                phase: 0,
+                kind: COMMAND.to_owned(),
+                store: String::new(),
+                properties,
+                command: Some(command.to_owned()),
+            })
+        };
+        let works = parts.iter().enumerate().map(work).collect();
+        self.coordinator.phase(works, Some(timeout + SLACK));
+        let mut outcomes = Vec::new();
+        let mut stopping = false;
+        loop {
+            if control.interrupted() && !std::mem::replace(&mut stopping, true) {
+                self.coordinator.stop();
+            }
+            match self.coordinator.next_within(TICK) {
+                Ok(Report::Result(client, bytes)) => {
+                    // Nothing where it never began.
+                    if !bytes.is_empty() {
+                        let outcome = serde_json::from_slice(&bytes).map_err(|error| {
+                            let name = self.name(client);
+                            GroupError::Broken(format!("what client {name} sent cannot be read: {error}"))
+                        })?;
+                        outcomes.push((client, outcome));
+                    }
+                }
+                Ok(Report::Over(_)) => return Ok(outcomes),
+                Ok(report) => self.at_rest(report)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(GroupError::Broken("the group's coordinator has ended".to_owned()));
+                }
+            }
+        }
+    }
+}
