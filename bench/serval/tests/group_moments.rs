@@ -97,7 +97,7 @@ fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_beg
     second.signal(Signal::STOP);
     first.signal(Signal::CONT);
     leader.wait_for("Starting test");
-    first.wait_for("50 operations");
+    first.wait_for("50 operations, 0 failed");
     second.signal(Signal::CONT);
     let processes = (first.child.id(), second.child.id());
     let (status, heard) = leader.end();
@@ -121,7 +121,7 @@ fn a_client_that_stands_still_in_the_last_barrier_is_not_waited_for() {
     let words = "load driver -p recordcount=100 -p coordination.lost=continue -p coordination.timeout=1";
     let leader = Talker::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
     // It has done its part, and hands it over when its store has closed.
-    second.wait_for("50 operations");
+    second.wait_for("50 operations, 0 failed");
     second.signal(Signal::STOP);
     let (_, heard) = leader.end();
     let document = document(place.path());

@@ -1,10 +1,14 @@
 //! A group that has been gathered.
 
 use super::{
-    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, properties,
-    run::GroupSession, unshared,
+    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, run::GroupSession,
+    unshared,
 };
-use crate::{plan::Plan, properties as p, session::Session};
+use crate::{
+    plan::{Plan, Request},
+    properties as p,
+    session::Session,
+};
 use serval_coordination::{
     coordinator::{Coordinator, Leading, Report},
     group::OnLost,
@@ -14,7 +18,7 @@ use serval_coordination::{
 use serval_lag::properties as lag;
 use serval_model::{
     Share,
-    properties::{Fault, Faults, Properties, Property, Reader},
+    properties::{Fault, Faults, Origin, Properties, Property, Reader},
 };
 use serval_runner::{Control, RunOptions};
 use serval_workload::core::Phase;
@@ -32,10 +36,6 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Clients of a group that consume.
 fn consumers(properties: &Properties) -> usize {
     Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
-}
-
-fn clients(properties: &Properties) -> usize {
-    Reader::new(properties).count(&properties::CLIENTS) as usize
 }
 
 /// A group whose clients have all come.
@@ -126,12 +126,12 @@ impl Team {
         &self.facts
     }
 
-    /// Refuses what several processes cannot do as one.
+    /// Refuses what so many processes cannot do as one.
     ///
     /// # Errors
     ///
     /// A fault for each setting that asks for it.
-    pub fn check(plan: &Plan, raw: bool) -> Result<(), Faults> {
+    pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
         let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
         let mut refuse = |property: &Property, problem: &str| {
             let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
@@ -143,9 +143,17 @@ impl Team {
         if plan.options.share != Share::WHOLE {
             refuse(&p::SHARE, "a group divides the work itself");
         }
-        let (consumers, clients) = (consumers(&plan.properties), clients(&plan.properties));
+        let consumers = consumers(&plan.properties);
         if consumers > 0 && consumers >= clients {
-            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than coordination.clients");
+            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
+        }
+        // What clients would find with their parts, of which the first is the smallest.
+        let producers = clients.saturating_sub(consumers).max(1) as u64;
+        if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
+            let mut properties = plan.properties.clone();
+            properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
+            let request = Request { properties, phase: plan.phase, store: plan.store, strict: false };
+            faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
         }
         if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
     }
@@ -207,6 +215,8 @@ impl Team {
         let dropped = |name: &str| {
             own(name)
                 || name == p::WATCH.name
+                // Whoever leads writes them, of all.
+                || name == p::HDR_FILE_OUTPUT.name
                 || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
                 || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
         };

@@ -395,8 +395,8 @@ impl Conductor<'_> {
         }
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
-        if self.team.is_some() {
-            Team::check(&plan, false).map_err(ExperimentError::Faults)?;
+        if let Some(team) = self.team {
+            Team::check(&plan, false, team.clients().len()).map_err(ExperimentError::Faults)?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
