@@ -91,10 +91,10 @@ impl Bench {
             let problem = format!("--skip-load needs {property}: where is the database that is loaded?");
             faults.0.extend(Faults::one(problem).0);
         }
-        if let Some(Kept { property, .. }) = kept
+        if let Some(more) = group::unshared(request.store, properties)
             && group::properties::leading(properties).is_ok_and(|leading| leading.is_some())
         {
-            faults.0.extend(group::embedded(property).0);
+            faults.0.extend(more.0);
         }
         let mut planned = |phase| {
             let plan = Plan::new(Request {

@@ -326,7 +326,15 @@ impl Plan {
         }
         let clients = reader.count(&p::THREAD_COUNT).max(1) as usize;
         let operations = Some(reader.count(&p::OPERATION_COUNT)).filter(|count| *count > 0);
-        let operations = operations.map(|count| share.of(count).max(1));
+        let operations = operations.map(|count| {
+            // None at all would mean any number.
+            if share.of(count) == 0 {
+                let problem =
+                    format!("{count} operations cannot be divided among {} processes", share.count());
+                reader.fault(&p::OPERATION_COUNT, problem);
+            }
+            share.of(count).max(1)
+        });
         let time = Some(reader.duration(&p::MAX_EXECUTION_TIME)).filter(|time| !time.is_zero());
         let warm_up = if phase == Phase::Run { reader.duration(&p::WARM_UP) } else { Duration::ZERO };
         let steady = match phase {

@@ -269,6 +269,10 @@ pub struct PhaseEntry {
     /// The folder of its result, below the experiment's, for loads and runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
+    /// Why it ended before its time, if it did: its numbers are of the part that was done. Whoever goes on
+    /// with the experiment makes it again, and this entry goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// Operations that it measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,

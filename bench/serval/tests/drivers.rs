@@ -4,11 +4,26 @@
 
 mod common;
 
-use common::{entries, folder, serval, workload};
+use common::{
+    entries, folder,
+    group::Talker,
+    process::{descendants, ended},
+    serval, workload,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{net::TcpListener, process::Stdio};
 
 /// The program under test, as a driver of a store.
 fn serving(store: &str) -> String {
     format!("{} driver serve {store}", env!("CARGO_BIN_EXE_serval"))
+}
+
+/// A command with a driver, to go on with.
+fn serval_with(place: &std::path::Path, verb: &str, driver: &str) -> std::process::Command {
+    let mut command = common::program();
+    command.current_dir(place).args([verb, "driver", "-P", &workload("workloadc")]);
+    command.args(["-p", &format!("driver.command={driver}")]);
+    command
 }
 
 /// Runs the program with a driver and words separated by spaces.
@@ -105,4 +120,48 @@ fn the_driver_in_python_keeps_to_the_protocol() {
         workload("workloada")
     );
     with_driver(place.path(), &words, &format!("{driver} y.db")).expect(0);
+}
+
+#[test]
+fn a_driver_ends_when_serval_is_killed_whatever_it_waits_for() {
+    let place = folder();
+    // A Redis that takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let script =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../drivers/python/sqlite_driver.py");
+    let python = format!("python3 {} x.db", script.canonicalize().unwrap().display());
+    serval_with(place.path(), "load", &python).args(["-p", "recordcount=100"]).output().unwrap();
+    let below_a_shell = format!("sh -c '{}; true'", serving("noop"));
+    let silent_redis = format!("{} -p redis.host=127.0.0.1 -p redis.port={port}", serving("redis"));
+    let mut runs: Vec<(Talker, usize)> = [(&python, 1), (&below_a_shell, 2)]
+        .map(|(driver, processes)| {
+            let mut run = serval_with(place.path(), "run", driver);
+            run.args(["-p", "recordcount=100", "-p", "operationcount=0", "-s", "-p", "status.interval=1"]);
+            let mut run = Talker::start(run.stdout(Stdio::null()));
+            run.wait_for("current ops/sec");
+            (run, processes)
+        })
+        .into();
+    let mut connecting = serval_with(place.path(), "run", &silent_redis);
+    let connecting = Talker::start(connecting.args(["-p", "driver.grace=500ms"]).stdout(Stdio::null()));
+    let _connection = silent.accept().unwrap();
+    runs.push((connecting, 1));
+    for (run, processes) in runs {
+        let below = descendants(run.child.id());
+        assert_eq!(below.len(), processes, "{below:?}");
+        run.signal(Signal::KILL);
+        below.iter().for_each(ended);
+    }
+}
+
+#[test]
+fn what_a_driver_leaves_holding_its_standard_error_is_not_waited_for() {
+    let place = folder();
+    // Out of the driver's group, which is killed at the end.
+    let driver = format!("sh -c 'setsid sleep 1000 & echo $! >left; exec {}'", serving("noop"));
+    let words = format!("run driver -P {} -p operationcount=100", workload("workloadc"));
+    with_driver(place.path(), &words, &driver).expect(0);
+    let left = std::fs::read_to_string(place.path().join("left")).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
 }

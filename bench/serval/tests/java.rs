@@ -8,10 +8,16 @@
 
 mod common;
 
-use common::{Ran, folder, program, workload, write};
+use common::{
+    Ran, folder,
+    group::Talker,
+    process::{descendants, ended},
+    program, workload, write,
+};
+use rustix::process::Signal;
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// A binding that keeps records, and fails in the ways that its properties
@@ -26,11 +32,25 @@ public class HashDB extends DB {
   private String fail;
   private Thread thread;
 
+  static {
+    hang(Boolean.getBoolean("hash.hang"), "static");
+  }
+
+  /** As a store that does not answer. */
+  private static void hang(boolean really, String where) {
+    if (really) {
+      System.out.println("hangs in " + where);
+      java.util.concurrent.locks.LockSupport.park();
+      hang(true, where);
+    }
+  }
+
   @Override
   public void init() throws DBException {
     fail = getProperties().getProperty("hash.fail", "");
     thread = Thread.currentThread();
     System.out.println("a line that must not reach the protocol");
+    hang(fail.equals("hang in init"), "init");
     if (fail.equals("init")) {
       throw new DBException("no server at nowhere:1");
     }
@@ -67,6 +87,7 @@ public class HashDB extends DB {
       case "forbidden": return Status.FORBIDDEN;
       case "own": return new Status("LEASE_LOST", "the lease is over");
       case "exit": System.exit(7);
+      case "hang in read": hang(true, "read");
       default:
     }
     Map<String, byte[]> record = RECORDS.get(key);
@@ -244,4 +265,32 @@ fn what_is_missing_is_said_before_anything_starts() {
     lost.current_dir(place.path()).args(["run", "java", "-P", &file, "-db", "HashDB", "-p", "java.driver=."]);
     let ran = Ran::of(lost.output().unwrap()).expect(2);
     assert!(ran.stderr.contains("serval-java-driver.jar"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_driver_whose_store_does_not_answer_ends_when_serval_is_killed() {
+    let Some((driver, place)) = ready() else { return };
+    let start = |more: [&str; 2], connections: &str| {
+        let mut command = program();
+        command.current_dir(place.path()).args(["run", "java", "--class", "HashDB", "--classpath", "."]);
+        command.args(["-P", &workload("workloadc"), "-p", &format!("java.driver={}", driver.display())]);
+        command
+            .args(["-p", "driver.grace=500ms", "-p", &format!("driver.connections={connections}")])
+            .args(more);
+        Talker::start(command.stdout(Stdio::null()))
+    };
+    // While it greets, while clients connect, and in the middle of an operation.
+    let mut runs = [
+        start(["-p", "java.args=-Dhash.hang=true"], "client"),
+        start(["-p", "hash.fail=hang in init"], "client"),
+        start(["-p", "hash.fail=hang in init"], "shared"),
+        start(["-p", "hash.fail=hang in read"], "client"),
+    ];
+    for run in &mut runs {
+        run.wait_for("hangs in");
+        let below = descendants(run.child.id());
+        assert_eq!(below.len(), 1, "{below:?}");
+        run.signal(Signal::KILL);
+        below.iter().for_each(ended);
+    }
 }

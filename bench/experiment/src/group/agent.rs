@@ -154,6 +154,8 @@ impl Worker for Hands<'_> {
         let warnings = plan.workload.warnings();
         let mut record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
         record.lag = plan.lag.as_ref().map(|lag| lag.to_wire());
+        record.unended =
+            plan.core.as_ref().map(|core| core.unended_inserts()).map(|range| (range.start, range.end));
         serde_json::to_vec(&record).map_err(|error| error.to_string())
     }
 

@@ -22,9 +22,10 @@ pub use team::Team;
 pub use wire::CommandWire;
 pub(crate) use wire::LagWire;
 
-use crate::{plan::Plan, session::Session};
+use crate::{kept::Kept, plan::Plan, session::Session};
 use serval_coordination::coordinator::LeadError;
-use serval_model::properties::Faults;
+use serval_model::properties::{Faults, Properties};
+use serval_stores::StoreInfo;
 use std::time::Duration;
 
 /// How often a group is asked whether somebody wants it to end.
@@ -71,11 +72,23 @@ pub enum GroupError {
     Interrupted,
 }
 
-/// Why clients of a group cannot have an embedded store that is kept where `property` says.
-pub(crate) fn embedded(property: &str) -> Faults {
-    Faults::one(format!(
-        "an embedded store ({property}) is in one process, and clients of a group are several: name a store that is a server"
-    ))
+/// A store whose records end with the process, and with each part of the work.
+const MEMORY: &str = "memory";
+
+/// Why clients of a group cannot have a store, as these properties set it up; `None` if they can.
+pub(crate) fn unshared(store: &StoreInfo, properties: &Properties) -> Option<Faults> {
+    if store.name == MEMORY {
+        return Some(Faults::one(
+            "memory: each client of a group would have records of its own, and lose them with its part of the work: name a \
+             store that is a server",
+        ));
+    }
+    let kept = Kept::of(store, properties)?;
+    Some(Faults::one(format!(
+        "{}: nothing says where this embedded store is, so that each client of a group would have one of its own: name a \
+         store that is a server, or set {}",
+        store.name, kept.property
+    )))
 }
 
 /// What carries a plan out: the group that has been gathered, clients that meet at a barrier if the plan's

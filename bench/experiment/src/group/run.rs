@@ -21,6 +21,7 @@ use serval_model::properties::Reader;
 use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::Workload;
 use std::{
+    ops::Range,
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, SystemTime},
 };
@@ -84,6 +85,12 @@ impl Course {
     }
 }
 
+/// From the smallest beginning to the largest end.
+fn whole(ranges: &[(u64, u64)]) -> Range<u64> {
+    let start = ranges.iter().map(|range| range.0).min().unwrap_or_default();
+    start..ranges.iter().map(|range| range.1).max().unwrap_or_default()
+}
+
 impl Session for GroupSession<'_> {
     fn store(&self) -> &dyn Opened {
         self.local.store()
@@ -99,6 +106,8 @@ impl Session for GroupSession<'_> {
         let team = self.team;
         let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
+        team.unended.replace(None);
+        let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
         let count = team.facts.len();
         let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
@@ -224,6 +233,9 @@ impl Session for GroupSession<'_> {
             // name.
             let _ = queue::remove(&team.queue());
         }
+        let inserts = |client: &usize| has_work[*client] && !consumes[*client];
+        let unended = (0..count).filter(inserts).map(|client| left[client].record.as_ref()?.unended);
+        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
         let clocks = team.coordinator.clocks();
         let setting = crate::lag::setting(&self.plan.properties);
         let seen = merged::Seen {

@@ -1,10 +1,14 @@
 //! A group that has been gathered.
 
 use super::{
-    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, properties,
-    run::GroupSession,
+    COMMAND, CommandWire, GroupError, LOAD, Part, RUN, SLACK, TICK, TIMEOUT, agent, run::GroupSession,
+    unshared,
 };
-use crate::{plan::Plan, properties as p, session::Session};
+use crate::{
+    plan::{Plan, Request},
+    properties as p,
+    session::Session,
+};
 use serval_coordination::{
     coordinator::{Coordinator, Leading, Report},
     group::OnLost,
@@ -14,13 +18,14 @@ use serval_coordination::{
 use serval_lag::properties as lag;
 use serval_model::{
     Share,
-    properties::{Fault, Faults, Properties, Property, Reader},
+    properties::{Fault, Faults, Origin, Properties, Property, Reader},
 };
 use serval_runner::{Control, RunOptions};
 use serval_workload::core::Phase;
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    ops::Range,
     sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant},
 };
@@ -33,16 +38,14 @@ fn consumers(properties: &Properties) -> usize {
     Reader::new(properties).count(&lag::CONSUMER_CLIENTS) as usize
 }
 
-fn clients(properties: &Properties) -> usize {
-    Reader::new(properties).count(&properties::CLIENTS) as usize
-}
-
 /// A group whose clients have all come.
 #[derive(Debug)]
 pub struct Team {
     pub(super) coordinator: Coordinator,
     pub(super) facts: Vec<ClientFacts>,
     pub(super) lost: RefCell<Vec<Option<String>>>,
+    /// What the last run has left, where all that took part have said it.
+    pub(super) unended: RefCell<Option<Range<u64>>>,
     pub(super) on_lost: OnLost,
     pub(super) trouble: fn(&str),
     cluster: String,
@@ -114,7 +117,8 @@ impl Team {
         }
         let facts: Vec<ClientFacts> = facts.into_iter().flatten().collect();
         let lost = RefCell::new(vec![None; facts.len()]);
-        Ok(Team { coordinator, facts, lost, on_lost, trouble, cluster, root })
+        let unended = RefCell::default();
+        Ok(Team { coordinator, facts, lost, unended, on_lost, trouble, cluster, root })
     }
 
     /// Its clients.
@@ -122,13 +126,13 @@ impl Team {
         &self.facts
     }
 
-    /// Refuses what several processes cannot do as one.
+    /// Refuses what so many processes cannot do as one.
     ///
     /// # Errors
     ///
     /// A fault for each setting that asks for it.
-    pub fn check(plan: &Plan, raw: bool) -> Result<(), Faults> {
-        let mut faults = Vec::new();
+    pub fn check(plan: &Plan, raw: bool, clients: usize) -> Result<(), Faults> {
+        let mut faults = unshared(plan.store, &plan.properties).map_or_else(Vec::new, |faults| faults.0);
         let mut refuse = |property: &Property, problem: &str| {
             let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
             faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
@@ -139,9 +143,17 @@ impl Team {
         if plan.options.share != Share::WHOLE {
             refuse(&p::SHARE, "a group divides the work itself");
         }
-        let (consumers, clients) = (consumers(&plan.properties), clients(&plan.properties));
+        let consumers = consumers(&plan.properties);
         if consumers > 0 && consumers >= clients {
-            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than coordination.clients");
+            refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
+        }
+        // What clients would find with their parts, of which the first is the smallest.
+        let producers = clients.saturating_sub(consumers).max(1) as u64;
+        if let Some(first) = Share::new(0, producers).filter(|_| faults.is_empty()) {
+            let mut properties = plan.properties.clone();
+            properties.set(p::SHARE.name, first.to_string(), Origin::Program("a client's part"));
+            let request = Request { properties, phase: plan.phase, store: plan.store, strict: false };
+            faults.extend(Plan::new(request).err().into_iter().flat_map(|more| more.0));
         }
         if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
     }
@@ -174,6 +186,12 @@ impl Team {
         Box::new(GroupSession { team: self, local, plan, parts })
     }
 
+    /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
+    /// first, to one past the last that anybody took. `None` where somebody has not said it, for it was lost.
+    pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
+        self.unended.borrow().clone()
+    }
+
     /// Those that are lost, in words; `None` if nobody is.
     pub(super) fn who_is_lost(&self) -> Option<String> {
         let lost = self.lost.borrow();
@@ -197,6 +215,8 @@ impl Team {
         let dropped = |name: &str| {
             own(name)
                 || name == p::WATCH.name
+                // Whoever leads writes them, of all.
+                || name == p::HDR_FILE_OUTPUT.name
                 || (options.time.is_none() && name == p::MAX_EXECUTION_TIME.name)
                 || (options.rate.is_none() && paced.iter().any(|property| property.name == name))
         };

@@ -170,6 +170,10 @@ pub(crate) struct RecordWire {
     /// What producers and consumers noted.
     #[serde(default)]
     pub(crate) lag: Option<LagWire>,
+    /// Numbers of records of which it is not known that their inserts have ended, by
+    /// [`CoreWorkload::unended_inserts`](serval_workload::core::CoreWorkload::unended_inserts).
+    #[serde(default)]
+    pub(crate) unended: Option<(u64, u64)>,
 }
 
 /// What a process noted of sampled keys, and its part in it.
@@ -213,6 +217,7 @@ impl RecordWire {
             load,
             warnings,
             lag: None,
+            unended: None,
         }
     }
 

@@ -23,7 +23,7 @@ use serval_measure::{
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind},
 };
 use serval_model::{StoreError, properties::Origin};
-use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
+use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{
     collections::BTreeMap,
@@ -98,7 +98,7 @@ impl Phases {
     /// rest can be done later.
     pub fn conduct(
         &self,
-        journal: Journal,
+        mut journal: Journal,
         stores: &dyn Stores,
         team: Option<&Team>,
         control: &Control,
@@ -106,6 +106,7 @@ impl Phases {
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
         self.refuse().map_err(ExperimentError::Faults)?;
+        journal.forget_incomplete()?;
         let done = journal.document.phases.len();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
@@ -171,6 +172,8 @@ struct Conductor<'a> {
 /// How a phase came out.
 enum Came {
     Done(Box<PhaseEntry>),
+    /// What it measured until it could not go on.
+    CutOff(Box<PhaseEntry>, Lost),
     Interrupted,
 }
 
@@ -232,15 +235,18 @@ impl Conductor<'_> {
             // Refused before anything began.
             PhaseWork::Later(_) => Came::Interrupted,
         };
-        match came {
-            Came::Interrupted => Ok(false),
-            Came::Done(mut entry) => {
-                entry.end_s = self.now();
-                self.journal.document.phases.push(*entry);
-                self.journal.write()?;
-                self.watcher.experiment(&self.journal.document);
-                Ok(true)
-            }
+        let (mut entry, lost) = match came {
+            Came::Interrupted => return Ok(false),
+            Came::Done(entry) => (entry, None),
+            Came::CutOff(entry, lost) => (entry, Some(lost)),
+        };
+        entry.end_s = self.now();
+        self.journal.document.phases.push(*entry);
+        self.journal.write()?;
+        self.watcher.experiment(&self.journal.document);
+        match lost {
+            None => Ok(true),
+            Some(lost) => Err(failed(phase, self.phases.store.name, lost.to_string())),
         }
     }
 
@@ -469,10 +475,7 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);
         }
-        if let Some(lost) = record.lost {
-            let phase = &self.phases.file.phases[nth];
-            return Err(failed(phase, self.phases.store.name, lost.to_string()));
-        }
+        entry.incomplete = record.lost.as_ref().map(ToString::to_string);
         let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
             units.saturating_sub(document.overall.operations.saturating_sub(document.overall.failed))
         });
@@ -483,7 +486,9 @@ impl Conductor<'_> {
         let name = format!("{}.properties", plan.phase_name());
         folder.write(&name, crate::bench::effective_properties(&plan).as_bytes())?;
         folder.finish()?;
-        self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
+        if entry.incomplete.is_none() {
+            self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
+        }
         let overall = &document.overall;
         entry.folder = Some(folder_name);
         (entry.operations, entry.failed) = (Some(overall.operations), Some(overall.failed));
@@ -491,7 +496,10 @@ impl Conductor<'_> {
         entry.flags = flags(&document);
         entry.warnings.extend(document.warnings.iter().cloned());
         self.watcher.ended(&run_entry(nth, &plan, &entry, &document), &document);
-        Ok(Came::Done(Box::new(entry)))
+        match record.lost {
+            None => Ok(Came::Done(Box::new(entry))),
+            Some(lost) => Ok(Came::CutOff(Box::new(entry), lost)),
+        }
     }
 }
 

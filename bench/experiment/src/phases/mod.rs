@@ -212,7 +212,8 @@ impl Phases {
         };
         let plan = self.plan_of(nth, self.properties(nth, None)).map_err(named)?;
         if self.clients > 1 {
-            Team::check(&plan, false).map_err(named)?;
+            let taking_part = self.parts(nth).iter().flatten().count();
+            Team::check(&plan, false, taking_part).map_err(named)?;
         }
         if plan.phase == Phase::Run && !plan.is_bounded() {
             let problem = format!("phase '{}' has no end: set time or operationcount", phase.name);

@@ -395,8 +395,8 @@ impl Conductor<'_> {
         }
         let ready_s = begun.elapsed().as_secs_f64();
         let plan = self.plan(job, &curve)?;
-        if self.team.is_some() {
-            Team::check(&plan, false).map_err(ExperimentError::Faults)?;
+        if let Some(team) = self.team {
+            Team::check(&plan, false, team.clients().len()).map_err(ExperimentError::Faults)?;
         }
         let records_before = plan.core.is_some().then_some(self.records[curve.dataset].state.next);
         self.watcher.step(&self.step(job, &plan));
@@ -415,8 +415,11 @@ impl Conductor<'_> {
         let Performed { document, record, unwritten, .. } = performed?;
         match plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
-            Some(_) if self.team.is_some() => self.look_for_end(curve.dataset)?,
-            Some(core) => self.fill(curve.dataset, core.unended_inserts())?,
+            Some(core) => match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts)
+            {
+                Some(range) => self.fill(curve.dataset, range)?,
+                None => self.look_for_end(curve.dataset)?,
+            },
             None => {}
         }
         self.set_running(curve.dataset, false)?;

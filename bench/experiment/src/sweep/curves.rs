@@ -263,11 +263,9 @@ impl Experiment {
             draft.note(Faults::one(format!("more than {CURVES_MAX} curves")));
         }
         if group.is_some() {
-            for (dataset, kept) in draft.datasets.clone().iter().filter_map(|set| match set.renewal {
-                Renewal::Files(kept) => Some((set, kept)),
-                _ => None,
-            }) {
-                let more = group::embedded(kept.property).0.into_iter();
+            for dataset in draft.datasets.clone() {
+                let Some(more) = group::unshared(dataset.info, &dataset.properties) else { continue };
+                let more = more.0.into_iter();
                 draft.note(Faults(
                     more.map(|fault| Fault {
                         problem: format!("{}: {}", dataset.name, fault.problem),

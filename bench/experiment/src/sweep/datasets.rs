@@ -29,9 +29,13 @@ impl Stores for RealStores {
     }
 }
 
-/// Keys in turn that must be missing to believe that none follows: more than
-/// the gaps that failed inserts and clients ahead of each other leave.
+/// Keys in turn of one process that must be missing to believe that none follows: more than
+/// the gaps that failed inserts and clients ahead of each other leave. Several processes deal keys out in
+/// turn, and one may be ahead of all others.
 const MISSING_IN_TURN: u64 = 100;
+
+/// Keys that are looked for at a time.
+const LOOKED_FOR: usize = 100;
 
 /// Records at most that may have come without anybody's knowledge.
 const FOUND_MAX: u64 = 1 << 40;
@@ -178,33 +182,46 @@ impl Records {
     }
 
     /// The first key number from `state.next` on that no record has: a run that
-    /// was cut off left no count.
+    /// was cut off, of so many processes, left no count.
     pub(crate) fn look_for_end(
         &mut self,
         core: &CoreWorkload,
         stores: &dyn Stores,
+        processes: u64,
     ) -> Result<u64, ExperimentError> {
         use serval_workload::Workload;
         let table = core.schema().table;
         let start = self.state.next;
         let session = self.session(stores)?;
-        let end = end_of(start, &mut |numbers| {
-            let keys: Vec<String> = numbers.map(|number| core.key(number)).collect();
-            session.store().count_records(&table, &keys).map(|count| count > 0)
-        })?;
+        let end =
+            end_of::<StoreError>(start, MISSING_IN_TURN.saturating_mul(processes), &mut |mut numbers| {
+                // Most are there, and the first few tell it.
+                while !numbers.is_empty() {
+                    let keys: Vec<String> =
+                        numbers.by_ref().take(LOOKED_FOR).map(|number| core.key(number)).collect();
+                    if session.store().count_records(&table, &keys)? > 0 {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            })?;
         // A store that says of any key that it is there has no end.
         Ok(if end - start > FOUND_MAX { start } else { end })
     }
 }
 
 /// The end of records that begin before `start`, by asking whether any of a
-/// range of numbers is there: in steps that double, then by halves.
-fn end_of<E>(start: u64, any: &mut impl FnMut(std::ops::Range<u64>) -> Result<bool, E>) -> Result<u64, E> {
-    let mut look = |at: u64| any(at..at.saturating_add(MISSING_IN_TURN));
+/// range of `gap` numbers is there: in steps that double, then by halves.
+fn end_of<E>(
+    start: u64,
+    gap: u64,
+    any: &mut impl FnMut(std::ops::Range<u64>) -> Result<bool, E>,
+) -> Result<u64, E> {
+    let mut look = |at: u64| any(at..at.saturating_add(gap));
     if !look(start)? {
         return Ok(start);
     }
-    let (mut there, mut step) = (start, MISSING_IN_TURN);
+    let (mut there, mut step) = (start, gap);
     while look(there.saturating_add(step))? {
         there = there.saturating_add(step);
         step = step.saturating_mul(2);
@@ -231,13 +248,30 @@ mod tests {
             let end = start + more;
             let is_there = |n: u64| n < end && !gaps.contains(&n);
             let mut looks = 0;
-            let found = end_of::<Infallible>(start, &mut |range| {
+            let found = end_of::<Infallible>(start, MISSING_IN_TURN, &mut |range| {
                 looks += 1;
                 Ok(range.into_iter().any(is_there))
             }).unwrap();
             let last = (start..end).rev().find(|n| is_there(*n)).map_or(start, |last| last + 1);
             prop_assert_eq!(found, last);
             prop_assert!(looks <= 50, "{}", looks);
+        }
+
+        #[test]
+        fn the_end_is_found_where_one_of_many_processes_is_far_ahead(
+            start in 0u64..1000, processes in 1u64..1000, ahead in 0u64..1000, own in 1u64..100, others in 0u64..100,
+        ) {
+            let ahead = ahead % processes;
+            let is_there = |n: u64| {
+                let (turn, of) = ((n - start) / processes, (n - start) % processes);
+                turn < if of == ahead { own.max(others) } else { others }
+            };
+            let found = end_of::<Infallible>(start, MISSING_IN_TURN * processes, &mut |mut range| {
+                Ok(range.any(|n| n >= start && is_there(n)))
+            }).unwrap();
+            let all = start..start + processes * 100;
+            let last = all.rev().find(|n| is_there(*n)).map_or(start, |last| last + 1);
+            prop_assert_eq!(found, last);
         }
     }
 }

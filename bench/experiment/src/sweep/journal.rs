@@ -197,6 +197,17 @@ impl Journal {
         }
     }
 
+    /// Forgets phases that ended before their time, with their results: they are made again.
+    pub(crate) fn forget_incomplete(&mut self) -> Result<(), FolderError> {
+        let before = self.document.phases.len();
+        self.document.phases.retain(|phase| phase.incomplete.is_none());
+        if self.document.phases.len() < before {
+            self.write()?;
+            self.remove_unfinished();
+        }
+        Ok(())
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path

@@ -116,7 +116,8 @@ impl Conductor<'_> {
         let plan = self.load_plan(dataset, false)?;
         if let Some(core) = &plan.core {
             let before = self.records[dataset].state.next;
-            let end = self.records[dataset].look_for_end(core, self.stores)?;
+            let processes = self.processes();
+            let end = self.records[dataset].look_for_end(core, self.stores, processes)?;
             if end > before {
                 self.watcher.note(&format!("found {} records of a run that was cut off", end - before));
             }

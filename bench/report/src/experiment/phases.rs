@@ -28,11 +28,14 @@ const PLOTTED_MAX: usize = 6;
 /// Processes that have curves.
 const PROCESSES_MAX: usize = 12;
 
+/// Stands after the name of a phase that ended before its time.
+const INCOMPLETE: &str = " (incomplete)";
+
 /// Pixels that a phase needs so that its name stands at its start.
 const NAME_MIN: f64 = 64.0;
 
 /// The columns of `phases.csv`. Later versions add columns at the end only.
-pub const COLUMNS: [&str; 14] = [
+pub const COLUMNS: [&str; 15] = [
     "phase",
     "name",
     "kind",
@@ -47,6 +50,7 @@ pub const COLUMNS: [&str; 14] = [
     "response_p95_us",
     "response_p99_us",
     "response_max_us",
+    "incomplete",
 ];
 
 /// A phase and its result.
@@ -89,25 +93,34 @@ pub(super) fn has(part: &Part) -> bool {
 
 /// What is to be known before a number of a phase is quoted.
 pub(super) fn warnings(part: &Part) -> Vec<Note> {
-    let of_phase =
-        |told: Told<'_>| {
-            let own = told.result.map_or_else(Vec::new, notes);
-            let name = told.name();
-            let mut said: Vec<Note> =
-                own.into_iter().map(|note| Note { text: format!("{name}: {}", note.text), ..note }).collect();
-            let missing = told.entry.warnings.iter().filter(|words| words.contains("records are missing"));
-            said.extend(missing.map(|words| Note {
+    let of_phase = |told: Told<'_>| {
+        let own = told.result.map_or_else(Vec::new, notes);
+        let name = told.name();
+        let cut_off = told.entry.incomplete.iter().map(|why| Note {
+                text: format!(
+                    "{name} is incomplete: {}. Its numbers are of the part that was done; going on with the experiment \
+                     makes it again.",
+                    printable(why, 500).trim_end_matches('.')
+                ),
+                details: Vec::new(),
+            });
+        let own = own.into_iter().map(|note| Note { text: format!("{name}: {}", note.text), ..note });
+        let mut said: Vec<Note> = cut_off.chain(own).collect();
+        let missing = told.entry.warnings.iter().filter(|words| words.contains("records are missing"));
+        said.extend(
+            missing.map(|words| Note {
                 text: format!("{name}: {}.", printable(words, 300)),
                 details: Vec::new(),
-            }));
-            said
-        };
+            }),
+        );
+        said
+    };
     let mut all: Vec<Note> = told(part).into_iter().flat_map(of_phase).collect();
     let document = &part.experiment.document;
     if has(part) && !document.complete {
         let text = format!(
             "{} of {} phases are done: the experiment was ended before its time, or is still under way.",
-            document.phases.len(),
+            document.phases.iter().filter(|phase| phase.incomplete.is_none()).count(),
             document.runs_planned
         );
         all.insert(0, Note { text, details: Vec::new() });
@@ -153,6 +166,7 @@ pub(super) fn table(page: &mut String, part: &Part) {
             }
             _ => escape(told.name()),
         };
+        let name = if entry.incomplete.is_some() { name + INCOMPLETE } else { name };
         let [start, took, operations, per_s] = cells(&told);
         let failed = entry.failed.map_or("–".to_owned(), count);
         let mut rows = told.operations().map(|metric| (printable(&metric.name, 40), times(metric)));
@@ -210,7 +224,9 @@ pub(super) fn summary(text: &mut String, part: &Part, styles: &Styles) {
     line(text, &head, styles.heading);
     for told in told(part) {
         let [start, took, operations, per_s] = cells(&told);
-        let name: String = format!("{} {}", told.number, told.name()).chars().take(24).collect();
+        let mark = if told.entry.incomplete.is_some() { INCOMPLETE } else { "" };
+        let name = format!("{} {}", told.number, told.name());
+        let name: String = name.chars().take(24 - mark.len()).chain(mark.chars()).collect();
         let mut rows = told.operations().map(|metric| (printable(&metric.name, 7), times(metric)));
         let (operation, [p50, p95, p99]) = rows.next().unwrap_or_default();
         let row = format!(
@@ -426,6 +442,7 @@ pub(super) fn csv(part: &Part, out: impl Write) -> Result<(), ::csv::Error> {
                     micros(times.p95_ns),
                     micros(times.p99_ns),
                     micros(times.max_ns),
+                    told.entry.incomplete.is_some().to_string(),
                 ])?;
             }
         }

@@ -2,10 +2,10 @@
 
 use crate::{
     args::{AgentArgs, GroupArgs},
-    failure::Failure,
+    failure::{self, Failure},
 };
 use serval_experiment::{
-    group::{Agent, ClientFacts, Leading, Quit, Team, agent as serve, properties as p},
+    group::{Agent, ClientFacts, GroupError, Leading, Quit, Team, agent as serve, properties as p},
     plan::Plan,
 };
 use serval_model::properties::{Origin, Properties, units::parse_duration};
@@ -59,7 +59,7 @@ pub(crate) fn group_properties(args: &GroupArgs, properties: &mut Properties) {
 /// Gathers the group that properties ask for, if they ask for one.
 pub(crate) fn gather(plan: &Plan, raw: bool, control: &Control) -> Result<Option<Team>, Failure> {
     let Some(leading) = p::leading(&plan.properties)? else { return Ok(None) };
-    Team::check(plan, raw)?;
+    Team::check(plan, raw, leading.settings.clients)?;
     lead(leading, control).map(Some)
 }
 
@@ -74,6 +74,10 @@ pub(crate) fn lead(leading: Leading, control: &Control) -> Result<Team, Failure>
         Some(who) => tell!("client {joined} of {wanted}: {}, {} processors", who.name(), who.processors),
         None => tell!("waiting for clients: {joined} of {wanted} have come"),
     };
-    let team = Team::gather(leading, control, &mut came, told);
-    team.map_err(|error| Failure::store(error.to_string()))
+    Team::gather(leading, control, &mut came, told).map_err(|error| match error {
+        error @ GroupError::Interrupted => {
+            Failure { status: failure::INTERRUPTED, message: error.to_string() }
+        }
+        error => Failure::store(error.to_string()),
+    })
 }

@@ -7,6 +7,7 @@ use crate::{
     stdout,
 };
 use anstyle::{AnsiColor, Style};
+use rustix::event::{PollFd, PollFlags, poll};
 use serval_model::properties::Faults;
 use serval_stores::{
     driver::{
@@ -95,7 +96,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
         return Err(Faults::one(problem).into());
     }
-    let served = serve::input().and_then(|input| serve::serve(info, &properties, input, serve::output()?));
+    let served = serve::input()
+        .and_then(|input| serve::serve(info, &properties, input, serve::output()?, end_when_left_alone));
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),
@@ -103,4 +105,23 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
             Failure { status: failure::STORE, message: error.to_string() }
         }
     })
+}
+
+/// How much longer than Serval waits for its driver's end this one waits: Serval, if it
+/// lives, comes first and says so.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Ends the process a while after whoever asks has hung up, whatever its store is waited for.
+fn end_when_left_alone(grace: Duration) {
+    std::thread::spawn(move || {
+        let stdin = std::io::stdin();
+        // Nothing is asked for but what is always told: that the other end is gone.
+        let mut files = [PollFd::new(&stdin, PollFlags::empty())];
+        while !matches!(poll(&mut files, None), Ok(count) if count > 0) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        std::thread::sleep(grace + PATIENCE);
+        tell!("Serval has hung up, and the store does not let go: ended");
+        std::process::exit(i32::from(failure::STORE));
+    });
 }

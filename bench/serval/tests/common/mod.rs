@@ -7,6 +7,7 @@
 )]
 
 pub mod group;
+pub mod process;
 
 use std::{
     path::{Path, PathBuf},

@@ -243,12 +243,15 @@ impl Driver {
         }
         reader.finish()?;
         let Some(origin) = origin else { return Err(Faults::one("nothing says which driver")) };
+        // What it is told in any case, in one form.
+        let told = [(FLUSHES.0, FLUSHES.1.to_owned()), (GRACE.name, grace.as_secs_f64().to_string())];
         Ok(Driver {
             properties: properties
                 .iter()
-                .map(|(name, setting)| (name.to_owned(), setting.value.clone()))
-                .filter(|(name, _)| name != FLUSHES.0)
-                .chain([(FLUSHES.0.to_owned(), FLUSHES.1.to_owned())])
+                .map(|(name, setting)| (name, setting.value.clone()))
+                .filter(|(name, _)| told.iter().all(|(own, _)| name != own))
+                .chain(told.iter().map(|(name, value)| (*name, value.clone())))
+                .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
             timeout,
             grace,

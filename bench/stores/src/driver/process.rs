@@ -143,20 +143,19 @@ impl Drop for Process {
     /// The driver's input must have been closed by now.
     fn drop(&mut self) {
         let exited = self.exit(self.grace).is_some();
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         if !exited {
             eprintln!(
                 "warning: the driver '{}' did not exit within {:?} of the end of its input (driver.grace): killed",
                 self.command, self.grace
             );
         }
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         // What a driver that exited has started and left goes too.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
         drop(child);
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
-        }
+        // Not longer: what has left the group may hold its standard error for ever.
+        self.hear_out();
     }
 }
 

@@ -26,7 +26,7 @@ fn serve_on(socket: &Path, store: &'static str) {
         for stream in listener.incoming() {
             let (input, info) = (stream.unwrap(), serval_stores::find(store).unwrap());
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output));
+            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
         }
     });
 }

@@ -172,7 +172,7 @@ fn served() -> Option<Subject<Driver, Loop>> {
         for stream in listener.incoming() {
             let (input, info) = (stream.unwrap(), serval_stores::find("hbase2").unwrap());
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output));
+            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
         }
     });
     let settings = place.settings(&[ORDERED, ("driver.socket", socket.to_str().unwrap())]);

@@ -494,10 +494,14 @@ impl CoreWorkload {
         self.0.phase
     }
 
-    /// Numbers of records of which it is not known that their inserts have
-    /// ended: the first, and the one that the next insert of a run would have.
+    /// Numbers of this process's records of which it is not known that their inserts
+    /// have ended: the first, and one past the last that an insert of a run has taken. Of several
+    /// processes that share the work all records before the smallest first have ended, and none has
+    /// been taken from the largest end on.
     pub fn unended_inserts(&self) -> Range<u64> {
-        self.0.inserts.end()..self.0.inserts.next()
+        let (end, next, records) = (self.0.inserts.end(), self.0.inserts.next(), self.0.range.records);
+        let last = next.checked_sub(1).filter(|_| next > records);
+        self.0.number(end)..last.map_or(records, |last| self.0.number(last).saturating_add(1))
     }
 
     /// Numbers of the records that a load inserts: the first, and one past

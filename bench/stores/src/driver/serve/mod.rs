@@ -9,14 +9,14 @@
 mod tests;
 
 use super::{
-    FLUSHES, INFO,
+    FLUSHES, GRACE, INFO,
     frame::{self, Body, CAN_BATCH, Frames, Nonsense, ask, tell},
 };
 use crate::{StoreInfo, Visitor};
 use serval_model::{
     Client, Execution, Flush, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store,
     StoreError,
-    properties::{Faults, Origin, Properties},
+    properties::{Faults, Origin, Properties, Reader},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -28,7 +28,7 @@ use std::{
     pin::pin,
     rc::Rc,
     task::{Context, Poll, Waker},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
 
@@ -66,12 +66,13 @@ pub fn output() -> Result<File, ServeError> {
 }
 
 /// Serves a store until the input ends. Properties of the greeting come under
-/// those given here.
+/// those given here. `greeted` is told how long the end may take once the input has ended.
 pub fn serve(
     info: &'static StoreInfo,
     properties: &Properties,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
+    greeted: impl FnOnce(Duration),
 ) -> Result<(), ServeError> {
     let mut frames = Frames::default();
     let Some(greeting) = next(&mut input, &mut frames)? else { return Ok(()) };
@@ -83,6 +84,7 @@ pub fn serve(
         all.set(name, &setting.value, setting.origin.clone());
     }
     let tells = all.get(FLUSHES.0).is_some_and(|setting| setting.value == FLUSHES.1);
+    greeted(Reader::new(&all).duration(&GRACE));
     struct Serve<I, O> {
         info: &'static StoreInfo,
         tells: bool,

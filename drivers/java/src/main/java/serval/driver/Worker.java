@@ -39,7 +39,7 @@ final class Worker extends Thread {
   private final String answersPath;
   private final ConcurrentLinkedQueue<byte[]> requests = new ConcurrentLinkedQueue<>();
   private final Frame frame = new Frame();
-  private Client client;
+  private volatile Client client;
   private volatile boolean ended;
 
   Worker(Store store, int number, boolean tellsFlushes, Way out) {
@@ -80,10 +80,16 @@ final class Worker extends Thread {
     return ended;
   }
 
-  /** Closes what the protocol has not closed. */
-  void end() throws InterruptedException {
+  /** Has it close what the protocol has not closed. */
+  void tellEnd() {
     give(END);
-    join();
+  }
+
+  /** Waits until that is so. One that has nothing open may wait for its pipes, or its store, for ever. */
+  void awaitEnd() throws InterruptedException {
+    if (client != null) {
+      join();
+    }
   }
 
   @Override

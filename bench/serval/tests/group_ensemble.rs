@@ -1,0 +1,115 @@
+//! ZooKeepers that die and come back under whole processes: an ensemble of three, and one that
+//! carries the queue of sampled keys.
+//!
+//! `cargo xtask test` says where ZooKeeper's classes are; without it these tests say that they
+//! are skipped.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+mod common;
+#[allow(dead_code, reason = "each test needs a part")]
+#[path = "../../coordination/tests/common/server.rs"]
+mod server;
+
+use common::{
+    Ran, folder,
+    group::{Talker, agents, document, group, leader, root},
+    program, workload,
+};
+use rustix::process::Signal;
+use server::Zookeeper;
+use std::process::Stdio;
+
+/// The place of the server that leads, or of one that follows.
+fn who(servers: &[Zookeeper], mode: &str) -> usize {
+    loop {
+        let found = servers.iter().position(|server| server.asked("srvr").contains(mode));
+        if let Some(found) = found {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn of_an_ensemble_the_leader_and_then_a_follower_may_die_in_mid_run() {
+    let folder_of_servers = folder();
+    let Some(mut servers) = Zookeeper::ensemble(&folder_of_servers) else { return };
+    let cluster = servers.iter().map(Zookeeper::address).collect::<Vec<_>>().join(",");
+    let (place, root) = (folder(), root());
+    let mut agents: Vec<Talker> = (0..2)
+        .map(|_| {
+            let mut command = program();
+            command.args(["agent", "--join", &cluster, "--root", &root]).stdout(Stdio::null());
+            let mut agent = Talker::start(&mut command);
+            agent.wait_for("waiting for work");
+            agent
+        })
+        .collect();
+    let words = |more: &str| format!("run noop -P {} --clients 2 --result r {more}", workload("workloadc"));
+    let forever = "-p operationcount=0 -p maxexecutiontime=600 -p target=200 -s -p status.interval=1";
+    let mut run = Talker::start(&mut leader(place.path(), &cluster, &root, &words(forever)));
+    run.wait_for("current ops/sec");
+    let leading = who(&servers, "Mode: leader");
+    servers[leading].kill();
+    // Another leads, and follows what went on.
+    who(&servers, "Mode: leader");
+    run.wait_for("current ops/sec");
+    servers[leading].start_again();
+    let following = who(&servers, "Mode: follower");
+    servers[following].kill();
+    run.wait_for("current ops/sec");
+    run.signal(Signal::INT);
+    let (_, heard) = run.end();
+    let result = document(place.path());
+    assert_eq!(result.overall.ended_by, "interrupted", "{heard:#?}");
+    assert!(group(&result).clients.iter().all(|client| client.lost.is_none()), "{heard:#?}");
+    assert!(result.overall.operations > 0);
+    // Two of three serve the next group.
+    for agent in &mut agents {
+        agent.wait_for("waiting for work");
+    }
+    std::fs::remove_dir_all(place.path().join("r")).unwrap();
+    let few = words("-p operationcount=100");
+    Ran::of(leader(place.path(), &cluster, &root, &few).output().unwrap()).expect(0);
+    for agent in agents {
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.end().0, 0);
+    }
+}
+
+#[test]
+fn what_a_zookeeper_that_is_restarted_did_not_carry_is_counted() {
+    let folder_of_server = folder();
+    let Some(mut server) = Zookeeper::start(&folder_of_server) else { return };
+    let Some(redis) = serval_conformance::variable("SERVAL_TEST_REDIS") else { return };
+    let (host, port) = redis.rsplit_once(':').unwrap();
+    let (place, root, cluster) = (folder(), root(), server.address());
+    let agents = agents(&cluster, &root, 3);
+    let words = format!(
+        "load redis -P {} -p redis.host={host} -p redis.port={port} -p redis.database=12 -p recordcount=4000 -p target=800 \
+         -p threadcount=2 -p lag.sample=0.2 -p lag.consumers.clients=1 --clients 3 --result r -s -p status.interval=1",
+        workload("workloada")
+    );
+    let mut run = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    run.wait_for("current ops/sec");
+    server.restart();
+    let (status, heard) = run.end();
+    assert_eq!(status, 0, "{heard:#?}");
+    for agent in agents {
+        assert_eq!(agent.end().0, 0);
+    }
+    let result = document(place.path());
+    assert_eq!((result.overall.operations, result.overall.failed), (4000, 0));
+    let lag = result.lag.as_ref().unwrap();
+    let writes = &lag.writes;
+    // Each sampled write went into the queue, or is said not to have.
+    assert_eq!(writes.acknowledged, writes.carried + writes.not_carried, "{writes:?}");
+    assert!(writes.carried > 400 && writes.not_carried < writes.carried, "{writes:?}");
+    // Of a store that is consistent nothing is late, whatever became of the queue.
+    assert_eq!(
+        (lag.keys.later, lag.keys.censored, lag.versions.as_ref().unwrap().stale().1),
+        (0, 0, 0),
+        "{lag:?}"
+    );
+    assert!(lag.keys.tried <= writes.acknowledged && lag.keys.tried > 400, "{lag:?}");
+}
