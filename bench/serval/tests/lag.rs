@@ -72,10 +72,17 @@ fn consumers_beside_a_load_find_all_that_was_sampled() {
     let page = std::fs::read_to_string(place.path().join("r/report.html")).unwrap();
     assert!(page.contains("Read-after-write lag") && page.contains("not yet visible"));
     let curves = std::fs::read_to_string(place.path().join("r/lag.csv")).unwrap();
-    assert!(curves.contains("\n,visible_upper,") && curves.contains("\n,behind,,0,1.000000,"), "{curves:.300}");
+    assert!(
+        curves.contains("\n,visible_upper,") && curves.contains("\n,behind,,0,1.000000,"),
+        "{curves:.300}"
+    );
     serval(place.path(), "report r --lag-csv again.csv").expect(0);
     assert_eq!(std::fs::read_to_string(place.path().join("again.csv")).unwrap(), curves);
-    serval(place.path(), &format!("load memory -P {} -p recordcount=1 --result plain", workload("workloada"))).expect(0);
+    serval(
+        place.path(),
+        &format!("load memory -P {} -p recordcount=1 --result plain", workload("workloada")),
+    )
+    .expect(0);
     let ran = serval(place.path(), "report plain --lag-csv none.csv");
     assert!(ran.status == 2 && ran.stderr.contains("there is no lag in it"), "{}", ran.stderr);
     assert!(!place.path().join("plain/lag.csv").exists());

@@ -92,7 +92,10 @@ fn phases_follow_each_other_on_one_axis() {
     }
     let csv = std::fs::read_to_string(out.join("phases.csv")).unwrap();
     let lag = std::fs::read_to_string(out.join("lag.csv")).unwrap();
-    assert!(lag.lines().skip(1).all(|line| line.starts_with("First,")) && lag.contains("First,behind,,0,"), "{lag}");
+    assert!(
+        lag.lines().skip(1).all(|line| line.starts_with("First,")) && lag.contains("First,behind,,0,"),
+        "{lag}"
+    );
     serval(place.path(), "report r --csv series.csv --lag-csv lag.csv").expect(0);
     let made = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
     assert!(made("series.csv") == csv && made("lag.csv") == lag);
