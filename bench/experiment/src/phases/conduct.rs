@@ -12,15 +12,11 @@ use crate::{
     plan::Plan,
     properties as p,
     session::Session,
-    sweep::{
-        ConductError, Journal, JournalError, Stopped, Stores, conduct::result_bytes, flags::flags,
-        journal::RecordsState,
-    },
+    sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind},
+use serval_measure::experiment::{
+    Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
 };
 use serval_model::{StoreError, properties::Origin};
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
@@ -482,10 +478,7 @@ impl Conductor<'_> {
         if missing > 0 {
             entry.warnings.push(format!("the load is not complete: {missing} records are missing"));
         }
-        folder.write("result.json", &result_bytes(&document))?;
-        let name = format!("{}.properties", plan.phase_name());
-        folder.write(&name, crate::bench::effective_properties(&plan).as_bytes())?;
-        folder.finish()?;
+        made::keep(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
         }
@@ -493,36 +486,19 @@ impl Conductor<'_> {
         entry.folder = Some(folder_name);
         (entry.operations, entry.failed) = (Some(overall.operations), Some(overall.failed));
         entry.throughput = Some(overall.throughput);
-        entry.flags = flags(&document);
+        let kind = if plan.phase == Phase::Load { RunKind::Load } else { RunKind::Point };
+        let run = RunEntry {
+            point: nth,
+            target: plan.options.rate.as_ref().map(|rate| rate.rate_max()),
+            ..made::entry(&document, kind, entry.folder.clone().unwrap_or_default())
+        };
+        entry.flags = run.flags.clone();
         entry.warnings.extend(document.warnings.iter().cloned());
-        self.watcher.ended(&run_entry(nth, &plan, &entry, &document), &document);
+        self.watcher.ended(&run, &document);
         match record.lost {
             None => Ok(Came::Done(Box::new(entry))),
             Some(lost) => Ok(Came::CutOff(Box::new(entry), lost)),
         }
-    }
-}
-
-/// A phase as whoever looks on is told of a run.
-fn run_entry(nth: usize, plan: &Plan, entry: &PhaseEntry, document: &ResultDocument) -> RunEntry {
-    let overall = &document.overall;
-    RunEntry {
-        curve: 0,
-        kind: if plan.phase == Phase::Load { RunKind::Load } else { RunKind::Point },
-        point: nth,
-        repeat: 0,
-        target: plan.options.rate.as_ref().map(|rate| rate.rate_max()),
-        share: None,
-        clients: document.run.clients,
-        folder: entry.folder.clone().unwrap_or_default(),
-        started: document.run.started.clone(),
-        throughput: overall.throughput,
-        failed_per_s: overall.failed as f64 / overall.duration_s.max(f64::MIN_POSITIVE),
-        duration_s: overall.duration_s,
-        warm_up_s: overall.warm_up_s,
-        whole_s: overall.duration_s + overall.warm_up_s,
-        records_before: None,
-        flags: entry.flags.clone(),
     }
 }
 

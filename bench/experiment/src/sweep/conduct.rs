@@ -3,8 +3,8 @@
 use super::{
     curves::{CurvePlan, Experiment},
     datasets::{Records, Stores},
-    flags::flags,
     journal::{Journal, JournalError},
+    made,
 };
 use crate::{
     document::timestamp,
@@ -413,14 +413,12 @@ impl Conductor<'_> {
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
         let Performed { document, record, unwritten, .. } = performed?;
-        match plan.core.as_ref().filter(|_| inserts) {
+        if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
-            Some(core) => match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts)
-            {
+            match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
                 Some(range) => self.fill(curve.dataset, range)?,
                 None => self.look_for_end(curve.dataset)?,
-            },
-            None => {}
+            }
         }
         self.set_running(curve.dataset, false)?;
         if let Some(error) = unwritten {
@@ -438,9 +436,7 @@ impl Conductor<'_> {
             }
             None => {}
         }
-        folder.write("result.json", &result_bytes(&document))?;
-        folder.write("run.properties", crate::bench::effective_properties(&plan).as_bytes())?;
-        folder.finish()?;
+        made::keep(folder, &plan, &document)?;
         let overall = &document.overall;
         if job.target.is_none() {
             self.rates[job.curve] = Some(overall.throughput);
@@ -453,21 +449,13 @@ impl Conductor<'_> {
         spend(&mut self.spent, measured, overall.duration_s);
         let entry = RunEntry {
             curve: job.curve,
-            kind: job.kind,
             point: job.point,
             repeat: job.repeat,
             target: job.target,
             share: self.share(job),
-            clients: document.run.clients,
-            folder: folder_name,
-            started: document.run.started.clone(),
-            throughput: overall.throughput,
-            failed_per_s: failed_per_s(&document),
-            duration_s: overall.duration_s,
-            warm_up_s: overall.warm_up_s,
             whole_s: begun.elapsed().as_secs_f64() - ready_s,
             records_before,
-            flags: flags(&document),
+            ..made::entry(&document, job.kind, folder_name)
         };
         self.ended(entry, &document)?;
         Ok(Ran::Done(Box::new(document)))
@@ -566,17 +554,4 @@ pub(super) fn window(clients: u64) -> u64 {
 
 pub(super) fn set(properties: &mut Properties, name: &'static str, value: String) {
     properties.set(name, value, Origin::Program("the experiment"));
-}
-
-pub(crate) fn result_bytes(document: &ResultDocument) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // Writing to memory does not fail.
-    let _ = serval_report::json::write(document, &mut bytes);
-    bytes
-}
-
-/// Operations a second that failed.
-pub(super) fn failed_per_s(document: &ResultDocument) -> f64 {
-    let overall = &document.overall;
-    if overall.duration_s > 0.0 { overall.failed as f64 / overall.duration_s } else { 0.0 }
 }

@@ -1,10 +1,10 @@
 //! The records of an experiment's runs: loaded, removed, put back, and filled up
 //! where a run left gaps.
 
-use super::conduct::{ConductError, Conductor, Job, failed_per_s, result_bytes, set, spend};
+use super::conduct::{ConductError, Conductor, Job, set, spend};
 use super::{
     curves::{CurvePlan, Renewal},
-    flags::flags,
+    made,
     refusals::NO_DELETE,
 };
 use crate::{
@@ -213,26 +213,15 @@ impl Conductor<'_> {
         self.set_running(dataset, false)?;
         spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
         if let Some((name, folder)) = folder.take() {
-            folder.write("result.json", &result_bytes(&document))?;
-            folder.write("load.properties", crate::bench::effective_properties(&plan).as_bytes())?;
-            folder.finish()?;
+            made::keep(folder, &plan, &document)?;
+            let entry = made::entry(&document, RunKind::Load, name);
             let entry = RunEntry {
                 curve: job.curve,
-                kind: RunKind::Load,
-                point: 0,
-                repeat: 0,
-                target: None,
-                share: None,
-                clients: document.run.clients,
-                folder: name,
-                started: document.run.started.clone(),
-                throughput: overall.throughput,
-                failed_per_s: failed_per_s(&document),
-                duration_s: overall.duration_s,
                 warm_up_s: 0.0,
                 whole_s: begun.elapsed().as_secs_f64(),
                 records_before: Some(0),
-                flags: flags(&document).into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
+                flags: entry.flags.into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
+                ..entry
             };
             self.ended(entry, &document)?;
         }

@@ -9,6 +9,7 @@ pub(crate) mod flags;
 mod highest;
 pub(crate) mod journal;
 mod loading;
+pub(crate) mod made;
 mod refusals;
 mod saturation;
 

@@ -1,7 +1,8 @@
 //! Where a store saturates: clients are doubled until that gains nothing.
 //! `docs/experiments.md` has the rule.
 
-use super::conduct::{ConductError, Conductor, Job, Ran, failed_per_s};
+use super::conduct::{ConductError, Conductor, Job, Ran};
+use super::made::failed_per_s;
 use serval_measure::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind, Saturation},
