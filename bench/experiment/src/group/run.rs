@@ -122,6 +122,9 @@ impl Session for GroupSession<'_> {
         let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
         team.unended.replace(None);
+        if let Some(why) = team.unfit(&works) {
+            return Err(broken(why));
+        }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
         let count = team.facts.len();

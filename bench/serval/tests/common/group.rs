@@ -68,7 +68,15 @@ impl Talker {
     /// Waits for its end: the exit status, and all it said.
     pub fn end(mut self) -> (i32, Vec<String>) {
         self.heard.extend(self.lines.iter());
-        (self.child.wait().unwrap().code().unwrap_or(-1), self.heard)
+        (self.child.wait().unwrap().code().unwrap_or(-1), std::mem::take(&mut self.heard))
+    }
+}
+
+impl Drop for Talker {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
