@@ -190,7 +190,8 @@ impl Team {
     }
 
     /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
-    /// first, to one past the last that anybody took. `None` where somebody has not said it, for it was lost.
+    /// first (0 where one that was lost before has left all of its own), to one past the last that anybody
+    /// took. `None` where somebody has not said it, for it was lost.
     pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
         self.unended.borrow().clone()
     }

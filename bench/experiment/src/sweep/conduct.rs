@@ -417,7 +417,10 @@ impl Conductor<'_> {
             // Only they know how far they have come; each left gaps for the others'.
             Some(core) => match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts)
             {
-                Some(range) => self.fill(curve.dataset, range)?,
+                Some(range) => {
+                    let before = self.records[curve.dataset].state.next;
+                    self.fill(curve.dataset, range.start.max(before)..range.end)?;
+                }
                 None => self.look_for_end(curve.dataset)?,
             },
             None => {}
