@@ -9,17 +9,15 @@ mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, document, group, leader, root, zookeeper},
+    group::{Talker, document, group, leader, root, wait_for_standing, zookeeper},
     program, workload,
 };
 use rustix::process::Signal;
-use serval_coordination::directory::Directory;
 use serval_measure::document::ResultDocument;
 use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 fn agent(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
@@ -64,19 +62,6 @@ fn told_to_end(agents: Vec<Talker>) {
     }
 }
 
-/// Waits until so many clients stand at the first barrier of the first phase.
-fn wait_for_entered(cluster: &str, root: &str, count: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let directory = Directory::open(cluster, root, Duration::from_secs(6)).await.unwrap();
-        let entered = async || {
-            let leader = directory.leader("default").await.ok()??;
-            directory.standing("default", leader.epoch, "0/entered").await.ok()
-        };
-        while entered().await.is_none_or(|clients| clients.len() < count) {}
-    });
-}
-
 #[test]
 fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_begin() {
     let Some(cluster) = zookeeper() else { return };
@@ -90,10 +75,10 @@ fn a_client_that_stands_still_between_its_word_and_the_confirmation_does_not_beg
     let words = "load driver -p recordcount=100 -p coordination.lost=continue -p coordination.timeout=4 \
                  -p coordination.clock.max=50ms";
     let mut leader = Talker::start(&mut on_waiting_store(place.path(), &cluster, &root, words));
-    wait_for_entered(&cluster, &root, 1);
+    wait_for_standing(&cluster, &root, "0/entered", 1);
     first.signal(Signal::STOP);
     fs::write(place.path().join("go"), "").unwrap();
-    wait_for_entered(&cluster, &root, 2);
+    wait_for_standing(&cluster, &root, "0/entered", 2);
     second.signal(Signal::STOP);
     first.signal(Signal::CONT);
     leader.wait_for("Starting test");

@@ -9,9 +9,10 @@ mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agents, group, leader, root, zookeeper},
+    group::{Talker, agents, group, leader, root, wait_for_standing, zookeeper},
     program, workload, write,
 };
+use rustix::process::Signal;
 use serval_conformance::{Between, variable};
 use serval_measure::{
     document::ResultDocument,
@@ -45,7 +46,7 @@ fn a_search_for_the_highest_rate_is_made_by_one_group() {
     let (place, root) = (folder(), root());
     let agents = agents(&cluster, &root, 2);
     let words = format!(
-        "max {} --store noop --agents 2 --clients 2 --slo read.p99<10s --repeats 1 --time 50ms --warm-up 0 --warm-up-max 0 \
+        "max {} --store noop --agents 2 --clients 2 --slo read.p99<10s --repeats 1 --time 250ms --warm-up 0 --warm-up-max 0 \
          -p recordcount=100 --out m --plain",
         workload("workloadc")
     );
@@ -86,38 +87,38 @@ fn a_file_with_a_group_is_swept_by_it() {
     }
 }
 
-/// The database of the server that is this test's own.
-const DATABASE: u32 = 13;
-
-/// What a Redis answers to commands in its database, the last of them a number.
-fn redis(server: &str, commands: &[&str]) -> u64 {
+/// The number that a Redis answers to a command in a database; 0 where it is none.
+fn redis(server: &str, database: u32, command: &str) -> u64 {
     let mut stream = BufReader::new(TcpStream::connect(server).unwrap());
-    let mut last = String::new();
-    for command in [&format!("SELECT {DATABASE}")[..]].iter().chain(commands) {
+    let mut answer = String::new();
+    for command in [&format!("SELECT {database}"), command] {
         stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
-        last.clear();
-        stream.read_line(&mut last).unwrap();
+        answer.clear();
+        stream.read_line(&mut answer).unwrap();
     }
-    last.trim_start_matches(':').trim().parse().unwrap_or(0)
+    answer.trim_start_matches(':').trim().parse().unwrap_or(0)
 }
 
-#[test]
-fn a_sweep_that_inserts_reads_what_is_there_and_inserts_no_key_twice() {
+/// A sweep with inserts by three agents, on a database of its own. Every key up to the last is there, each was
+/// written once, and none was read that is not there. `meanwhile` is done when its first point begins.
+fn inserted_once(database: u32, more: &str, meanwhile: impl FnOnce(&str, &str, &mut Vec<Talker>)) {
     let (Some(cluster), Some(server)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
     let (place, root) = (folder(), root());
-    redis(&server, &["FLUSHDB"]);
+    redis(&server, database, "FLUSHDB");
     // Counts what is written.
     let between = Between::new(&server, b"HMSET");
     let (host, port) = between.address.rsplit_once(':').unwrap();
-    let agents = agents(&cluster, &root, 3);
-    // Without a target one is ahead of the others, and leaves them gaps.
+    let mut agents = agents(&cluster, &root, 3);
     let words = format!(
-        "sweep {} --store redis --agents 3 --clients 6 --points 900,max --repeats 2 --state continue --time 400ms --warm-up 0 \
-         --warm-up-max 0 -p recordcount=500 -p insertproportion=0.3 -p readproportion=0.7 -p redis.host={host} \
-         -p redis.port={port} -p redis.database={DATABASE} --out s --plain",
+        "sweep {} --store redis --agents 3 --clients 6 --state continue --warm-up 0 --warm-up-max 0 -p recordcount=500 \
+         -p insertproportion=0.3 -p readproportion=0.7 -p redis.host={host} -p redis.port={port} -p redis.database={database} \
+         --out s --plain {more}",
         workload("workloadd")
     );
-    Ran::of(leader(place.path(), &cluster, &root, &words).output().unwrap()).expect(0);
+    let sweep = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    meanwhile(&cluster, &root, &mut agents);
+    let (status, heard) = sweep.end();
+    assert_eq!(status, 0, "{heard:#?}");
     all_ended(agents);
     let out = place.path().join("s");
     let swept = experiment(&out);
@@ -128,9 +129,25 @@ fn a_sweep_that_inserts_reads_what_is_there_and_inserts_no_key_twice() {
     let state: serde_json::Value =
         serde_json::from_slice(&fs::read(out.join("state.json")).unwrap()).unwrap();
     let records = &state["datasets"].as_object().unwrap().values().next().unwrap()["next"];
-    let there = redis(&server, &["ZCARD _indices"]);
-    // Each once, without a gap; and a run goes on after those of the runs before.
-    assert_eq!((between.asked(), records.as_u64()), (there, Some(there)));
+    let there = redis(&server, database, "ZCARD _indices");
+    assert_eq!((between.asked(), records.as_u64()), (there, Some(there)), "{heard:#?}");
+    // A run goes on after those of the runs before.
     let before: Vec<Option<u64>> = swept.runs.iter().map(|run| run.records_before).collect();
     assert!(before.windows(2).all(|pair| pair[0] < pair[1]) && there > 500, "{before:?}, {there}");
+}
+
+#[test]
+fn a_sweep_that_inserts_reads_what_is_there_and_inserts_no_key_twice() {
+    // Without a target one is ahead of the others, and leaves them gaps.
+    inserted_once(13, "--points 900,max --repeats 2 --time 400ms", |_, _, _| {});
+}
+
+#[test]
+fn a_client_that_is_lost_leaves_no_gaps_to_runs_without_it() {
+    let more = "--points max --repeats 4 --time 500ms -p coordination.lost=continue";
+    inserted_once(14, more, |cluster, root, agents| {
+        // The load is the first phase.
+        wait_for_standing(cluster, root, "1/start", 0);
+        agents.pop().unwrap().signal(Signal::KILL);
+    });
 }

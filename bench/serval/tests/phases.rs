@@ -4,7 +4,12 @@
 
 mod common;
 
-use common::{Ran, entries, folder, program, serval, workload, write};
+use common::{
+    Ran, entries, folder,
+    group::{Talker, wait_for_standing},
+    program, serval, workload, write,
+};
+use rustix::process::Signal;
 use serval_measure::{
     document::ResultDocument,
     experiment::{ExperimentDocument, PhaseEntry},
@@ -304,4 +309,94 @@ fn agents_run_no_programs_unless_they_were_told_to() {
         agent.wait().unwrap();
     }
     assert_eq!(entries(place.path()), ["p.toml", "r"]);
+}
+
+#[test]
+fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
+    let Some(cluster) = zookeeper() else { return };
+    let place = folder();
+    let root = format!("serval-phases-lost-{}", std::process::id());
+    let database = place.path().join("shared.db");
+    let file = format!(
+        "version = 1\n[group]\nclients = 2\nzookeeper = \"{cluster}\"\nroot = \"{root}\"\ntimeout = \"2s\"\n\
+         [[stores]]\nname = \"sqlite\"\n[stores.properties]\nsqlite.path = {:?}\n[properties]\nrecordcount = 100\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n\
+         [[phases]]\nname = \"Slow\"\nkind = \"run\"\nworkload = \"{}\"\noperationcount = 200\n[phases.properties]\ntarget = 100\n",
+        database.display().to_string(),
+        workload("workloadc"),
+    );
+    write(place.path(), "p.toml", &file);
+    let agent = || {
+        let mut command = program();
+        Talker::start(command.args(["agent", "--join", &cluster, "--root", &root]).stdout(Stdio::null()))
+    };
+    let (stays, dies) = (agent(), agent());
+    let mut command = program();
+    command.current_dir(place.path()).args(["experiment", "run", "p.toml", "--out", "r", "--plain"]);
+    let mut run = Talker::start(command.stdout(Stdio::null()));
+    run.wait_for("begin sqlite, Slow");
+    wait_for_standing(&cluster, &root, "1/start", 0);
+    // It is missed when the others are at work.
+    dies.signal(Signal::STOP);
+    let (status, heard) = run.end();
+    assert_eq!(status, 3, "{heard:#?}");
+    let out = place.path().join("r");
+    let cut_off = document(&out);
+    let [load, slow] = &cut_off.phases[..] else { panic!("{cut_off:#?}") };
+    assert!(load.incomplete.is_none() && !cut_off.complete);
+    assert!(slow.incomplete.as_ref().unwrap().contains("says nothing any more"), "{slow:#?}");
+    assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == "failed");
+    let report = serval(place.path(), "report r").expect(0).stdout;
+    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["1 of 2 phases are done", "Slow is incomplete: client", "Slow (incomplete)"] {
+        assert!(words.contains(part), "'{part}' is not in {report}");
+    }
+    let csv = std::fs::read_to_string(out.join("phases.csv")).unwrap();
+    let marks = |name: &str| -> Vec<String> {
+        let of = csv.lines().filter(|line| line.split(',').nth(1) == Some(name));
+        of.map(|line| line.rsplit(',').next().unwrap().to_owned()).collect()
+    };
+    assert!(
+        marks("Load").iter().all(|mark| mark == "false") && marks("Slow").iter().all(|mark| mark == "true")
+    );
+    // Going on makes it anew, and the first attempt goes.
+    let comes = agent();
+    serval(place.path(), "experiment resume r").expect(0);
+    let whole = document(&out);
+    assert!(whole.complete && whole.phases.len() == 2 && whole.phases[0] == cut_off.phases[0]);
+    assert_eq!((whole.phases[1].incomplete.as_ref(), whole.phases[1].operations), (None, Some(200)));
+    assert_eq!(entries(&out.join("runs")).len(), 2);
+    for agent in [stays, comes] {
+        agent.signal(Signal::TERM);
+        assert_eq!(agent.end().0, 0);
+    }
+}
+
+#[test]
+fn stores_that_each_client_would_have_for_itself_are_refused() {
+    let place = folder();
+    for (store, part) in [("sqlite", "set sqlite.path"), ("memory", "records of its own")] {
+        let file = format!(
+            "version = 1\n[group]\nclients = 2\nzookeeper = \"nowhere:1\"\n[[stores]]\nname = \"{store}\"\n\
+             [properties]\nrecordcount = 100\n[[phases]]\nname = \"Load\"\nkind = \"load\"\n"
+        );
+        write(place.path(), "p.toml", &file);
+        let ran = serval(place.path(), "experiment run p.toml --out r").expect(2);
+        assert!(
+            ran.stderr.contains(part) && ran.stderr.contains("a store that is a server"),
+            "{}",
+            ran.stderr
+        );
+    }
+    let words = format!("load memory -P {} --clients 2 --coordination nowhere:1", workload("workloada"));
+    let ran = serval(place.path(), &words).expect(2);
+    assert!(ran.stderr.contains("records of its own"), "{}", ran.stderr);
+    let words = words.replace("memory", "noop") + " -p recordcount=1";
+    let ran = serval(place.path(), &words).expect(2);
+    assert!(ran.stderr.contains("1 records cannot be divided among 2 processes"), "{}", ran.stderr);
+    let words = format!(
+        "run noop -P {} -p operationcount=1 --clients 2 --coordination nowhere:1",
+        workload("workloada")
+    );
+    let ran = serval(place.path(), &words).expect(2);
+    assert!(ran.stderr.contains("1 operations cannot be divided among 2 processes"), "{}", ran.stderr);
 }

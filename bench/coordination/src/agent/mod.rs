@@ -239,8 +239,14 @@ impl Life {
     async fn wait_for_work(&mut self, directory: &Directory) -> Result<Option<Leader>, DirectoryError> {
         // What was announced before something went wrong may still be there: two nodes would be two
         // agents.
+        let is_there = async |node: &str| match directory.agent(node).await {
+            Ok(found) => Ok(found.is_some()),
+            // Somebody else has written it: nobody would call by it any more.
+            Err(DirectoryError::Foreign { .. }) => directory.retire(node).await.map(|()| false),
+            Err(error) => Err(error),
+        };
         let node = match &self.announced {
-            Some(node) if directory.agent(node).await?.is_some() => node.clone(),
+            Some(node) if is_there(node).await? => node.clone(),
             _ => directory.announce(&self.joining.facts).await?,
         };
         self.announced = Some(node.clone());

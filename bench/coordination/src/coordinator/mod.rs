@@ -178,7 +178,12 @@ impl Coordinator {
                 leading.listen.unwrap_or_else(|| SocketAddr::new(address_towards(&leading.cluster), 0));
             let failed = |error| LeadError::Listen { address: wanted, error };
             let listener = TcpListener::bind(wanted).await.map_err(failed)?;
-            let address = listener.local_addr().map_err(failed)?.to_string();
+            let mut address = listener.local_addr().map_err(failed)?;
+            if address.ip().is_unspecified() {
+                // All of this machine's: nobody finds it by that.
+                address.set_ip(address_towards(&leading.cluster));
+            }
+            let address = address.to_string();
             let leader = directory
                 .lead(&leading.group, |epoch| Leader {
                     group: leading.group.clone(),

@@ -46,7 +46,9 @@ impl Directory {
         loop {
             let (data, stat) = self.ask("read the epoch", self.session.get_data(&path)).await?;
             let last: u64 = if data.is_empty() { 0 } else { self.decode(&path, &data)? };
-            let leader = leader(last + 1);
+            // Nobody has led so often.
+            let next = last.checked_add(1).ok_or_else(|| self.foreign(&path))?;
+            let leader = leader(next);
             let record = serde_json::to_vec(&leader).unwrap_or_default();
             // The epoch is raised by who has the seat, and by nobody else.
             match self.ask("lead the group", self.session.create(&seat, &record, &EPHEMERAL)).await {
@@ -57,7 +59,7 @@ impl Directory {
                 }
                 Err(error) => return Err(error),
             }
-            let epoch = (last + 1).to_string();
+            let epoch = next.to_string();
             match self
                 .ask("raise the epoch", self.session.set_data(&path, epoch.as_bytes(), Some(stat.version)))
                 .await

@@ -165,8 +165,11 @@ impl Directory {
     }
 
     fn decode<T: for<'a> Deserialize<'a>>(&self, path: &str, bytes: &[u8]) -> Result<T, DirectoryError> {
-        serde_json::from_slice(bytes)
-            .map_err(|_| DirectoryError::Foreign { cluster: self.cluster.clone(), path: path.to_owned() })
+        serde_json::from_slice(bytes).map_err(|_| self.foreign(path))
+    }
+
+    fn foreign(&self, path: &str) -> DirectoryError {
+        DirectoryError::Foreign { cluster: self.cluster.clone(), path: path.to_owned() }
     }
 
     async fn remove(&self, path: &str) -> Result<(), DirectoryError> {

@@ -7,7 +7,7 @@ use serval_coordination::{
 };
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
 use serval_runner::clock;
-use std::{net::SocketAddr, time::Duration};
+use std::{net::ToSocketAddrs, time::Duration};
 
 /// Where ZooKeeper is.
 pub const ZOOKEEPER: Property = Property::serval(
@@ -170,10 +170,17 @@ pub fn leading(properties: &Properties) -> Result<Option<Leading>, Faults> {
         reader.fault(&ZOOKEEPER, "how many clients work as one? Set coordination.clients (--clients)");
     }
     let listen = reader.optional_text(&LISTEN).and_then(|text| {
-        let address: Result<SocketAddr, _> = text.trim().parse();
+        // A name is looked up here: what listens is an address.
+        let mut found = text.trim().to_socket_addrs().ok();
+        let address = found.as_mut().and_then(Iterator::next);
+        if address.is_none() {
+            let problem = format!(
+                "'{text}' is no address of this machine with a port, such as 10.0.0.5:7500, [fd00::5]:7500 or a name that \
+                 is known here and a port"
+            );
+            reader.fault(&LISTEN, problem);
+        }
         address
-            .map_err(|_| reader.fault(&LISTEN, format!("'{text}' is no address such as 10.0.0.5:7500")))
-            .ok()
     });
     let (root, group) = (reader.text(&ROOT), reader.text(&GROUP));
     if group.is_empty() || group.contains('/') || group.starts_with('.') {

@@ -107,6 +107,9 @@ impl Session for GroupSession<'_> {
         let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
         team.unended.replace(None);
+        if let Some(why) = team.unfit(&works) {
+            return Err(broken(why));
+        }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
         let count = team.facts.len();
@@ -233,8 +236,12 @@ impl Session for GroupSession<'_> {
             // name.
             let _ = queue::remove(&team.queue());
         }
-        let inserts = |client: &usize| has_work[*client] && !consumes[*client];
-        let unended = (0..count).filter(inserts).map(|client| left[client].record.as_ref()?.unended);
+        let inserts = |client: &usize| part(*client).is_some_and(|part| !part.consumes);
+        let unended = (0..count).filter(inserts).map(|client| match has_work[client] {
+            true => left[client].record.as_ref()?.unended,
+            // Lost before: none of the keys that it would have been dealt is there.
+            false => Some((0, 0)),
+        });
         team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
         let clocks = team.coordinator.clocks();
         let setting = crate::lag::setting(&self.plan.properties);

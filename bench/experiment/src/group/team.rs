@@ -137,7 +137,7 @@ impl Team {
             let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
             faults.push(Fault { origin, problem: format!("{}: {problem}", property.name) });
         };
-        if !matches!(plan.output.measurement_type, "hdrhistogram") || raw {
+        if plan.output.measurement_type != "hdrhistogram" {
             refuse(&p::MEASUREMENT_TYPE, "single times and the older types are kept by one process only");
         }
         if plan.options.share != Share::WHOLE {
@@ -146,6 +146,9 @@ impl Team {
         let consumers = consumers(&plan.properties);
         if consumers > 0 && consumers >= clients {
             refuse(&lag::CONSUMER_CLIENTS, "somebody must write: fewer than the clients that take part");
+        }
+        if raw {
+            faults.extend(Faults::one("--raw: single times are kept by one process only").0);
         }
         // What clients would find with their parts, of which the first is the smallest.
         let producers = clients.saturating_sub(consumers).max(1) as u64;
@@ -187,7 +190,8 @@ impl Team {
     }
 
     /// Numbers of records of which it is not known that their inserts in the last run have ended: from the
-    /// first, to one past the last that anybody took. `None` where somebody has not said it, for it was lost.
+    /// first (0 where one that was lost before has left all of its own), to one past the last that anybody
+    /// took. `None` where somebody has not said it, for it was lost.
     pub(crate) fn unended_inserts(&self) -> Option<Range<u64>> {
         self.unended.borrow().clone()
     }
@@ -259,6 +263,11 @@ impl Team {
             })
         };
         parts.iter().enumerate().map(work).collect()
+    }
+
+    /// Why some of those that have work cannot do it, as far as they have said who they are.
+    pub(super) fn unfit(&self, works: &[Option<Work>]) -> Option<String> {
+        unfit(&self.facts, works, env!("CARGO_PKG_VERSION"))
     }
 
     fn is_there(&self, client: usize) -> bool {
@@ -378,5 +387,56 @@ impl Team {
                 }
             }
         }
+    }
+}
+
+/// Clients that are of another version than this process, or were built without the store of their work.
+fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option<String> {
+    let problem = |(facts, work): (&ClientFacts, &Option<Work>)| {
+        let Work { store, .. } = work.as_ref()?;
+        let (name, theirs) = (facts.name(), &facts.version);
+        if theirs != version {
+            return Some(format!(
+                "client {name} is Serval {theirs}, and this is {version}: use one version of Serval"
+            ));
+        }
+        (!facts.stores.contains(store)).then(|| {
+            format!("client {name} was built without the store '{store}': build it with the same features as this one")
+        })
+    };
+    let problems: Vec<String> = facts.iter().zip(works).filter_map(problem).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_cannot_do_their_work_are_named_before_it_begins() {
+        let facts = |host: &str, version: &str, store: &str| ClientFacts {
+            host: host.to_owned(),
+            process: 7,
+            version: version.to_owned(),
+            processors: 1,
+            stores: vec![store.to_owned()],
+        };
+        let work = Some(Work {
+            phase: 0,
+            kind: RUN.to_owned(),
+            store: "redis".to_owned(),
+            properties: Vec::new(),
+            command: None,
+        });
+        let clients = [facts("a", "2", "redis"), facts("b", "1", "redis"), facts("c", "2", "noop")];
+        let unfit = |works: &[Option<Work>]| unfit(&clients, works, "2").unwrap_or_default();
+        let all = unfit(&[work.clone(), work.clone(), work.clone()]);
+        assert_eq!(
+            all,
+            "client b (process 7) is Serval 1, and this is 2: use one version of Serval; client c (process 7) was built \
+             without the store 'redis': build it with the same features as this one"
+        );
+        // Who takes no part may be what it is.
+        assert_eq!(unfit(&[work, None, None]), "");
     }
 }

@@ -102,13 +102,13 @@ impl Phases {
         keep_stores: bool,
     ) -> Result<(Journal, Stopped), ConductError> {
         self.refuse().map_err(ExperimentError::Faults)?;
-        journal.forget_incomplete()?;
-        let done = journal.document.phases.len();
+        let done = journal.document.phases.iter().filter(|phase| phase.incomplete.is_none()).count();
         if done > 0 && self.in_process() {
             let path = journal.path().join(serval_report::stored::EXPERIMENT);
             let problem = format!("the records of {} ended with the process that had them", self.store.name);
             return Err(JournalError::State { path, problem }.into());
         }
+        journal.forget_incomplete()?;
         let mut conductor = Conductor {
             phases: self,
             // The axis goes on by the clock on the wall where another process began it.

@@ -416,7 +416,10 @@ impl Conductor<'_> {
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
-                Some(range) => self.fill(curve.dataset, range)?,
+                Some(range) => {
+                    let before = self.records[curve.dataset].state.next;
+                    self.fill(curve.dataset, range.start.max(before)..range.end)?;
+                }
                 None => self.look_for_end(curve.dataset)?,
             }
         }

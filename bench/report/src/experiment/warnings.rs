@@ -208,7 +208,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
     }
     for part in view.parts {
         let document = &part.experiment.document;
-        if !document.complete {
+        if !document.complete && !super::phases::has(part) {
             let done =
                 document.runs.iter().filter(|run| run.kind == serval_measure::experiment::RunKind::Point);
             say(

@@ -2,6 +2,7 @@
 
 use super::program;
 use rustix::process::{Pid, Signal, kill_process};
+use serval_coordination::directory::Directory;
 use serval_measure::{document::ResultDocument, group::GroupResult};
 use std::{
     io::{BufRead, BufReader},
@@ -12,6 +13,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 pub fn zookeeper() -> Option<String> {
@@ -68,7 +70,15 @@ impl Talker {
     /// Waits for its end: the exit status, and all it said.
     pub fn end(mut self) -> (i32, Vec<String>) {
         self.heard.extend(self.lines.iter());
-        (self.child.wait().unwrap().code().unwrap_or(-1), self.heard)
+        (self.child.wait().unwrap().code().unwrap_or(-1), std::mem::take(&mut self.heard))
+    }
+}
+
+impl Drop for Talker {
+    /// A test that fails leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -97,4 +107,17 @@ pub fn document(folder: &Path) -> ResultDocument {
 
 pub fn group(document: &ResultDocument) -> &GroupResult {
     document.group.as_ref().expect("a group made it")
+}
+
+/// Waits until a node of the epoch is there (`0/entered`, `1/start`), and so many clients stand at it.
+pub fn wait_for_standing(cluster: &str, root: &str, place: &str, count: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = Directory::open(cluster, root, Duration::from_secs(6)).await.unwrap();
+        let standing = async || {
+            let leader = directory.leader("default").await.ok()??;
+            directory.standing("default", leader.epoch, place).await.ok()
+        };
+        while standing().await.is_none_or(|clients| clients.len() < count) {}
+    });
 }
