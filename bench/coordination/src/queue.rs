@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Notify, Semaphore, mpsc, watch},
     task::JoinSet,
     time,
 };
@@ -102,6 +102,11 @@ struct Shared {
     brought: Mutex<std::collections::VecDeque<Vec<u8>>>,
     /// Whether items are wanted: not before a consumer asks.
     consuming: AtomicBool,
+    /// Whether somebody wants to know that nothing is left, and whether that is known.
+    closing: AtomicBool,
+    drained: AtomicBool,
+    /// Wakes what waits for new items, for that.
+    asked: Notify,
 }
 
 /// One process's ends of a queue. Dropping it ends its thread.
@@ -186,6 +191,16 @@ impl ZooKeeperQueue {
             self.wanted.send_replace(true);
         }
         item
+    }
+
+    /// Whether nothing is left of what was put into it before this was first asked. Returns at
+    /// once; what is not known now may be later.
+    pub fn drained(&self) -> bool {
+        if !self.shared.closing.swap(true, Relaxed) {
+            self.shared.asked.notify_one();
+        }
+        self.shared.drained.load(Relaxed)
+            && self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Items that were taken here and could not be carried.
@@ -307,8 +322,15 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
                 }
             }
         }
-        let listing = time::timeout(place.timeout, session.get_and_watch_children(&folder)).await;
-        let Ok(Ok((mut names, _, changed))) = listing else {
+        let closing = shared.closing.load(Relaxed);
+        let listing = time::timeout(place.timeout, async {
+            // The server of this session may not have heard yet of what others put there.
+            if closing {
+                session.sync(&folder).await?;
+            }
+            session.get_and_watch_children(&folder).await
+        });
+        let Ok(Ok((mut names, _, changed))) = listing.await else {
             time::sleep(AGAIN).await;
             continue;
         };
@@ -317,8 +339,12 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
         if std::mem::take(&mut first) {
             shared.earlier.store(names.len() as u64, Relaxed);
         }
+        shared.drained.store(closing && names.is_empty(), Relaxed);
         if names.is_empty() {
-            changed.changed().await;
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = shared.asked.notified() => {}
+            }
             continue;
         }
         for some in names.chunks(BROUGHT_MAX) {

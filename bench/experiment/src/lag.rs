@@ -80,6 +80,9 @@ impl Queue for Shared {
             self.foreign.fetch_add(1, Relaxed);
         }
     }
+    fn drained(&self) -> bool {
+        self.queue.drained()
+    }
     fn dropped(&self) -> u64 {
         self.queue.dropped()
     }
@@ -107,6 +110,9 @@ impl Queue for Later {
     }
     fn take(&self) -> Option<Item> {
         self.0.get()?.take()
+    }
+    fn drained(&self) -> bool {
+        self.0.get().is_none_or(|queue| queue.drained())
     }
     fn dropped(&self) -> u64 {
         self.0.get().map_or(0, |queue| queue.dropped())
@@ -375,7 +381,8 @@ impl Lag {
         if options.gate.is_none() {
             let part = Part { journal: self.take_journal(), clock: PartClock::Common };
             let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
-            record.lag = Some(analysis::result(&[part], setting));
+            let (found, keys) = analysis::analyse(&[part], setting);
+            (record.lag, record.lag_keys) = (Some(found), keys);
         }
         Ok(record)
     }

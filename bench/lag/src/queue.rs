@@ -19,6 +19,10 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The next item, if there is one now.
     fn take(&self) -> Option<Item>;
 
+    /// Whether it is known that all that was put into it before the first such question has been
+    /// taken, by anybody. Returns at once; what is not known now may be later.
+    fn drained(&self) -> bool;
+
     /// How many items it gave up after it had taken them.
     fn dropped(&self) -> u64 {
         0
@@ -69,6 +73,10 @@ impl Queue for InMemory {
 
     fn take(&self) -> Option<Item> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn drained(&self) -> bool {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn describe(&self) -> String {

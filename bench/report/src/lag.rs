@@ -42,6 +42,14 @@ pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
         ),
     );
     say(
+        lag.keys.unread,
+        format!(
+            "{} handed on and never read, for the time was over (lag.drain) or a consumer was lost: their lag is not known. \
+             Lower lag.sample, or use more consumers.",
+            were(lag.keys.unread, "key")
+        ),
+    );
+    say(
         lag.keys.undecided,
         format!(
             "{} written over by other processes or deleted before a consumer found them: nothing is said of their lag.",

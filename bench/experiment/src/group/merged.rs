@@ -11,7 +11,7 @@ use serval_measure::{
     document::Latency,
     group::{GroupClient, GroupResult},
     histogram::Histogram,
-    lag::LagResult,
+    lag::{LagKey, LagResult},
     recorder::{Messages, Totals},
 };
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
@@ -150,7 +150,7 @@ pub(crate) struct Seen<'a> {
 }
 
 /// What all noted of sampled keys, by the coordinator's clock.
-fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireError> {
+fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagKey>)>, WireError> {
     let mut setting = seen.setting.clone();
     let mut parts = Vec::new();
     for (number, left) in left.iter_mut().enumerate() {
@@ -176,7 +176,7 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireErro
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
         parts.push(Part { journal, clock });
     }
-    Ok((!parts.is_empty()).then(|| analysis::result(&parts, setting)))
+    Ok((!parts.is_empty()).then(|| analysis::analyse(&parts, setting)))
 }
 
 /// The record of the group, of those of its clients. `fatal`: whether a client that was
@@ -209,8 +209,12 @@ pub(crate) fn record(
         due: None,
         slack: Duration::ZERO,
         group: None,
-        lag: lag(&mut left, seen)?,
+        lag: None,
+        lag_keys: Vec::new(),
     };
+    if let Some((found, keys)) = lag(&mut left, seen)? {
+        (sum.lag, sum.lag_keys) = (Some(found), keys);
+    }
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {

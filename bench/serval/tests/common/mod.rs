@@ -7,6 +7,7 @@
 )]
 
 pub mod group;
+pub mod late;
 
 use std::{
     path::{Path, PathBuf},
