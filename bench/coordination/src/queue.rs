@@ -11,7 +11,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
         mpsc as blocking,
     },
     thread::{self, JoinHandle},
@@ -41,12 +41,6 @@ const COUNTING: Duration = Duration::from_millis(250);
 
 /// Pause before something is tried again that failed.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// Whether there is nothing more in the queue: nobody has asked, somebody has, and a look that began after that
-/// found nothing.
-const NOT_ASKED: u8 = 0;
-const ASKED: u8 = 1;
-const NOTHING: u8 = 2;
 
 /// What names of nodes begin with.
 const PREFIX: &str = "k-";
@@ -110,9 +104,10 @@ struct Shared {
     consuming: AtomicBool,
     /// What was not sent by now is counted as dropped already.
     given_up: AtomicBool,
-    /// [`NOT_ASKED`], [`ASKED`] or [`NOTHING`].
-    more: AtomicU8,
-    /// Somebody has asked whether there is more.
+    /// Whether somebody wants to know that nothing is left, and whether that is known.
+    closing: AtomicBool,
+    drained: AtomicBool,
+    /// Wakes what waits for new items, for that.
     asked: Notify,
 }
 
@@ -200,17 +195,14 @@ impl ZooKeeperQueue {
         item
     }
 
-    /// Whether there is nothing to take any more, here or in ZooKeeper. False until that is known: the first who
-    /// asks has it looked at.
-    pub fn is_exhausted(&self) -> bool {
-        match self.shared.more.compare_exchange(NOT_ASKED, ASKED, Relaxed, Relaxed) {
-            Ok(_) => self.shared.asked.notify_one(),
-            Err(NOTHING) => {
-                return self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-            }
-            Err(_) => {}
+    /// Whether nothing is left of what was put into it before this was first asked. Returns at
+    /// once; what is not known now may be later.
+    pub fn drained(&self) -> bool {
+        if !self.shared.closing.swap(true, Relaxed) {
+            self.shared.asked.notify_one();
         }
-        false
+        self.shared.drained.load(Relaxed)
+            && self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Items that were taken here and could not be carried.
@@ -336,15 +328,15 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
                 }
             }
         }
-        let asked = shared.more.load(Relaxed) == ASKED;
-        let listing = async {
-            if asked {
-                // The server that is asked may not have all yet that others have acknowledged.
+        let closing = shared.closing.load(Relaxed);
+        let listing = time::timeout(place.timeout, async {
+            // The server of this session may not have heard yet of what others put there.
+            if closing {
                 session.sync(&folder).await?;
             }
             session.get_and_watch_children(&folder).await
-        };
-        let Ok(Ok((mut names, _, changed))) = time::timeout(place.timeout, listing).await else {
+        });
+        let Ok(Ok((mut names, _, changed))) = listing.await else {
             time::sleep(AGAIN).await;
             continue;
         };
@@ -353,17 +345,14 @@ async fn bring(place: &Place, mut session: Session, mut wanted: watch::Receiver<
         if std::mem::take(&mut first) {
             shared.earlier.store(names.len() as u64, Relaxed);
         }
+        shared.drained.store(closing && names.is_empty(), Relaxed);
         if names.is_empty() {
-            if asked {
-                shared.more.store(NOTHING, Relaxed);
-            }
             tokio::select! {
                 _ = changed.changed() => {}
                 () = shared.asked.notified() => {}
             }
             continue;
         }
-        shared.more.store(NOT_ASKED, Relaxed);
         for some in names.chunks(BROUGHT_MAX) {
             // Room for all of them, or others may have them.
             loop {

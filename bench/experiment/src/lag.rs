@@ -88,8 +88,8 @@ impl Queue for Shared {
             self.foreign.fetch_add(1, Relaxed);
         }
     }
-    fn is_exhausted(&self) -> bool {
-        self.queue.is_exhausted()
+    fn drained(&self) -> bool {
+        self.queue.drained()
     }
     fn dropped(&self) -> u64 {
         self.queue.dropped()
@@ -119,8 +119,8 @@ impl Queue for Later {
     fn take(&self) -> Option<Item> {
         self.0.get()?.take()
     }
-    fn is_exhausted(&self) -> bool {
-        self.0.get().is_none_or(|queue| queue.is_exhausted())
+    fn drained(&self) -> bool {
+        self.0.get().is_none_or(|queue| queue.drained())
     }
     fn dropped(&self) -> u64 {
         self.0.get().map_or(0, |queue| queue.dropped())
@@ -401,7 +401,8 @@ impl Lag {
         if options.gate.is_none() {
             let part = Part { journal: self.take_journal(), clock: PartClock::Common };
             let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
-            record.lag = Some(analysis::result(&[part], setting));
+            let (found, keys) = analysis::analyse(&[part], setting);
+            (record.lag, record.lag_keys) = (Some(found), keys);
         }
         Ok(record)
     }

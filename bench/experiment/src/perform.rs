@@ -13,7 +13,7 @@ use serval_measure::{
     raw::{RawLog, RawSample},
 };
 use serval_model::{Purpose, StoreError, properties::Faults};
-use serval_report::stored::HISTOGRAM_LOG;
+use serval_report::{csv, stored::HISTOGRAM_LOG};
 use serval_runner::{Control, Observer, RunError, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
@@ -78,6 +78,9 @@ pub struct Files<'a> {
 
 /// The raw log's name, after the prefix.
 const RAW_LOG: &str = "raw.csv";
+
+/// The name of what became of sampled keys, after the prefix.
+const LAG_KEYS: &str = "lag-keys.csv";
 
 /// Refuses what the store cannot do, naming the settings that ask for it.
 pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
@@ -184,6 +187,16 @@ pub fn perform(
         && let Ok(Err(error)) = thread.join()
     {
         unwritten.get_or_insert(files.folder.failed(&file_name(&files, RAW_LOG), error));
+    }
+    if let Some(files) = files.filter(|_| record.lag.is_some()) {
+        let name = file_name(&files, LAG_KEYS);
+        let written = files.folder.create(&name).and_then(|file| {
+            let written = csv::write_lag(&record.lag_keys, file);
+            written.map_err(|error| files.folder.failed(&name, error.into()))
+        });
+        if let Err(error) = written {
+            unwritten.get_or_insert(error);
+        }
     }
     let mut document = document(plan, &record, facts, costs, series, command_line);
     if hangs && plan.output.measurement_type.contains("raw") {

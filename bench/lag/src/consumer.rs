@@ -78,8 +78,8 @@ impl Consuming {
         }
     }
 
-    /// No more keys will come: they end when they have found what is left, at the latest
-    /// `drain` from now.
+    /// No more keys will come: they end when they have taken and found what is left, at the
+    /// latest `drain` from now.
     pub fn close(&self) {
         let end = (self.clock)().saturating_add(self.drain);
         self.end_at.fetch_min(end, Relaxed);
@@ -94,7 +94,7 @@ impl Consuming {
     fn is_over(&self, now: u64, has_some: bool) -> bool {
         let end_at = self.end_at.load(Relaxed);
         if end_at != u64::MAX {
-            return now >= end_at || !has_some && self.queue.is_exhausted();
+            return now >= end_at || !has_some && self.queue.drained();
         }
         let came = self.last_came.load(Relaxed);
         match self.idle {
@@ -347,7 +347,7 @@ mod tests {
             (self.0.fetch_add(1, Relaxed) == 3).then_some(item)
         }
 
-        fn is_exhausted(&self) -> bool {
+        fn drained(&self) -> bool {
             self.0.load(Relaxed) > 3
         }
 

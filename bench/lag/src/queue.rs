@@ -19,8 +19,9 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The next item, if there is one now.
     fn take(&self) -> Option<Item>;
 
-    /// Whether nothing is left to take. False where that is not known yet.
-    fn is_exhausted(&self) -> bool;
+    /// Whether it is known that all that was put into it before the first such question has been
+    /// taken, by anybody. Returns at once; what is not known now may be later.
+    fn drained(&self) -> bool;
 
     /// How many items it gave up after it had taken them.
     fn dropped(&self) -> u64 {
@@ -74,7 +75,7 @@ impl Queue for InMemory {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    fn is_exhausted(&self) -> bool {
+    fn drained(&self) -> bool {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 

@@ -143,6 +143,15 @@ fn what_the_queue_cannot_take_is_counted() {
 }
 
 #[test]
+fn what_is_left_in_the_queue_is_counted() {
+    // Four write more than one can read.
+    let run = run(&Run { writers: 4, consumers: 1, ends_after: 100 * MS, ..Run::inserts(500) });
+    let (keys, writes) = (&run.result.keys, &run.result.writes);
+    assert!(keys.unread > 50, "{keys:?} of {writes:?}");
+    assert_eq!(keys.tried + keys.unread + keys.not_taken, writes.carried);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_result() {
     let once = || run(&Run { delay: (Shape::Exponential, 20 * MS), ..Run::mixed(true) }).result;
     assert_eq!(once(), once());

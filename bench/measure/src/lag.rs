@@ -83,7 +83,7 @@ pub struct LagKeys {
     pub censored: u64,
     /// Written over by others, or deleted, before they were found, so that nothing can be said.
     pub undecided: u64,
-    /// Taken from the queue and never read.
+    /// Never read: taken from the queue too late, or left in it.
     pub unread: u64,
     /// Carried by the queue, and come to no consumer that told of it: there were too few consumers, or one was
     /// lost. 0 where consumers, or producers, are of another result.
@@ -107,6 +107,62 @@ impl LagKeys {
         let all = self.decided();
         (all > 0).then(|| self.not_zero() as f64 / all as f64)
     }
+}
+
+/// What became of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Found by the first read.
+    AtOnce,
+    /// Found by a later one.
+    Later,
+    /// Not found when the time was over.
+    Censored,
+    /// Nothing can be said.
+    Undecided,
+    /// Never read.
+    Unread,
+}
+
+impl Fate {
+    /// Its word in `lag.csv`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Fate::AtOnce => "at_once",
+            Fate::Later => "later",
+            Fate::Censored => "censored",
+            Fate::Undecided => "undecided",
+            Fate::Unread => "unread",
+        }
+    }
+}
+
+/// A sampled write whose key was taken from the queue: a line of `lag.csv`. What is not known, or
+/// was not, is absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LagKey {
+    /// The key.
+    pub key: String,
+    /// What its values begin with: who wrote them, and which of its versions it is.
+    pub stamp: String,
+    /// What became of it.
+    pub fate: Fate,
+    /// Reads until it was found, failures left out.
+    pub reads: u64,
+    /// When it was acknowledged, ns of the monotonic clock of the process that made the result.
+    pub acknowledged_ns: Option<i64>,
+    /// From then to the first read, ns.
+    pub hand_over_ns: Option<u64>,
+    /// The paper's lag, ns; 0 where the first read found it.
+    pub lag_ns: Option<u64>,
+    /// From the last read in vain to the answer of the one that found it, ns.
+    pub poll_ns: Option<u64>,
+    /// The lower end of the time from acknowledgement to visibility, ns.
+    pub lower_ns: Option<u64>,
+    /// The upper end.
+    pub upper_ns: Option<u64>,
+    /// The error of the clocks, by which these ends are widened already, ns.
+    pub clock_error_ns: u64,
 }
 
 /// Where the times from acknowledgement to visibility lie.

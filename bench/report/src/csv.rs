@@ -1,6 +1,9 @@
 //! The series as CSV, for plots of one's own: a line an interval and metric.
 
-use serval_measure::document::{IntervalSummary, IntervalTimes};
+use serval_measure::{
+    document::{IntervalSummary, IntervalTimes},
+    lag::LagKey,
+};
 use std::io::Write;
 
 /// The columns. Later versions add columns at the end only.
@@ -27,6 +30,45 @@ pub const COLUMNS: [&str; 21] = [
     "late_p99_us",
     "late_max_us",
 ];
+
+/// The columns of `lag.csv`. Later versions add columns at the end only.
+pub const LAG_COLUMNS: [&str; 11] = [
+    "key",
+    "stamp",
+    "fate",
+    "reads",
+    "acknowledged_ns",
+    "hand_over_ns",
+    "lag_ns",
+    "poll_ns",
+    "lower_ns",
+    "upper_ns",
+    "clock_error_ns",
+];
+
+/// Writes what became of sampled keys (`docs/lag.md`).
+pub fn write_lag(keys: &[LagKey], out: impl Write) -> Result<(), ::csv::Error> {
+    let mut csv = ::csv::Writer::from_writer(out);
+    csv.write_record(LAG_COLUMNS)?;
+    let or_nothing = |ns: Option<u64>| ns.map_or_else(String::new, |ns| ns.to_string());
+    for line in keys {
+        csv.write_record([
+            line.key.clone(),
+            line.stamp.clone(),
+            line.fate.word().to_owned(),
+            line.reads.to_string(),
+            line.acknowledged_ns.map_or_else(String::new, |ns| ns.to_string()),
+            or_nothing(line.hand_over_ns),
+            or_nothing(line.lag_ns),
+            or_nothing(line.poll_ns),
+            or_nothing(line.lower_ns),
+            or_nothing(line.upper_ns),
+            line.clock_error_ns.to_string(),
+        ])?;
+    }
+    csv.flush()?;
+    Ok(())
+}
 
 /// Writes a series.
 pub fn write(series: &[IntervalSummary], out: impl Write) -> Result<(), ::csv::Error> {
@@ -74,7 +116,44 @@ fn micros(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serval_measure::document::{IntervalMetric, IntervalPacing};
+    use serval_measure::{
+        document::{IntervalMetric, IntervalPacing},
+        lag::Fate,
+    };
+
+    #[test]
+    fn a_line_a_sampled_key() {
+        let found = LagKey {
+            key: "a,b".to_owned(),
+            stamp: "w.1".to_owned(),
+            fate: Fate::Later,
+            reads: 3,
+            acknowledged_ns: Some(-5),
+            hand_over_ns: Some(1),
+            lag_ns: Some(20),
+            poll_ns: Some(10),
+            lower_ns: Some(11),
+            upper_ns: Some(21),
+            clock_error_ns: 0,
+        };
+        let unread = LagKey {
+            fate: Fate::Unread,
+            reads: 0,
+            acknowledged_ns: None,
+            hand_over_ns: None,
+            lag_ns: None,
+            poll_ns: None,
+            lower_ns: None,
+            upper_ns: None,
+            ..found.clone()
+        };
+        let mut text = Vec::new();
+        write_lag(&[found, unread], &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], LAG_COLUMNS.join(","));
+        assert_eq!(lines[1..], ["\"a,b\",w.1,later,3,-5,1,20,10,11,21,0", "\"a,b\",w.1,unread,0,,,,,,,0"]);
+    }
 
     #[test]
     fn a_line_an_interval_and_metric() {

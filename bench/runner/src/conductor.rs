@@ -240,6 +240,7 @@ impl<C: Clock> Conductor<'_, C> {
             legacy: self.recorders.iter().filter_map(|recorder| recorder.legacy()).collect(),
             group: None,
             lag: None,
+            lag_keys: Vec::new(),
             in_flight,
             not_started,
             cpu: watch.cpu,

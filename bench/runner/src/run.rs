@@ -11,7 +11,7 @@ use crate::{
 use serval_measure::{
     group::GroupResult,
     histogram::Histogram,
-    lag::LagResult,
+    lag::{LagKey, LagResult},
     legacy::Legacy,
     load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
@@ -348,6 +348,8 @@ pub struct RunRecord {
     pub group: Option<GroupResult>,
     /// How stale reads were, where consumers looked.
     pub lag: Option<LagResult>,
+    /// What became of each sampled key that a consumer took from the queue.
+    pub lag_keys: Vec<LagKey>,
 }
 
 /// Why a run could not go on in the middle of it.

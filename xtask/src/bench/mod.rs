@@ -16,6 +16,7 @@ mod bindings;
 mod coordination;
 pub(crate) mod driver;
 mod figures;
+mod lag;
 mod latencies;
 mod measure;
 mod report;
@@ -33,7 +34,7 @@ pub(crate) struct Arguments {
     /// Pairs of measurements, where two sides are compared
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
-    /// Shorter and on fewer keys, to see that it works: its figures say little (sweep, and those of Yesquel and its SQL)
+    /// Shorter and on fewer keys, to see that it works: its figures say little (sweep, coordination, lag, and those of Yesquel and its SQL)
     #[arg(long)]
     quick: bool,
 }
@@ -115,6 +116,11 @@ const BENCHMARKS: &[Benchmark] = &[
         name: "coordination-saturated",
         measures: "the same work as fast as it goes, with and without coordination",
         run: coordination::saturated,
+    },
+    Benchmark {
+        name: "lag",
+        measures: "how stale reads are: Redis, PostgreSQL, their replicas, a Cassandra ring, HBase's write buffers; and of known delays",
+        run: lag::lag,
     },
     Benchmark {
         name: "yesquel-inserts",

@@ -11,7 +11,7 @@ use serval_measure::{
     document::Latency,
     group::{GroupClient, GroupResult},
     histogram::Histogram,
-    lag::LagResult,
+    lag::{LagKey, LagResult},
     recorder::{Messages, Totals},
 };
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
@@ -150,7 +150,7 @@ pub(crate) struct Seen<'a> {
 }
 
 /// What all noted of sampled keys, by the coordinator's clock.
-fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireError> {
+fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagKey>)>, WireError> {
     let mut setting = seen.setting.clone();
     let mut parts = Vec::new();
     for (number, left) in left.iter_mut().enumerate() {
@@ -176,7 +176,7 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<LagResult>, WireErro
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
         parts.push(Part { journal, clock });
     }
-    Ok((!parts.is_empty()).then(|| analysis::result(&parts, setting)))
+    Ok((!parts.is_empty()).then(|| analysis::analyse(&parts, setting)))
 }
 
 /// One to which nothing was added yet.
@@ -203,6 +203,7 @@ fn empty(started: SystemTime) -> RunRecord {
         slack: Duration::ZERO,
         group: None,
         lag: None,
+        lag_keys: Vec::new(),
     }
 }
 
@@ -216,7 +217,9 @@ pub(crate) fn record(
     fatal: bool,
 ) -> Result<RunRecord, WireError> {
     let mut sum = empty(started);
-    sum.lag = lag(&mut left, seen)?;
+    if let Some((found, keys)) = lag(&mut left, seen)? {
+        (sum.lag, sum.lag_keys) = (Some(found), keys);
+    }
     let (mut clients, mut lost) = (Vec::new(), Vec::new());
     let mut executions = BTreeMap::<&str, usize>::new();
     for (number, (facts, left)) in facts.iter().zip(&left).enumerate() {

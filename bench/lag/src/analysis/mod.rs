@@ -15,7 +15,7 @@ use history::{History, State};
 use serval_measure::{
     document::Latency,
     histogram::Histogram,
-    lag::{Brackets, LagKeys, LagResult, LagWrites, Survival},
+    lag::{Brackets, Fate, LagKey, LagKeys, LagResult, LagWrites, Survival},
 };
 use versions::Judge;
 
@@ -51,7 +51,9 @@ pub struct Verdict {
     pub lag: Option<u64>,
     /// From the last read in vain to the answer of the one that found it.
     pub poll: Option<u64>,
-    /// Since the acknowledgement, if the clocks are known: to the first read.
+    /// When it was acknowledged by the common clock, if the clocks are known.
+    pub acknowledged: Option<i64>,
+    /// From then to the first read.
     pub hand_over: Option<u64>,
     /// The lower end of the time from acknowledgement to visibility, if the clocks are known.
     pub lower: Option<u64>,
@@ -86,6 +88,7 @@ impl Verdict {
         Verdict {
             lag: found_by.map(|by| span(first, by)),
             poll: in_vain.zip(found).map(|(in_vain, found)| span(in_vain, found)),
+            acknowledged: acknowledged.map(|acknowledged| acknowledged.at),
             hand_over: since(first).map(|span| span.max(0) as u64),
             lower,
             upper: found.and_then(since).map(|span| (span.max(0) as u64).saturating_add(error)),
@@ -111,6 +114,33 @@ fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
         let foreign = version.session.0 != session.0 || version.kind == crate::journal::WriteKind::Delete;
         foreign && history.precedes(State::Version(*other), place) != Known::Yes
     })
+}
+
+impl Verdict {
+    fn fate(&self) -> Fate {
+        match (self.lag, self.poll) {
+            (None, _) => Fate::Censored,
+            (Some(_), None) => Fate::AtOnce,
+            (Some(_), Some(_)) => Fate::Later,
+        }
+    }
+}
+
+/// What is told of a trial.
+fn line(trial: &Trial, verdict: Option<&Verdict>) -> LagKey {
+    LagKey {
+        key: trial.item.key.clone(),
+        stamp: String::from_utf8_lossy(&trial.item.stamp.bytes()).trim_end_matches('.').to_owned(),
+        fate: verdict.map_or(if trial.first == 0 { Fate::Unread } else { Fate::Undecided }, Verdict::fate),
+        reads: trial.reads,
+        acknowledged_ns: verdict.and_then(|verdict| verdict.acknowledged),
+        hand_over_ns: verdict.and_then(|verdict| verdict.hand_over),
+        lag_ns: verdict.and_then(|verdict| verdict.lag),
+        poll_ns: verdict.and_then(|verdict| verdict.poll),
+        lower_ns: verdict.and_then(|verdict| verdict.lower),
+        upper_ns: verdict.and_then(|verdict| verdict.upper),
+        clock_error_ns: verdict.map_or(0, |verdict| verdict.error),
+    }
 }
 
 #[derive(Default)]
@@ -150,32 +180,40 @@ fn decided<'a, 'h>(
 
 /// What the notes come to.
 pub fn result(parts: &[Part], setting: Setting) -> LagResult {
+    analyse(parts, setting).0
+}
+
+/// What the notes come to, and what became of each key from the queue.
+pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
     let history = History::new(parts);
     let mut counts = Counts::default();
     parts.iter().for_each(|part| counts.add(&part.journal.counts));
-    let all = parts.iter().flat_map(|part| &part.journal.trials);
-    let mut keys =
-        LagKeys { unread: all.filter(|trial| trial.first == 0).count() as u64, ..LagKeys::default() };
+    let unread = parts.iter().flat_map(|part| &part.journal.trials).filter(|trial| trial.first == 0);
+    let mut lines: Vec<LagKey> = unread.map(|trial| line(trial, None)).collect();
+    let mut keys = LagKeys { unread: lines.len() as u64, ..LagKeys::default() };
+    // What is not among the trials was left in the queue. Of other processes' it is not known how
+    // many they put there.
     if setting.consumers > 0 {
         let taken = parts.iter().map(|part| part.journal.trials.len() as u64).sum::<u64>();
         keys.not_taken = counts.carried.saturating_sub(taken.saturating_add(counts.trials_not_noted));
     }
     let [mut lags, mut polls, mut hand_overs, mut lowers, mut uppers] = [(); 5].map(|()| Spans::default());
     let mut verdicts = Vec::new();
-    for (_, verdict) in decided(&history, parts) {
+    for (trial, verdict) in decided(&history, parts) {
         keys.tried += 1;
+        lines.push(line(trial, verdict.as_ref()));
         let Some(verdict) = verdict else {
             keys.undecided += 1;
             continue;
         };
-        match (verdict.lag, verdict.poll) {
-            (None, _) => keys.censored += 1,
-            (Some(_), None) => keys.at_once += 1,
-            (Some(lag), Some(_)) => {
+        match verdict.fate() {
+            Fate::AtOnce => keys.at_once += 1,
+            Fate::Later => {
                 keys.later += 1;
-                lags.add(Some(lag));
+                lags.add(verdict.lag);
                 polls.add(verdict.poll);
             }
+            _ => keys.censored += 1,
         }
         hand_overs.add(verdict.hand_over);
         lowers.add(verdict.lower.filter(|_| verdict.upper.is_some()));
@@ -184,7 +222,7 @@ pub fn result(parts: &[Part], setting: Setting) -> LagResult {
     }
     let clocks_known = !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.lower.is_some());
     let error = verdicts.iter().map(|verdict| verdict.error).max().unwrap_or(0);
-    LagResult {
+    let result = LagResult {
         queue: setting.queue,
         sample: setting.sample,
         poll_ns: setting.poll,
@@ -214,7 +252,8 @@ pub fn result(parts: &[Part], setting: Setting) -> LagResult {
         survival: curves(&verdicts, clocks_known, &history, parts),
         versions: Judge::judge(&history, parts),
         keys,
-    }
+    };
+    (result, lines)
 }
 
 /// The survival curves: since the acknowledgement, or since the first read where clocks are not

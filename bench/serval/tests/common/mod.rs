@@ -7,6 +7,7 @@
 )]
 
 pub mod group;
+pub mod late;
 pub mod process;
 
 use std::{

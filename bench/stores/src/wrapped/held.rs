@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -63,6 +63,7 @@ pub(super) struct Shared {
     let_go: Box<[AtomicU64]>,
     hasher: RandomState,
     number: AtomicU64,
+    clients: AtomicUsize,
     bytes: AtomicU64,
     log: Mutex<Log>,
 }
@@ -120,9 +121,16 @@ impl Shared {
             let_go: (0..HASHES).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
             number: AtomicU64::new(0),
+            clients: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             log: Mutex::default(),
         }
+    }
+
+    /// A number that no other client has: clients of two runs on one store, as consumers are
+    /// beside those that write, have the same places in them.
+    pub(super) fn next_client(&self) -> usize {
+        self.clients.fetch_add(1, Relaxed)
     }
 
     /// Begins the list of delays, unless it has begun.

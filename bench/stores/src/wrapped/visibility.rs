@@ -33,6 +33,7 @@ const SCAN_BEYOND_MAX: u64 = 1000;
 #[derive(Debug)]
 pub(super) struct View {
     shared: Arc<Shared>,
+    /// Its number among all that have been connected.
     client: usize,
     /// Whether it sees its own writes at once.
     sees_own: bool,
@@ -42,9 +43,11 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(settings: &ViewSettings, shared: Arc<Shared>, client: usize, clock: Clock) -> View {
+    /// `place`: the client's in its run.
+    pub(super) fn new(settings: &ViewSettings, shared: Arc<Shared>, place: usize, clock: Clock) -> View {
         // Streams of neighbours must not be alike.
-        let random = SplitMix(settings.seed ^ (client as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        let client = shared.next_client();
+        let random = SplitMix(settings.seed ^ (place as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
         let (sees_own, law) = (settings.sees_own, settings.law);
         View { shared, client, sees_own, law, random, clock }
     }

@@ -97,6 +97,20 @@ fn a_writer_sees_its_own_writes_as_late_if_asked() {
 }
 
 #[test]
+fn a_client_of_another_run_on_the_store_is_another_whatever_its_place() {
+    let hand = Hand::default();
+    let store = wrapped(&[("visibility.delay", "constant:50ms")], &hand);
+    Ready.run(async {
+        let mut writer = store.connect(&(), 0).await.unwrap();
+        let mut consumer = store.connect(&(), 0).await.unwrap();
+        writer.insert(TABLE, "k", &record(1)).await;
+        assert_eq!((f(&mut writer, "k").await, f(&mut consumer, "k").await), (Some(1), None));
+        hand.0.store(50 * MS, Relaxed);
+        assert_eq!(f(&mut consumer, "k").await, Some(1));
+    });
+}
+
+#[test]
 fn an_update_of_some_fields_leaves_the_others_as_they_are_seen() {
     with_two(&[("visibility.delay", "constant:5ms")], async |hand, writer, other| {
         writer.insert(TABLE, "k", &record(1)).await;
