@@ -194,6 +194,9 @@ pub async fn write<M: Serialize>(out: &mut (impl AsyncWrite + Unpin), frame: &Fr
     out.flush().await
 }
 
+/// Bytes of a frame after which it is told that so much of it has come.
+const PIECE: u64 = 1 << 20;
+
 /// Reads a frame of `limit` bytes at most.
 ///
 /// # Errors
@@ -202,6 +205,20 @@ pub async fn write<M: Serialize>(out: &mut (impl AsyncWrite + Unpin), frame: &Fr
 pub async fn read<M: for<'a> Deserialize<'a>>(
     from: &mut (impl AsyncRead + Unpin),
     limit: usize,
+) -> io::Result<Frame<M>> {
+    read_noting(from, limit, || {}).await
+}
+
+/// The same; `heard` is called whenever another mebibyte has come and there is more: a long frame may take longer than
+/// whoever sends it may be silent.
+///
+/// # Errors
+///
+/// As [`read`].
+pub async fn read_noting<M: for<'a> Deserialize<'a>>(
+    from: &mut (impl AsyncRead + Unpin),
+    limit: usize,
+    mut heard: impl FnMut(),
 ) -> io::Result<Frame<M>> {
     let mut head = [0; 5];
     from.read_exact(&mut head).await?;
@@ -213,9 +230,14 @@ pub async fn read<M: for<'a> Deserialize<'a>>(
     }
     // As it comes, so that who announces much and sends nothing costs nothing.
     let mut bytes = Vec::new();
-    from.take(length as u64).read_to_end(&mut bytes).await?;
-    if bytes.len() < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    while bytes.len() < length {
+        let piece = PIECE.min((length - bytes.len()) as u64);
+        if (&mut *from).take(piece).read_to_end(&mut bytes).await? < piece as usize {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if bytes.len() < length {
+            heard();
+        }
     }
     match kind {
         MESSAGE => serde_json::from_slice(&bytes)
@@ -258,6 +280,17 @@ mod tests {
             now(read::<ToCoordinator>(&mut rest, 1000)).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
+    }
+
+    #[test]
+    fn of_a_long_frame_each_piece_is_heard() {
+        let frame = Frame::Result(vec![7; 3 * PIECE as usize + 1]);
+        let (all, mut count) = (bytes(&frame), 0);
+        assert_eq!(
+            now(read_noting::<ToCoordinator>(&mut &all[..], FRAME_MAX, || count += 1)).unwrap(),
+            frame
+        );
+        assert_eq!(count, 3);
     }
 
     #[test]

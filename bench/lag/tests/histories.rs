@@ -75,6 +75,33 @@ fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
     }
 }
 
+/// Of two writes on their way at the same time either may be the last: that the later one is not seen is then no lag.
+#[test]
+fn a_write_that_another_of_its_process_may_have_written_over_is_undecided() {
+    let tried = |earlier_acknowledged| {
+        let mut journal = journal(WRITER);
+        write(&mut journal, 1, 10);
+        journal.writes[0].acknowledged = Some(earlier_acknowledged);
+        write(&mut journal, 2, 20);
+        write(&mut journal, 3, 100);
+        let item = Item {
+            key: "user1".to_owned(),
+            field: "field0".to_owned(),
+            stamp: Stamp { writer: WRITER, version: 2 },
+            kind: WriteKind::Update,
+            client: 0,
+            sent: 20,
+            acknowledged: 30,
+        };
+        // Found when a third was there.
+        let (found, found_by) = (Some(121), Some(120));
+        journal.trials.push(Trial { item, first: 50, last_in_vain: Some(50), found, found_by, reads: 2 });
+        judged(&[part(journal, PartClock::Common)]).keys
+    };
+    assert_eq!((tried(40).undecided, tried(40).later), (1, 0));
+    assert_eq!((tried(15).undecided, tried(15).later), (0, 1));
+}
+
 #[test]
 fn keys_that_were_carried_and_came_to_nobody_are_counted() {
     let mut journal = journal(WRITER);

@@ -81,7 +81,7 @@ pub struct LagKeys {
     pub later: u64,
     /// Not found when the time was over: their lag is more than what was seen.
     pub censored: u64,
-    /// Written over by others, or deleted, before they were found, so that nothing can be said.
+    /// Written over or deleted, or may have been, before they were found, so that nothing can be said.
     pub undecided: u64,
     /// Never read: taken from the queue too late, or left in it.
     pub unread: u64,

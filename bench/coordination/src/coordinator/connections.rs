@@ -123,7 +123,12 @@ impl Desk {
         let (incoming, clock) = (self.incoming.clone(), self.leading.clock);
         tokio::spawn(async move {
             loop {
-                let came = match message::read(&mut reading, message::FRAME_MAX).await {
+                // Part of a long result is a sign of life.
+                let heard = || {
+                    let frame = Frame::Message(ToCoordinator::Beat);
+                    let _ = incoming.send(Incoming::Came { line, at: clock(), frame });
+                };
+                let came = match message::read_noting(&mut reading, message::FRAME_MAX, heard).await {
                     Ok(frame) => Incoming::Came { line, at: clock(), frame },
                     Err(error) => {
                         let ended = matches!(

@@ -18,6 +18,8 @@ pub(super) struct Version {
     pub(super) fields: u64,
     /// The client that wrote: its process and its number there.
     pub(super) session: (usize, u32),
+    /// Which of its process's writes it is, in the order in which they were sent.
+    pub(super) number: u64,
     pub(super) sent: Moment,
     pub(super) acknowledged: Option<Moment>,
 }
@@ -93,6 +95,7 @@ impl<'a> History<'a> {
                     kind: write.kind,
                     fields,
                     session: (number, write.client),
+                    number: write.version,
                     sent: part.clock.moment(number, write.sent),
                     acknowledged: write.acknowledged.map(|at| part.clock.moment(number, at)),
                 };
@@ -111,6 +114,7 @@ impl<'a> History<'a> {
                 kind: item.kind,
                 fields,
                 session: (clock, item.client),
+                number: item.stamp.version,
                 sent: PartClock::Unknown.moment(clock, item.sent),
                 acknowledged: Some(PartClock::Unknown.moment(clock, item.acknowledged)),
             };

@@ -105,14 +105,17 @@ fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
     else {
         return false;
     };
-    let session = history.versions[place].session;
+    let written = &history.versions[place];
     let of_field = key.by_field.iter().find(|(other, _)| *other == field);
     let mut others = of_field.into_iter().flat_map(|(_, versions)| versions).filter(|other| **other != place);
     others.any(|other| {
-        // A later version of the same process is recognised as such; its deletes are not.
         let version = &history.versions[*other];
-        let foreign = version.session.0 != session.0 || version.kind == crate::journal::WriteKind::Delete;
-        foreign && history.precedes(State::Version(*other), place) != Known::Yes
+        // A later version of the same process is as good, and recognised as such; not so its deletes, and an earlier
+        // one that was on its way at the same time and may have come after.
+        let recognised = version.session.0 == written.session.0
+            && version.number > written.number
+            && version.kind != crate::journal::WriteKind::Delete;
+        !recognised && history.precedes(State::Version(*other), place) != Known::Yes
     })
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
     say(
         lag.keys.undecided,
         format!(
-            "{} written over by other processes or deleted before a consumer found them: nothing is said of their lag.",
+            "{} written over or deleted, or may have been, before a consumer found them: nothing is said of their lag.",
             were(lag.keys.undecided, "key")
         ),
     );

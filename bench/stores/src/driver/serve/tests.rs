@@ -46,7 +46,7 @@ impl Client for BufferingClient {
     }
     async fn insert(&mut self, _: &str, _: &str, _: &Record) -> Outcome {
         self.inserts += 1;
-        if self.inserts % 2 == 0 {
+        if self.inserts.is_multiple_of(2) {
             self.flush(2);
         }
         Outcome { status: Status::BatchedOk, message: None }
