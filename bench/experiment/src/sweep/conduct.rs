@@ -413,17 +413,15 @@ impl Conductor<'_> {
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
         let Performed { document, record, unwritten, .. } = performed?;
-        match plan.core.as_ref().filter(|_| inserts) {
+        if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
-            Some(core) => match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts)
-            {
+            match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
                 Some(range) => {
                     let before = self.records[curve.dataset].state.next;
                     self.fill(curve.dataset, range.start.max(before)..range.end)?;
                 }
                 None => self.look_for_end(curve.dataset)?,
-            },
-            None => {}
+            }
         }
         self.set_running(curve.dataset, false)?;
         if let Some(error) = unwritten {
