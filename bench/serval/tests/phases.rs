@@ -350,7 +350,8 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     for part in ["1 of 2 phases are done", "Slow is incomplete: client", "Slow (incomplete)"] {
         assert!(words.contains(part), "'{part}' is not in {report}");
     }
-    let csv = std::fs::read_to_string(out.join("phases.csv")).unwrap();
+    serval(place.path(), "report r --csv phases.csv").expect(0);
+    let csv = std::fs::read_to_string(place.path().join("phases.csv")).unwrap();
     let marks = |name: &str| -> Vec<String> {
         let of = csv.lines().filter(|line| line.split(',').nth(1) == Some(name));
         of.map(|line| line.rsplit(',').next().unwrap().to_owned()).collect()

@@ -158,7 +158,10 @@ pub fn csv(experiment: &StoredExperiment, loaded: &Loaded, out: impl Write) -> R
 
 /// The lines of several.
 pub fn together_csv(parts: &[Part], out: impl Write) -> Result<(), ::csv::Error> {
-    csv::write(&View::new(parts), out)
+    match parts {
+        [part] if phases::has(part) => phases::csv(part, out),
+        _ => csv::write(&View::new(parts), out),
+    }
 }
 
 /// The trials of searches, a line each; docs/result-format.md has the columns.
