@@ -65,7 +65,9 @@ pub(crate) const REPLICA: Kind = Kind {
                 "the replica follows a primary that anyone may ask: leave the password out".to_owned()
             );
         }
-        let primary = PostgresServer::start(children, options)?;
+        // Else its log would wait up to 0.2 s for the server's own writer before it goes to the
+        // replica, and that would be the lag.
+        let primary = PostgresServer::start_with(children, options, Commit::Synchronous)?;
         let replica = PostgresServer::replica_of(&primary, children)?;
         Ok(Box::new(ReplicatedPostgres { replica, primary }))
     },
@@ -93,6 +95,13 @@ impl Server for ReplicatedPostgres {
     fn wait_for_interrupt(&self) -> Result<()> {
         self.primary.wait_for_interrupt()
     }
+}
+
+/// Whether a commit waits until the server has handed over its log.
+#[derive(Clone, Copy)]
+enum Commit {
+    Asynchronous,
+    Synchronous,
 }
 
 /// A server that answers. Dropping it stops it and removes its files.
@@ -133,7 +142,11 @@ impl Server for PostgresServer {
 impl PostgresServer {
     /// Starts a server and returns once it answers.
     pub(crate) fn start(children: &Children, options: &Options) -> Result<Self> {
-        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options))
+        Self::start_with(children, options, Commit::Asynchronous)
+    }
+
+    fn start_with(children: &Children, options: &Options, commit: Commit) -> Result<Self> {
+        process::on_a_port(options.port, children, |port| Self::start_on(port, children, options, commit))
     }
 
     /// Starts a hot standby that streams from a server without a password.
@@ -147,11 +160,11 @@ impl PostgresServer {
             copy.args(["--write-recovery-conf", "--no-sync", "-p", &primary.port.to_string()]);
             copy.arg("-D").arg(folder.path().join("data"));
             process::set_up(children, folder.path(), &mut copy)?;
-            Self::run(port, children, folder, account, &Options::default())
+            Self::run(port, children, folder, account, &Options::default(), Commit::Asynchronous)
         })
     }
 
-    fn start_on(port: u16, children: &Children, options: &Options) -> Result<Self> {
+    fn start_on(port: u16, children: &Children, options: &Options, commit: Commit) -> Result<Self> {
         let account = Account::of_server(USER)?;
         let folder = process::folder("postgres")?;
         process::give(folder.path(), account)?;
@@ -177,7 +190,7 @@ impl PostgresServer {
             }
         }
         process::set_up(children, folder.path(), &mut initdb)?;
-        Self::run(port, children, folder, account, options)
+        Self::run(port, children, folder, account, options, commit)
     }
 
     /// Starts a server whose files are made.
@@ -187,6 +200,7 @@ impl PostgresServer {
         folder: TempDir,
         account: Option<Account>,
         options: &Options,
+        commit: Commit,
     ) -> Result<Self> {
         let data = folder.path().join("data");
         let mut command = process::command_as(account, "postgres");
@@ -198,7 +212,10 @@ impl PostgresServer {
             "shared_buffers=64MB",
             // Its files go with it.
             "fsync=off",
-            "synchronous_commit=off",
+            match commit {
+                Commit::Asynchronous => "synchronous_commit=off",
+                Commit::Synchronous => "synchronous_commit=on",
+            },
             "full_page_writes=off",
         ] {
             command.args(["-c", setting]);
