@@ -101,8 +101,8 @@ fn a_client_of_another_run_on_the_store_is_another_whatever_its_place() {
     let hand = Hand::default();
     let store = wrapped(&[("visibility.delay", "constant:50ms")], &hand);
     Ready.run(async {
-        let mut writer = store.connect(&(), 0).await.unwrap();
-        let mut consumer = store.connect(&(), 0).await.unwrap();
+        let mut writer = connected(&store, 0).await;
+        let mut consumer = connected(&store, 0).await;
         writer.insert(TABLE, "k", &record(1)).await;
         assert_eq!((f(&mut writer, "k").await, f(&mut consumer, "k").await), (Some(1), None));
         hand.0.store(50 * MS, Relaxed);
