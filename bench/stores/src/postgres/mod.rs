@@ -32,6 +32,7 @@ use std::{
     path::{Path, PathBuf},
     rc::Rc,
     sync::{Arc, Mutex as BlockingMutex, PoisonError},
+    time::{Duration, Instant},
 };
 use tokio::sync::Mutex;
 use tokio_postgres::{Config, config::SslMode};
@@ -40,6 +41,9 @@ use tokio_postgres::{Config, config::SslMode};
 const KEY: &str = "ycsb_key";
 /// The column of all fields in the json layout.
 const VALUE: &str = "ycsb_value";
+
+/// Between two looks whether a replica has heard of a table.
+const REPLICA_POLL: Duration = Duration::from_millis(10);
 
 /// Postgres cuts longer names off.
 const NAME_BYTES_MAX: usize = 63;
@@ -384,6 +388,32 @@ impl Postgres {
     }
 
     /// Makes the table, or finds fault with the one that is there.
+    /// Waits until a replica shows the table, which may just have been made at its primary.
+    fn wait_for_table(&self, replica: &Server, table: &str) -> Result<(), StoreError> {
+        let shown = ask(replica, async |link| {
+            let until = Instant::now() + replica.connect_timeout / 2;
+            loop {
+                let columns = sql::columns(&link.client, table).await;
+                if !columns.map_err(|error| replica.refused(&error))?.is_empty() {
+                    return Ok(true);
+                }
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+                tokio::time::sleep(REPLICA_POLL).await;
+            }
+        })?;
+        if shown {
+            return Ok(());
+        }
+        Err(replica.error(format!(
+            "the replica does not show the table '{}' that the server at {} has: is it a standby of that one, and does \
+             it follow?",
+            table.to_ascii_lowercase(),
+            self.server.address
+        )))
+    }
+
     async fn check_table(&self, link: &Link, schema: &Schema, purpose: Purpose) -> Result<(), StoreError> {
         let Schema { table, fields } = schema;
         for (index, field) in fields.iter().enumerate() {
@@ -469,6 +499,7 @@ impl Store for Postgres {
                     replica.error("is named as the replica (postgres.replica), and is no standby of another")
                 );
             }
+            self.wait_for_table(replica, &schema.table)?;
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         *prepared = Prepared { fields: schema.fields.clone().into(), facts };
