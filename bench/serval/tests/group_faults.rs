@@ -6,25 +6,12 @@ mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, agents, document, group, leader, root, zookeeper},
+    group::{Talker, agent_with as agent, agents, document, group, leader, root, zookeeper},
     program, workload,
 };
 use rustix::process::Signal;
 use serval_measure::document::ResultDocument;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
-
-fn agent(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
-    let mut command = program();
-    command.args(["agent", "--join", cluster, "--root", root]).stdout(Stdio::null());
-    more(&mut command);
-    let mut agent = Talker::start(&mut command);
-    agent.wait_for("waiting for work");
-    agent
-}
+use std::{fs, path::Path, process::Stdio};
 
 /// A driver that does not answer on one machine before a file is there.
 fn slow_store(place: &Path) -> String {

@@ -9,25 +9,12 @@ mod common;
 
 use common::{
     Ran, folder,
-    group::{Talker, document, group, leader, root, wait_for_standing, zookeeper},
-    program, workload,
+    group::{Talker, agent_with as agent, document, group, leader, root, wait_for_standing, zookeeper},
+    workload,
 };
 use rustix::process::Signal;
 use serval_measure::document::ResultDocument;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
-
-fn agent(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
-    let mut command = program();
-    command.args(["agent", "--join", cluster, "--root", root]).stdout(Stdio::null());
-    more(&mut command);
-    let mut agent = Talker::start(&mut command);
-    agent.wait_for("waiting for work");
-    agent
-}
+use std::{fs, path::Path, process::Command};
 
 /// A driver that waits for files: `go` before it serves where `SLOW` is set, `end` after it has where
 /// `LINGERS` is.

@@ -84,11 +84,9 @@ impl Drop for Talker {
 
 pub fn agents(cluster: &str, root: &str, count: usize) -> Vec<Talker> {
     let agent = |_| {
-        let mut command = program();
-        command.args(["agent", "--join", cluster, "--root", root, "--once"]).stdout(Stdio::null());
-        let mut agent = Talker::start(&mut command);
-        agent.wait_for("waiting for work");
-        agent
+        agent_with(cluster, root, |command| {
+            command.arg("--once");
+        })
     };
     (0..count).map(agent).collect()
 }
@@ -120,4 +118,14 @@ pub fn wait_for_standing(cluster: &str, root: &str, place: &str, count: usize) {
         };
         while standing().await.is_none_or(|clients| clients.len() < count) {}
     });
+}
+
+/// An agent whose command is changed first, once it waits for work.
+pub fn agent_with(cluster: &str, root: &str, more: impl FnOnce(&mut Command)) -> Talker {
+    let mut command = program();
+    command.args(["agent", "--join", cluster, "--root", root]).stdout(Stdio::null());
+    more(&mut command);
+    let mut agent = Talker::start(&mut command);
+    agent.wait_for("waiting for work");
+    agent
 }
