@@ -315,6 +315,11 @@ impl Lag {
         noted
     }
 
+    /// What its values carry, if it writes any.
+    pub(crate) fn writer(&self) -> Option<u64> {
+        self.producing.as_ref().map(|_| self.journal().writer)
+    }
+
     /// What this process noted, for the coordinator of its group.
     pub(crate) fn to_wire(&self) -> LagWire {
         let mut journal = self.take_journal();
@@ -399,7 +404,7 @@ impl Lag {
         }
         // A process of a group sends its notes; alone they are looked at here.
         if options.gate.is_none() {
-            let part = Part { journal: self.take_journal(), clock: PartClock::Common };
+            let part = Part { journal: self.take_journal(), clock: PartClock::Common, lost: false };
             let setting = Setting { queue: self.queue.describe(), ..self.setting.clone() };
             let (found, keys) = analysis::analyse(&[part], setting);
             (record.lag, record.lag_keys) = (Some(found), keys);

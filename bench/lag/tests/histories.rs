@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_lag::{
-    analysis::{Part, PartClock, Setting, result},
+    analysis::{Offset, Part, PartClock, Setting, analyse, result},
     journal::{Item, Journal, Read, Trial, Write, WriteKind},
     stamp::Stamp,
 };
-use serval_measure::lag::{Behind, LagResult, Violations};
+use serval_measure::lag::{Behind, LagResult, Survival, Violations};
 
 const WRITER: u64 = 1000;
 
@@ -37,7 +37,7 @@ fn judged(parts: &[Part]) -> LagResult {
 }
 
 fn part(journal: Journal, clock: PartClock) -> Part {
-    Part { journal, clock }
+    Part { journal, clock, lost: false }
 }
 
 #[test]
@@ -73,6 +73,55 @@ fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
         let versions = judged(&parts).versions.unwrap();
         assert_eq!((versions.undecided, versions.stale()), (1, (0, 0)));
     }
+}
+
+/// Its notes are lost with a process, and not what it put into the queue, nor what is known of its clock.
+#[test]
+fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {
+    const LOST: u64 = WRITER + 1;
+    const STRANGER: u64 = WRITER + 2;
+    let mut reader = journal(WRITER);
+    let trial = |key: &str, writer, sent, in_vain: Option<u64>, found| {
+        let item = Item {
+            key: key.to_owned(),
+            field: "field0".to_owned(),
+            stamp: Stamp { writer, version: 1 },
+            kind: WriteKind::Insert,
+            client: 0,
+            sent,
+            acknowledged: sent + 10,
+        };
+        let reads = 1 + u64::from(in_vain.is_some());
+        Trial {
+            item,
+            first: 1020,
+            last_in_vain: in_vain,
+            found: Some(found),
+            found_by: Some(found - 1),
+            reads,
+        }
+    };
+    // The lost one's clock is 5000 ahead, give or take 2.
+    reader.trials.push(trial("user1", LOST, 6000, Some(1030), 1040));
+    reader.trials.push(trial("user2", LOST, 6000, None, 1021));
+    reader.trials.push(trial("user3", STRANGER, 7, Some(1030), 1050));
+    let clock = PartClock::Known(vec![Offset { at: 6000, ahead: 5000.0, error: 2.0, drift: 0.0 }]);
+    let judged = |parts: &[Part]| analyse(parts, Setting { consumers: 1, ..Setting::default() });
+    let (with, lines) = judged(&[part(reader.clone(), PartClock::Common), Part::lost(LOST, clock)]);
+    assert_eq!(
+        lines.iter().map(|line| (line.acknowledged_ns, line.lower_ns, line.upper_ns)).collect::<Vec<_>>(),
+        [(Some(1010), Some(18), Some(32)), (Some(1010), Some(0), Some(13)), (None, None, None)]
+    );
+    let visible = with.visible.unwrap();
+    assert_eq!((visible.without, visible.upper.unwrap().count, visible.clock_error_ns), (1, 2, 2));
+    let survival = with.survival.unwrap();
+    assert_eq!((survival.since.as_str(), Survival::at(&survival.upper, 31)), ("acknowledgement", 0.5));
+    // The paper's lag needs no clocks.
+    assert_eq!((with.keys.later, with.keys.at_once, with.lag.unwrap().count), (2, 1, 2));
+
+    let (without, _) = judged(&[part(reader, PartClock::Common)]);
+    assert!(without.visible.is_none());
+    assert_eq!(without.survival.unwrap().since, "first read");
 }
 
 /// Of two writes on their way at the same time either may be the last: that the later one is not seen is then no lag.

@@ -125,7 +125,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Its word in `lag.csv`.
+    /// Its word in `lag-keys.csv`.
     pub fn word(self) -> &'static str {
         match self {
             Fate::AtOnce => "at_once",
@@ -137,7 +137,7 @@ impl Fate {
     }
 }
 
-/// A sampled write whose key was taken from the queue: a line of `lag.csv`. What is not known, or
+/// A sampled write whose key was taken from the queue: a line of `lag-keys.csv`. What is not known, or
 /// was not, is absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagKey {
@@ -174,6 +174,10 @@ pub struct Brackets {
     pub upper: Option<Latency>,
     /// Largest error of the clocks, by which brackets are widened, ns; 0 for one clock.
     pub clock_error_ns: u64,
+    /// Keys that have no bracket, and are in no survival curve, for nothing is known of the clock of
+    /// the process that wrote them.
+    #[serde(default)]
+    pub without: u64,
 }
 
 /// The share of keys not yet visible after a time: Kaplan and Meier's estimate, with the keys

@@ -87,7 +87,8 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     if let Some(text) = document.buffered.as_ref().and_then(not_done) {
         say(text, vec![]);
     }
-    for note in document.lag.iter().flat_map(lag::notes) {
+    let is_buffered = document.buffered.is_some();
+    for note in document.lag.iter().flat_map(|lag| lag::notes(lag, is_buffered)) {
         say(note.text, note.details);
     }
     for metric in &document.metrics {

@@ -10,8 +10,9 @@ use common::{
     program, workload,
 };
 use rustix::process::Signal;
+use serval_conformance::variable;
 use serval_measure::document::ResultDocument;
-use std::{fs, path::Path, process::Stdio};
+use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
 /// A driver that does not answer on one machine before a file is there.
 fn slow_store(place: &Path) -> String {
@@ -192,4 +193,49 @@ fn processes_that_are_started_one_by_one_meet_at_ycsbs_barrier() {
     let alone = format!("{words} -p coordination.wait=200ms");
     let ran = Ran::of(program().args(alone.split_whitespace()).output().unwrap());
     assert!(ran.status != 0 && ran.stderr.contains("1 of 3 clients came"), "{}", ran.stderr);
+}
+
+#[test]
+fn keys_of_a_producer_that_is_killed_keep_their_brackets() {
+    let (Some(cluster), Some(redis)) = (zookeeper(), variable("SERVAL_TEST_REDIS")) else { return };
+    let (host, port) = redis.rsplit_once(':').unwrap();
+    let (place, root) = (folder(), root());
+    let mut agents = agents(&cluster, &root, 3);
+    let words = format!(
+        "run redis -P {} -p redis.host={host} -p redis.port={port} -p redis.database=11 -p recordcount=1 -p readproportion=0 \
+         -p updateproportion=0 -p insertproportion=1 -p operationcount=0 -p maxexecutiontime=6 -p target=300 \
+         -p lag.sample=1 -p lag.consumers.clients=1 -p coordination.lost=continue --clients 3 --result r -s \
+         -p status.interval=1",
+        workload("workloada")
+    );
+    let mut leader = Talker::start(&mut leader(place.path(), &cluster, &root, &words));
+    leader.wait_for("current ops/sec");
+    // The last client is the consumer.
+    let producer = agents.iter_mut().position(|agent| {
+        agent.wait_for("of a group led by");
+        agent.heard.last().is_some_and(|line| line.contains("client 1 of"))
+    });
+    let killed = agents.remove(producer.unwrap());
+    killed.signal(Signal::KILL);
+    let (_, heard) = leader.end();
+    agents.into_iter().for_each(|agent| assert_eq!(agent.end().0, 0));
+
+    let document = document(place.path());
+    let lost = group(&document).clients.iter().filter(|client| client.lost.is_some()).count();
+    assert_eq!(lost, 1, "{heard:#?}");
+    let lag = document.lag.unwrap();
+    let visible = lag.visible.unwrap();
+    assert_eq!((visible.without, visible.upper.unwrap().count), (0, lag.keys.tried), "{:?}", lag.keys);
+    // By writer, how many keys have both ends of a bracket.
+    let mut bracketed = BTreeMap::<String, u64>::new();
+    let text = fs::read_to_string(place.path().join("r/lag-keys.csv")).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let heads = lines.next().unwrap();
+    let column = |name: &str| heads.iter().position(|head| *head == name).unwrap();
+    for line in lines {
+        let writer = line[column("stamp")].split('.').next().unwrap().to_owned();
+        let both = !line[column("lower_ns")].is_empty() && !line[column("upper_ns")].is_empty();
+        *bracketed.entry(writer).or_default() += u64::from(both);
+    }
+    assert!(bracketed.len() == 2 && bracketed.values().all(|count| *count > 0), "{bracketed:?}");
 }

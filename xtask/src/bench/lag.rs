@@ -167,7 +167,7 @@ impl Course<'_> {
             |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
         Known::of(
             &text(&self.place.path().join(list))?,
-            &text(&self.place.path().join(name).join("lag.csv"))?,
+            &text(&self.place.path().join(name).join("lag-keys.csv"))?,
         )
     }
 }
@@ -197,7 +197,7 @@ struct Known {
 }
 
 impl Known {
-    /// From a `visibility.log` and a `lag.csv` of keys that were inserted once.
+    /// From a `visibility.log` and a `lag-keys.csv` of keys that were inserted once.
     fn of(delays: &str, keys: &str) -> Result<Known> {
         let number = |text: &str| text.parse::<i64>().map_err(|_| format!("'{text}' is no number of ns"));
         let mut delay_of = HashMap::new();
@@ -219,8 +219,9 @@ impl Known {
         };
         for line in lines {
             let of: HashMap<&str, &str> = names.iter().copied().zip(line.split(',')).collect();
-            let text =
-                |name: &str| of.get(name).copied().ok_or_else(|| format!("lag.csv has no column {name}"));
+            let text = |name: &str| {
+                of.get(name).copied().ok_or_else(|| format!("lag-keys.csv has no column {name}"))
+            };
             let fate = text("fate")?;
             if !matches!(fate, "at_once" | "later") {
                 continue;
@@ -335,8 +336,8 @@ pub(super) fn lag(bench: &Bench) -> Result<()> {
         };
         let mut properties = server.properties();
         if site.kind == "hbase" {
-            // A busy machine may take its time.
-            properties.push("hbase.connecttimeout=60000".to_owned());
+            // A busy machine may take its time; the driver ends after 60 s without an answer.
+            properties.push("hbase.connecttimeout=50000".to_owned());
             match ycsb::java_drivers(bench.children) {
                 Ok(drivers) => properties.push(format!("hbase.driver={}", drivers.hbase.display())),
                 Err(reason) => {
@@ -369,10 +370,10 @@ pub(super) fn lag(bench: &Bench) -> Result<()> {
 
 fn start(kind: &str, bench: &Bench) -> Result<Box<dyn Server>> {
     let kind = servers::kind(kind).ok_or_else(|| format!("there is no server '{kind}'"))?;
-    setup::provide(bench.children, kind.purpose, Missing::Report)?;
+    setup::provide(bench.children, kind.purpose, Missing::Install)?;
     if kind.purpose == Purpose::Hbase {
         // Its driver is Java too.
-        setup::provide(bench.children, Purpose::Java, Missing::Report)?;
+        setup::provide(bench.children, Purpose::Java, Missing::Install)?;
     }
     (kind.serve)(bench.children, &Options::default())
 }

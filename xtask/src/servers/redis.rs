@@ -64,11 +64,14 @@ impl ReplicatedRedis {
         // Without waiting for more replicas to come.
         primary.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
         replica.command(&["REPLICAOF", &Ipv4Addr::LOCALHOST.to_string(), &primary.port.to_string()])?;
+        // Its link is up up to a second before the first write comes by it: a primary waits for its
+        // replica's word, which comes once a second.
+        primary.command(&["SET", "heard", "yes"])?;
         replica.process.wait_until_ready(START_SECONDS_MAX, || {
-            let info = replica.command(&["INFO", "replication"])?;
-            let follows = info.lines().any(|line| line == "master_link_status:up");
-            if follows { Ok(()) } else { Err("it does not follow its primary yet".to_owned()) }
+            let heard = replica.command(&["EXISTS", "heard"])? != "0";
+            if heard { Ok(()) } else { Err("it does not follow its primary yet".to_owned()) }
         })?;
+        primary.command(&["DEL", "heard"])?;
         Ok(ReplicatedRedis { primary, replica })
     }
 }

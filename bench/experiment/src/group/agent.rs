@@ -135,7 +135,8 @@ impl Worker for Hands<'_> {
                 ending.interrupt();
             }
         });
-        let mut sending = Sending { line, units: (0, 0) };
+        let mut sending =
+            Sending { line, units: (0, 0), writer: plan.lag.as_ref().and_then(|lag| lag.writer()) };
         let none: Option<Files<'_>> = None;
         let performed = match perform(&plan, &*session, &control, &mut sending, none, Vec::new()) {
             Ok(performed) => performed,
@@ -192,6 +193,7 @@ fn judge(line: &Line) -> Judge {
 struct Sending<'a> {
     line: &'a Line,
     units: (u64, u64),
+    writer: Option<u64>,
 }
 
 impl Observer for Sending<'_> {
@@ -200,8 +202,7 @@ impl Observer for Sending<'_> {
     }
 
     fn interval(&mut self, interval: &Interval) {
-        let (units, failed) = self.units;
-        if let Ok(bytes) = serde_json::to_vec(&IntervalWire::of(interval, units, failed)) {
+        if let Ok(bytes) = serde_json::to_vec(&IntervalWire::of(interval, self.units, self.writer)) {
             self.line.interval(bytes);
         }
     }

@@ -126,6 +126,8 @@ impl Intervals {
 pub(crate) struct Left {
     pub(crate) record: Option<RecordWire>,
     pub(crate) lost: Option<String>,
+    /// What its values carry, if it writes sampled keys.
+    pub(crate) writer: Option<u64>,
 }
 
 fn latency<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency> {
@@ -154,18 +156,6 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagK
     let mut setting = seen.setting.clone();
     let mut parts = Vec::new();
     for (number, left) in left.iter_mut().enumerate() {
-        let Some(LagWire { mut journal, consumers, queue }) =
-            left.record.as_mut().and_then(|part| part.lag.take())
-        else {
-            continue;
-        };
-        if !journal.is_sound() {
-            return Err(WireError::Unknown("a key that it does not name".to_owned()));
-        }
-        setting.consumers += consumers;
-        setting.queue = queue;
-        // A group's queue is its own: what is there early is of its own producers.
-        journal.counts.from_before = 0;
         let offsets = seen.clocks.get(number).map(Vec::as_slice).unwrap_or_default();
         let offset = |(at, offset): &(u64, Offset)| analysis::Offset {
             at: *at,
@@ -174,9 +164,22 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagK
             drift: DRIFT,
         };
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
-        parts.push(Part { journal, clock });
+        let Some(record) = left.record.as_mut() else {
+            // Its notes are lost with it; what it put into the queue is not.
+            parts.extend(left.writer.map(|writer| Part::lost(writer, clock)));
+            continue;
+        };
+        let Some(LagWire { mut journal, consumers, queue }) = record.lag.take() else { continue };
+        if !journal.is_sound() {
+            return Err(WireError::Unknown("a key that it does not name".to_owned()));
+        }
+        setting.consumers += consumers;
+        setting.queue = queue;
+        // A group's queue is its own: what is there early is of its own producers.
+        journal.counts.from_before = 0;
+        parts.push(Part { journal, clock, lost: false });
     }
-    Ok((!parts.is_empty()).then(|| analysis::analyse(&parts, setting)))
+    Ok(parts.iter().any(|part| !part.lost).then(|| analysis::analyse(&parts, setting)))
 }
 
 /// One to which nothing was added yet.
@@ -387,7 +390,7 @@ mod tests {
             order in Just((0..CLIENTS * INTERVALS).collect::<Vec<_>>()).prop_shuffle(),
         ) {
             let all = counted(samples.iter());
-            let left = (0..CLIENTS).map(|client| Left { record: Some(record_of(&samples, client)), lost: None });
+            let left = (0..CLIENTS).map(|client| Left { record: Some(record_of(&samples, client)), ..Left::default() });
             let facts = vec![
                 ClientFacts { host: "h".into(), process: 1, version: String::new(), processors: 1, stores: vec![] };
                 CLIENTS
@@ -416,7 +419,7 @@ mod tests {
                     due: None,
                     lateness: late(own()),
                 };
-                intervals.take(client, &handed_over(&IntervalWire::of(&interval, 0, 0))).unwrap();
+                intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
                 sums.extend(std::iter::from_fn(|| intervals.next()));
             }
             prop_assert_eq!(sums.len(), INTERVALS);

@@ -178,9 +178,10 @@ impl Session for GroupSession<'_> {
                         course.look_for_steadiness(steadily, &team.coordinator);
                         continue;
                     }
-                    let read = serde_json::from_slice::<IntervalWire>(&bytes).map_err(wire::WireError::from);
-                    read.and_then(|wire| intervals.take(client, &wire))
-                        .map_err(|error| unreadable(client, error))?;
+                    let wire: IntervalWire =
+                        serde_json::from_slice(&bytes).map_err(|error| unreadable(client, error.into()))?;
+                    left[client].writer = wire.writer;
+                    intervals.take(client, &wire).map_err(|error| unreadable(client, error))?;
                 }
                 Some(Report::Result(client, bytes)) => {
                     // Nothing where it never began.

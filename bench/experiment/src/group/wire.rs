@@ -90,10 +90,13 @@ pub(crate) struct IntervalWire {
     /// Units finished since the warm-up, and how many of them failed.
     pub(crate) units: u64,
     pub(crate) failed: u64,
+    /// What its values carry, should it be lost with its notes.
+    #[serde(default)]
+    pub(crate) writer: Option<u64>,
 }
 
 impl IntervalWire {
-    pub(crate) fn of(interval: &Interval, units: u64, failed: u64) -> IntervalWire {
+    pub(crate) fn of(interval: &Interval, (units, failed): (u64, u64), writer: Option<u64>) -> IntervalWire {
         IntervalWire {
             start_ns: nanoseconds(interval.start),
             length_ns: nanoseconds(interval.length),
@@ -104,6 +107,7 @@ impl IntervalWire {
             pairs: to_wire(&interval.pairs),
             units,
             failed,
+            writer,
         }
     }
 

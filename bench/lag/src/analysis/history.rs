@@ -66,7 +66,8 @@ pub(super) struct History<'a> {
 impl<'a> History<'a> {
     pub(super) fn new(parts: &'a [Part]) -> History<'a> {
         let trials = || parts.iter().flat_map(|part| &part.journal.trials);
-        let writers: HashSet<u64> = parts.iter().map(|part| part.journal.writer).collect();
+        let (lost, kept): (Vec<_>, Vec<_>) = parts.iter().enumerate().partition(|(_, part)| part.lost);
+        let writers: HashSet<u64> = kept.iter().map(|(_, part)| part.journal.writer).collect();
         let of_others =
             || trials().map(|trial| &trial.item).filter(|item| !writers.contains(&item.stamp.writer));
         let mut history = History {
@@ -104,19 +105,23 @@ impl<'a> History<'a> {
             }
         }
         // What writers of other processes told by the queue, and nothing else is known of them. Each
-        // has a clock of its own.
+        // has a clock of its own; of those that were lost it is known how far off it was.
+        let lost: HashMap<u64, (usize, &PartClock)> =
+            lost.into_iter().map(|(number, part)| (part.journal.writer, (number, &part.clock))).collect();
         let mut clocks: HashMap<u64, usize> = HashMap::new();
         for item in of_others() {
-            let next = parts.len() + clocks.len();
-            let clock = *clocks.entry(item.stamp.writer).or_insert(next);
+            let (number, clock) = lost.get(&item.stamp.writer).copied().unwrap_or_else(|| {
+                let next = parts.len() + clocks.len();
+                (*clocks.entry(item.stamp.writer).or_insert(next), &PartClock::Unknown)
+            });
             let fields = history.bit(&item.field);
             let version = Version {
                 kind: item.kind,
                 fields,
-                session: (clock, item.client),
+                session: (number, item.client),
                 number: item.stamp.version,
-                sent: PartClock::Unknown.moment(clock, item.sent),
-                acknowledged: Some(PartClock::Unknown.moment(clock, item.acknowledged)),
+                sent: clock.moment(number, item.sent),
+                acknowledged: Some(clock.moment(number, item.acknowledged)),
             };
             if !history.by_stamp.contains_key(&item.stamp) {
                 history.add(&item.key, item.stamp, version);
@@ -125,7 +130,7 @@ impl<'a> History<'a> {
         // Versions of a clock of which nothing is known have no place among those of others.
         let comparable =
             parts.len() == 1 || history.versions.iter().all(|version| version.sent.error.is_finite());
-        history.whole = history.complete && clocks.is_empty() && comparable;
+        history.whole = history.complete && kept.len() == parts.len() && clocks.is_empty() && comparable;
         history.writers = writers;
         history.sort();
         history

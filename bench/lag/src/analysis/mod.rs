@@ -29,6 +29,16 @@ pub struct Part {
     pub journal: Journal,
     /// What is known of its clock.
     pub clock: PartClock,
+    /// Whether the process was lost before it handed its notes over: what it wrote is known by
+    /// the queue only.
+    pub lost: bool,
+}
+
+impl Part {
+    /// A process that was lost with its notes.
+    pub fn lost(writer: u64, clock: PartClock) -> Part {
+        Part { journal: Journal::new(writer), clock, lost: true }
+    }
 }
 
 /// How the keys were sampled and read: for the result.
@@ -223,7 +233,8 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
         uppers.add(verdict.upper);
         verdicts.push(verdict);
     }
-    let clocks_known = !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.lower.is_some());
+    let without = verdicts.iter().filter(|verdict| verdict.lower.is_none()).count() as u64;
+    let clocks_known = without < verdicts.len() as u64;
     let error = verdicts.iter().map(|verdict| verdict.error).max().unwrap_or(0);
     let result = LagResult {
         queue: setting.queue,
@@ -251,6 +262,7 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
             lower: lowers.latency(),
             upper: uppers.latency(),
             clock_error_ns: error,
+            without,
         }),
         survival: curves(&verdicts, clocks_known, &history, parts),
         versions: Judge::judge(&history, parts),
@@ -271,10 +283,11 @@ fn curves(
         return None;
     }
     let (lower, upper): (Vec<_>, Vec<_>) = if clocks_known {
-        let ends = verdicts.iter().map(|verdict| {
-            let lower = verdict.lower.unwrap_or(0);
+        // Which keys have no bracket depends on who wrote them, and not on what became of them.
+        let ends = verdicts.iter().filter_map(|verdict| {
+            let lower = verdict.lower?;
             let found = verdict.upper.is_some();
-            ((lower, found), (verdict.upper.unwrap_or(lower), found))
+            Some(((lower, found), (verdict.upper.unwrap_or(lower), found)))
         });
         ends.unzip()
     } else {

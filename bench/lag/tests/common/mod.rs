@@ -186,7 +186,7 @@ pub(crate) fn run(run: &Run) -> Done {
     assert!(failed.is_none() && record.totals.units_failed == 0, "{failed:?}");
     drop(duo);
     let journal = std::mem::take(&mut *journal.lock().unwrap_or_else(PoisonError::into_inner));
-    let part = Part { journal, clock: PartClock::Common };
+    let part = Part { journal, clock: PartClock::Common, lost: false };
     let setting = Setting {
         queue: "memory".to_owned(),
         sample: 1.0,

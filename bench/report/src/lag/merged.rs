@@ -128,6 +128,7 @@ pub(crate) fn merged(
             .filter_map(|(_, lag)| Some(lag.visible.as_ref()?.clock_error_ns))
             .max()
             .unwrap_or(0),
+        without: add(&read, |lag| lag.visible.as_ref().map_or(0, |visible| visible.without)),
     };
     let known = clocks_known && !read.is_empty();
     let mut queues: Vec<&str> = Vec::new();

@@ -21,8 +21,12 @@ use serval_measure::{
 /// Characters of a queue's address that are shown.
 const QUEUE_MAX: usize = 80;
 
-/// What is to be said before numbers of lag are quoted.
-pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
+/// Why a key may never be found behind write buffers.
+const OVERTAKEN: &str = " Behind write buffers some may never be found: what one client acknowledged before, and sent after, \
+    has written over them.";
+
+/// What is to be said before numbers of lag are quoted. `buffered`: whether writes lay in buffers.
+pub(crate) fn notes(lag: &LagResult, buffered: bool) -> Vec<Note> {
     let writes = &lag.writes;
     let mut notes = Vec::new();
     let mut say = |number: u64, text: String| {
@@ -43,8 +47,9 @@ pub(crate) fn notes(lag: &LagResult) -> Vec<Note> {
         lag.keys.censored,
         format!(
             "{} not found when the time was over (lag.drain): their lag is longer than what was seen, and is in no \
-             percentile. The survival curve has them as what they are.",
-            were(lag.keys.censored, "key")
+             percentile. The survival curve has them as what they are.{}",
+            were(lag.keys.censored, "key"),
+            if buffered { OVERTAKEN } else { "" }
         ),
     );
     say(
@@ -183,6 +188,8 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
         row("acknowledged to visible, at most", spans(visible.upper.as_ref()));
         let error = visible.clock_error_ns;
         row("widened by the clocks' error", (error > 0).then(|| time(error as f64)));
+        let without = visible.without;
+        row("keys in neither: their writer's clock is not known", (without > 0).then(|| count(without)));
     }
     if let Some(versions) = &lag.versions {
         row("reads behind an acknowledged version", Some(behind(versions)));
