@@ -271,6 +271,7 @@ pub(crate) fn lagging() -> ResultDocument {
             lower: spans(&mut (0..990).map(delay)),
             upper: spans(&mut (0..990).map(|i| delay(i) + 11_000_000)),
             clock_error_ns: 80_000,
+            without: 0,
         }),
         survival: Some(Survival {
             since: "acknowledgement".to_owned(),

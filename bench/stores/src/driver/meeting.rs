@@ -2,14 +2,46 @@
 //! for each, in a folder that only we and the driver can enter.
 
 use super::link::Ends;
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, mknodat, open},
+    io::Errno,
+    process::{Pid, geteuid, test_kill_process},
+};
 use std::{
     env, fs, io,
-    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
-    path::PathBuf,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
+
+/// What the names of folders begin with; the number of the process follows, and another.
+const NAME: &str = "serval-driver-";
+
+/// Age from which a folder may have been left. Who uses one does so when its clients connect; and
+/// where containers share the folder a process that lives may be seen from its own only.
+const LEFT: Duration = Duration::from_secs(3600);
+
+/// Removes our folders of processes that are gone: one that was killed could not.
+fn sweep(place: &Path) {
+    let folders = fs::read_dir(place).into_iter().flatten().flatten();
+    for folder in folders {
+        let name = folder.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next()?.parse().ok());
+        let Some(process) = process.and_then(Pid::from_raw) else { continue };
+        let ours = fs::symlink_metadata(folder.path()).is_ok_and(|meta| {
+            let age = meta.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+            meta.is_dir() && meta.uid() == geteuid().as_raw() && age > LEFT
+        });
+        if ours && test_kill_process(process) == Err(Errno::SRCH) {
+            let _ = fs::remove_dir_all(folder.path());
+        }
+    }
+}
 
 /// A folder for pipes, removed with everything in it when it is dropped.
 #[derive(Debug)]
@@ -23,7 +55,10 @@ impl Meeting {
     pub(super) fn new() -> Option<Meeting> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = env::temp_dir().join(format!("serval-driver-{}-{count}", process::id()));
+        if count == 0 {
+            sweep(&env::temp_dir());
+        }
+        let folder = env::temp_dir().join(format!("{NAME}{}-{count}", process::id()));
         let folder = folder.into_os_string().into_string().ok()?;
         // Fails on a folder that somebody else has made under this name.
         fs::DirBuilder::new().mode(0o700).create(&folder).is_ok().then_some(Meeting { folder })
@@ -84,5 +119,31 @@ impl Place {
             let _ = fs::remove_file(path);
         }
         Ok(Ends { requests, answers: self.from })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{process::Command, time::SystemTime};
+
+    #[test]
+    fn folders_of_processes_that_are_gone_are_removed_and_others_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let mut gone = Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        let names = [gone.id().to_string(), process::id().to_string(), "x".to_owned(), "0".to_owned()];
+        let folders = names.map(|process| place.path().join(format!("{NAME}{process}-0")));
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("0-requests"), "").unwrap();
+        }
+        sweep(place.path());
+        assert!(folders.iter().all(|folder| folder.exists()), "they are new");
+        for folder in &folders {
+            fs::File::open(folder).unwrap().set_modified(SystemTime::now() - 2 * LEFT).unwrap();
+        }
+        sweep(place.path());
+        assert_eq!(folders.map(|folder| folder.exists()), [false, true, true, true]);
     }
 }
