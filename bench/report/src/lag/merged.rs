@@ -189,6 +189,7 @@ mod tests {
                 lower: latency(&mut lags.iter().copied()),
                 upper: latency(&mut lags.iter().map(|lag| lag + 5)),
                 clock_error_ns: lags.len() as u64,
+                without: 0,
             }),
             versions: Some(Versions {
                 behind: vec![Behind { versions: lags.len() as u64 % 3, reads: 4 }],
