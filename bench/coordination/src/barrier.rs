@@ -284,7 +284,8 @@ async fn gather(
         if members.iter().any(|member| member == node) {
             return Ok(members);
         }
-        if here.len() >= meeting.size {
+        // Those of the meeting before this one must have gone.
+        if here.len() >= meeting.size && !members.iter().any(|member| here.contains(member)) {
             // Those that came first, by the number of their nodes.
             let first: Vec<String> = here.iter().take(meeting.size).cloned().collect();
             if first.iter().any(|member| member == node) {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::mpsc::UnboundedReceiver,
+    sync::mpsc::{UnboundedReceiver, error::TryRecvError},
     time::{self, Instant},
 };
 
@@ -21,6 +21,16 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(crate) enum Coming {
     Joined(ClientFacts),
     Parted,
+}
+
+fn note(said: Coming, joined: &mut usize, called: &mut HashMap<String, Instant>) {
+    match said {
+        Coming::Joined(facts) => {
+            *joined += 1;
+            called.remove(&facts.name());
+        }
+        Coming::Parted => *joined = joined.saturating_sub(1),
+    }
 }
 
 /// Calls as many agents as places are free, until whoever tells of those that come is gone. One that
@@ -40,6 +50,14 @@ pub(crate) async fn call_agents(
     let mut order: VecDeque<(String, Instant)> = VecDeque::new();
     let mut joined: usize = 0;
     loop {
+        // Calls take time: who has come meanwhile is not given up.
+        loop {
+            match coming.try_recv() {
+                Ok(said) => note(said, &mut joined, &mut called),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
         let now = Instant::now();
         while let Some((name, until)) = order.pop_front_if(|(_, until)| *until <= now) {
             // It may have been called again since.
@@ -60,6 +78,7 @@ pub(crate) async fn call_agents(
                     continue;
                 }
             };
+            let mut failed = false;
             for agent in waiting.iter().take(wanted - joined - called.len()) {
                 match directory.call(agent, &leader).await {
                     Ok(true) => {
@@ -68,9 +87,21 @@ pub(crate) async fn call_agents(
                         order.push_back((agent.facts.name(), until));
                     }
                     Ok(false) => {}
-                    Err(error) => trouble(error),
+                    Err(error) => {
+                        trouble(error);
+                        known.forget(agent);
+                        failed = true;
+                        break;
+                    }
                 }
                 known.called(agent);
+            }
+            if failed {
+                if directory.is_over() {
+                    return;
+                }
+                time::sleep(AGAIN).await;
+                continue;
             }
             if joined + called.len() < wanted {
                 others = Some(changed);
@@ -91,11 +122,7 @@ pub(crate) async fn call_agents(
         };
         tokio::select! {
             said = coming.recv() => match said {
-                Some(Coming::Joined(facts)) => {
-                    joined += 1;
-                    called.remove(&facts.name());
-                }
-                Some(Coming::Parted) => joined = joined.saturating_sub(1),
+                Some(said) => note(said, &mut joined, &mut called),
                 None => return,
             },
             () = more => {}

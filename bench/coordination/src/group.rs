@@ -9,8 +9,8 @@
 //! Whoever drives it tells it what came from clients ([`Group::on`]) and the
 //! time ([`Group::tick`], no later than [`Group::wake_at`]), and does what
 //! it asks for. It never waits without a limit. An event costs the same however
-//! many clients there are; a look for silent ones, four times in a timeout, a
-//! step for each.
+//! many clients there are; a look for silent ones, when the one that was heard of longest ago would
+//! have been silent for the timeout, a step for each.
 
 use crate::clock::{Exchange, Offset, OffsetFilter};
 use std::fmt;
@@ -284,7 +284,7 @@ impl Group {
             clients: Clients::default(),
             stage: Stage::Gathering,
             deadline: now.saturating_add(settings.wait),
-            next_look: now.saturating_add(settings.timeout / 4),
+            next_look: now.saturating_add(settings.timeout),
             length_max: None,
             lost: Vec::new(),
             stop_asked: false,
@@ -376,10 +376,11 @@ impl Group {
                 self.clients.put(client, Standing::Agreed);
             }
             (Event::Left, Standing::Agreed, Stage::Running { .. })
+            // Told to end before it began.
             | (
                 Event::Left,
                 Standing::Agreed | Standing::Entered | Standing::Preparing,
-                Stage::Stopping { .. },
+                Stage::Stopping { .. } | Stage::Entering | Stage::Clocks | Stage::Proposed { .. },
             ) => self.clients.put(client, Standing::Left),
             (Event::Lost(why), ..) => self.lose(client, why, now, actions),
             // A sign of life, or late words of an earlier stage.
@@ -403,9 +404,12 @@ impl Group {
     /// Looks at the time.
     pub fn tick(&mut self, now: u64, actions: &mut Vec<Action>) {
         if now >= self.next_look {
-            self.next_look = now.saturating_add((self.settings.timeout / 4).max(1));
             let timeout = self.settings.timeout;
             self.lose_where(Loss::Silent, now, actions, |client| now.saturating_sub(client.heard) >= timeout);
+            // When the next would have been silent for so long, if nothing comes from it.
+            let there = self.clients.all.iter().filter(|client| client.standing != Standing::Lost);
+            let heard = there.map(|client| client.heard).min().unwrap_or(now);
+            self.next_look = heard.saturating_add(timeout).max(now.saturating_add(timeout / 64)).max(now + 1);
         }
         if now >= self.deadline {
             self.too_long(now, actions);

@@ -96,7 +96,10 @@ pub enum ToClient {
         at: u64,
     },
     /// End the load, and hand over what it saw.
-    Stop,
+    Stop {
+        /// Whether at once: consumers may else finish what is left.
+        hurry: bool,
+    },
     /// I am there.
     Beat,
     /// The group is over.

@@ -11,8 +11,12 @@ mod common;
 use common::{Agents, complete, leading, phase_end, root, work, zookeeper};
 use serval_coordination::{
     coordinator::{Coordinator, LeadError, Report},
-    directory::DirectoryError,
+    directory::{Directory, DirectoryError, Leader},
     group::OnLost,
+};
+use std::{
+    net::{SocketAddr, TcpListener},
+    time::Duration,
 };
 
 #[test]
@@ -81,6 +85,54 @@ fn a_client_that_cannot_do_its_part_is_named_and_the_others_go_on_if_asked() {
         drop(coordinator);
         agents.end();
     }
+}
+
+#[test]
+fn an_end_asked_for_before_work_is_handed_out_waits_for_nobody() {
+    let Some(cluster) = zookeeper() else { return };
+    let root = root();
+    let agents = Agents::start(&cluster, &root, 2);
+    let mut leading = leading(&cluster, &root, 2, OnLost::End);
+    // For ever, as far as this test goes.
+    leading.settings.wait = 3_600_000_000_000;
+    let coordinator = Coordinator::open(leading, "the test").unwrap();
+    complete(&coordinator);
+    coordinator.phase(vec![work("run"), work("run")], None);
+    coordinator.stop();
+    let (end, ..) = phase_end(&coordinator);
+    assert!(end.start.is_none() && end.lost.is_empty() && !end.go_on, "{end:?}");
+    drop(coordinator);
+    agents.end();
+}
+
+/// What a killed coordinator leaves has the address at which the next one listens already.
+#[test]
+fn the_next_coordinator_at_the_same_address_waits_for_the_seat_of_one_that_was_killed() {
+    let Some(cluster) = zookeeper() else { return };
+    let root = root();
+    let address: SocketAddr = {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap()
+    };
+    // Nothing runs its session any more: ZooKeeper hears nothing of it, as if it had been killed.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let killed = runtime.block_on(async {
+        let directory = Directory::open(&cluster, &root, Duration::from_secs(4)).await.unwrap();
+        let leader = |epoch| Leader {
+            group: "test".to_owned(),
+            epoch,
+            address: address.to_string(),
+            token: String::new(),
+            name: "killed".to_owned(),
+        };
+        directory.lead("test", leader).await.unwrap();
+        directory
+    });
+    let mut next = leading(&cluster, &root, 1, OnLost::End);
+    next.listen = Some(address);
+    let coordinator = Coordinator::open(next, "next").unwrap();
+    assert_eq!(coordinator.leader().epoch, 2);
+    drop((coordinator, killed, runtime));
 }
 
 #[test]

@@ -227,7 +227,8 @@ impl Lag {
             reader.fault(&p::CONSUMER_CLIENTS, "gives a group's clients their roles: leave lag.role out");
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let apart = share.index() ^ u64::from(std::process::id());
+        // Those of a group begin in the same moment.
+        let apart = if share == Share::WHOLE { u64::from(std::process::id()) } else { share.index() };
         let journal = Arc::new(Mutex::new(Journal::new(stamp::writer(now.as_millis() as u64, apart))));
         let queue = Arc::new(Later::default());
         let time: Clock = Arc::new(clock::now);
@@ -448,6 +449,10 @@ impl Lag {
             let asked_before = control.interrupted();
             let record = main(&mine);
             drop(over);
+            // What is still on its way into the queue is to be found too.
+            if record.is_ok() && !control.interrupted() {
+                self.queue.flush(self.drain);
+            }
             consuming.close();
             let patience = if record.is_err() || control.interrupted() && !asked_before {
                 Duration::ZERO

@@ -8,11 +8,15 @@ use crate::{
     recording::{HdrFiles, Recording},
     session::Session,
 };
+use serval_lag::properties as lag;
 use serval_measure::{
     document::ResultDocument,
     raw::{RawLog, RawSample},
 };
-use serval_model::{Purpose, StoreError, properties::Faults};
+use serval_model::{
+    Purpose, StoreError,
+    properties::{Fault, Faults, Reader},
+};
 use serval_report::{csv, stored::HISTOGRAM_LOG};
 use serval_runner::{Control, Observer, RunError, RunRecord};
 use serval_workload::core::Phase;
@@ -92,6 +96,13 @@ pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
             Faults::one(format!("{}: {store}, as it is set up, has no {verb}", demand.because)).0.remove(0)
         })
         .collect();
+    let consumers = &lag::CONSUMER_CLIENTS;
+    let alone = Reader::new(&plan.properties).count(consumers) > 0 && !session.is_group();
+    let faults: Vec<_> = faults.into_iter().chain(alone.then(|| {
+        let problem = "is for groups of processes (--clients, coordination.clients): alone, lag.role=both measures lag";
+        let origin = plan.properties.setting(consumers).map(|(_, setting)| setting.origin.clone());
+        Fault { origin, problem: format!("{}: {problem}", consumers.name) }
+    })).collect();
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
 

@@ -14,7 +14,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -51,8 +51,6 @@ pub struct Consuming {
     /// When to end whatever is left, here or in the queue; before, once nothing is.
     end_at: AtomicU64,
     last_came: AtomicU64,
-    /// Keys that were taken from the queue and not found yet.
-    open: AtomicUsize,
 }
 
 impl fmt::Debug for Consuming {
@@ -74,7 +72,6 @@ impl Consuming {
             drain: 10_000_000_000,
             end_at: AtomicU64::new(u64::MAX),
             last_came: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
         }
     }
 
@@ -83,11 +80,6 @@ impl Consuming {
     pub fn close(&self) {
         let end = (self.clock)().saturating_add(self.drain);
         self.end_at.fetch_min(end, Relaxed);
-    }
-
-    /// Keys that were taken from the queue and not found yet.
-    pub fn open(&self) -> usize {
-        self.open.load(Relaxed)
     }
 
     /// Whether a client that has nothing to read now should end.
@@ -197,7 +189,6 @@ impl Client {
         }
         let item = self.shared.queue.take()?;
         self.shared.last_came.fetch_max(now.max(1), Relaxed);
-        self.shared.open.fetch_add(1, Relaxed);
         let trial = Trial { item, first: 0, last_in_vain: None, found: None, found_by: None, reads: 0 };
         Some(Box::new(Held { trial, again: 0 }))
     }
@@ -268,6 +259,8 @@ impl Client {
         }
         let found = seen.is_some_and(|seen| seen.writer == stamp.writer && seen.version >= stamp.version);
         let foreign = seen.is_some_and(|seen| seen.writer != stamp.writer);
+        // Of one that began before it may be what was there before, which is waited for.
+        let older = seen.is_some_and(|seen| seen.writer < stamp.writer);
         let trial = &mut held.trial;
         trial.reads += 1;
         if trial.first == 0 {
@@ -275,7 +268,8 @@ impl Client {
         }
         if !found {
             trial.last_in_vain = Some(sent);
-            if foreign && trial.reads >= FOREIGN_READS_MAX {
+            let patient = older && sent.saturating_sub(trial.first) < self.shared.drain;
+            if foreign && !patient && trial.reads >= FOREIGN_READS_MAX {
                 self.let_go(*held);
             } else {
                 self.put_back(held, sent);
@@ -284,7 +278,6 @@ impl Client {
         }
         trial.found = Some(answered);
         trial.found_by = Some(sent);
-        self.shared.open.fetch_sub(1, Relaxed);
         self.shared.journal().trial(held.trial.clone());
         if self.shared.again > 0.0 && self.rng.next_f64() < self.shared.again {
             held.again = AGAIN_READS;
@@ -295,7 +288,6 @@ impl Client {
     /// Gives up a key that was not found.
     fn let_go(&self, held: Held) {
         if held.again == 0 {
-            self.shared.open.fetch_sub(1, Relaxed);
             self.shared.journal().trial(held.trial);
         }
     }
@@ -329,6 +321,7 @@ impl Drop for Client {
 mod tests {
     use super::*;
     use crate::{journal::WriteKind, queue::Queue};
+    use std::sync::atomic::AtomicUsize;
 
     /// A queue that brings its only item when it has been asked a few times.
     #[derive(Debug)]

@@ -196,6 +196,11 @@ impl Names {
         number
     }
 
+    /// Whether a name has a number.
+    pub fn knows(&self, name: &str) -> bool {
+        self.numbers.contains_key(name)
+    }
+
     /// The name of a number.
     pub fn name(&self, number: u32) -> Option<&str> {
         self.names.get(number as usize).map(String::as_str)
@@ -223,7 +228,7 @@ pub struct Counts {
     pub carried: u64,
     /// How many the queue, or the notes, could not take.
     pub not_carried: u64,
-    /// Writes of sampled keys none of whose values is long enough for a stamp.
+    /// Writes of sampled keys of which a value was not long enough for a stamp.
     pub too_short: u64,
     /// Writes of sampled keys that could not be noted: what is said of versions does not
     /// know of them.
@@ -292,8 +297,7 @@ impl Journal {
 
     /// The number of a field, below [`FIELDS_MAX`]; `None` for one too many.
     pub fn field(&mut self, name: &str) -> Option<u8> {
-        let known = self.fields.numbers.contains_key(name);
-        if !known && self.fields.len() >= FIELDS_MAX {
+        if !self.fields.knows(name) && self.fields.len() >= FIELDS_MAX {
             return None;
         }
         Some(self.fields.number(name) as u8)

@@ -3,7 +3,7 @@
 
 use crate::{
     Clock,
-    journal::{Item, Journal, Write, WriteKind},
+    journal::{FIELDS_MAX, Item, Journal, WRITES_MAX, Write, WriteKind},
     queue::Queue,
     stamp::{Stamp, VERSION_END},
 };
@@ -211,18 +211,20 @@ impl Client {
 
     #[cold]
     fn note(&mut self, kind: WriteKind, key: &str, record: &mut Record) {
-        let version = self.shared.versions.fetch_add(1, Relaxed) + 1;
         let mut journal = self.shared.journal();
+        // While nobody else notes: versions rise in the order in which they are sent.
+        let version = self.shared.versions.fetch_add(1, Relaxed) + 1;
         let stamped = Stamp { writer: journal.writer, version: version % VERSION_END };
         let (fields, field) = match kind {
             WriteKind::Delete => (0, Some(String::new())),
             _ => stamp(record, stamped, &mut journal),
         };
-        let Some(field) = field else {
+        if kind != WriteKind::Delete && (fields.count_ones() as usize) < record.len().min(FIELDS_MAX) {
             journal.counts.too_short += 1;
-            return;
-        };
-        let number = journal.keys.number(key);
+        }
+        let Some(field) = field else { return };
+        // A key of a write that is not noted needs no number.
+        let number = if journal.writes.len() < WRITES_MAX { journal.keys.number(key) } else { 0 };
         let sent = (self.shared.clock)();
         let client = self.number;
         let write = Write { key: number, fields, kind, client, version, sent, acknowledged: None };

@@ -75,6 +75,58 @@ fn versions_of_an_unknown_clock_leave_open_how_far_behind_a_read_is() {
     }
 }
 
+#[test]
+fn all_fields_that_can_carry_versions_do_so_in_every_write() {
+    let mut all = Journal::new(WRITER);
+    all.keys.number("user1");
+    for field in 0..64 {
+        all.field(&format!("field{field}"));
+    }
+    for version in [1, 2] {
+        write(&mut all, version, 100 * version);
+        all.writes.last_mut().unwrap().fields = u64::MAX;
+    }
+    let seen = (0..64).map(|field| (field, Stamp { writer: WRITER, version: 1 })).collect();
+    all.reads.push(Read { key: 0, reader: 0, sent: 300, answered: 301, there: true, seen, own: None });
+    let versions = judged(&[part(all, PartClock::Common)]).versions.unwrap();
+    // One version is missed, however many fields it wrote.
+    assert_eq!(versions.behind, [Behind { versions: 1, reads: 1 }]);
+}
+
+#[test]
+fn a_value_that_was_too_short_for_a_version_is_no_proof_of_staleness() {
+    let mut short = journal(WRITER);
+    write(&mut short, 1, 10);
+    // The value of a write that carries nothing.
+    short.reads.push(Read {
+        key: 0,
+        reader: 0,
+        sent: 50,
+        answered: 51,
+        there: true,
+        seen: vec![],
+        own: None,
+    });
+    let stale = judged(&[part(short.clone(), PartClock::Common)]).versions.unwrap();
+    assert_eq!((stale.stale(), stale.undecided), ((1, 1), 0));
+    short.counts.too_short = 1;
+    let open = judged(&[part(short, PartClock::Common)]).versions.unwrap();
+    assert_eq!((open.stale(), open.undecided), ((0, 0), 1));
+}
+
+#[test]
+fn promises_are_kept_only_where_it_could_be_told() {
+    let mut reader = journal(WRITER);
+    let other = Stamp { writer: WRITER + 1, version: 1 };
+    for sent in [50, 60] {
+        read(&mut reader, sent, other);
+    }
+    // Of a writer that nobody knows.
+    let versions = judged(&[part(reader, PartClock::Common), Part::lost(0, PartClock::Unknown)]).versions;
+    let versions = versions.unwrap_or_default();
+    assert_eq!((versions.monotonic_reads.checked, versions.monotonic_writes.checked), (0, 0), "{versions:?}");
+}
+
 /// Its notes are lost with a process, and not what it put into the queue, nor what is known of its clock.
 #[test]
 fn keys_of_a_lost_writer_keep_their_brackets_where_its_clock_is_known() {

@@ -266,7 +266,7 @@ impl Seat<'_> {
         loop {
             let (more, unmeasured): (bool, &[Status]) = match step {
                 Step::Issue { more } => (more, &[]),
-                Step::Probe => (true, &[Status::Ok, Status::NotFound]),
+                Step::Probe => (true, &Status::ALL),
                 Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(span.as_nanos() as u64);
@@ -332,28 +332,31 @@ impl Seat<'_> {
             if operation.kind == OperationKind::Scan && outcome.is_ok() {
                 self.per_record(times, reply.records().len() as u64, at);
             }
-            if client.buffers() {
-                self.send_what_is_due(client, sleeper).await;
-            }
             if !outcome.is_ok()
                 && let Some(error) = client.lost()
             {
                 self.lost = Some(Lost::Store(error));
+            }
+            // Before a flush: what a workload does with the answer is timed by itself.
+            if more && self.lost.is_none() {
+                step = self.workload.step(Last::Outcome(&outcome, reply), operation);
+                if course.verifies
+                    && let Step::End(End { verified: Some(status), .. }) = step
+                {
+                    let took = sleeper.now() - end;
+                    let outcome = Outcome { status, message: None };
+                    let times = Times { service: took, response: took };
+                    self.recorder.record(Metric::VERIFY, &outcome, times, at);
+                }
+            }
+            if client.buffers() {
+                self.send_what_is_due(client, sleeper).await;
             }
             if self.lost.is_some() {
                 return Some((End { stop: true, ..End::of(&outcome) }, unit));
             }
             if !more {
                 return Some((End::of(&outcome), unit));
-            }
-            step = self.workload.step(Last::Outcome(&outcome, reply), operation);
-            if course.verifies
-                && let Step::End(End { verified: Some(status), .. }) = step
-            {
-                let took = sleeper.now() - end;
-                let outcome = Outcome { status, message: None };
-                let times = Times { service: took, response: took };
-                self.recorder.record(Metric::VERIFY, &outcome, times, at);
             }
         }
     }

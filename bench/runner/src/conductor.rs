@@ -301,10 +301,7 @@ impl<C: Clock> Conductor<'_, C> {
                 watch.cpu_before = Some(self.clock.cpu());
                 self.observer.measuring();
             }
-            let mut boundary = watch.series.since + interval;
-            if watch.series.since < measure_from {
-                boundary = boundary.min(measure_from);
-            }
+            let boundary = boundary(watch.series.since, interval, course.start, measure_from);
             self.look_for_changes(watch, now);
             if now >= boundary {
                 self.interval(&mut watch.series, course, now);
@@ -527,13 +524,47 @@ impl<C: Clock> Conductor<'_, C> {
         if let Some(schedule) = &course.schedule
             && end_at != u64::MAX
         {
-            schedule.take_rest(end_at - course.start, |intended, n| waiting(course.start + intended, n));
+            // A run may be ended before it begins.
+            let span = end_at.saturating_sub(course.start);
+            schedule.take_rest(span, |intended, n| waiting(course.start + intended, n));
         }
         (in_flight, not_started, late)
     }
 }
 
+/// When the interval that has begun at `since` ends. Ends lie on a grid, from the start and then from the
+/// beginning of the measured part: that one was late does not put off all that follow, and the intervals
+/// of several processes stay the same. None is shorter than half of what was asked for, but the last of
+/// the warm-up.
+fn boundary(since: u64, interval: u64, start: u64, measure_from: u64) -> u64 {
+    let (from, until) = if since < measure_from { (start, measure_from) } else { (measure_from, u64::MAX) };
+    let next = from.saturating_add((since.saturating_sub(from) / interval + 1).saturating_mul(interval));
+    let next = if next.saturating_sub(since) < interval / 2 { next.saturating_add(interval) } else { next };
+    next.min(until)
+}
+
 /// A span in ns; what does not fit is for ever.
 fn nanoseconds(span: Duration) -> u64 {
     span.as_nanos().min(u128::from(u64::MAX)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::boundary;
+
+    #[test]
+    fn intervals_end_on_one_grid_however_late_one_was() {
+        // The warm-up from 1000 to 1250, intervals of 100.
+        assert_eq!(
+            [1000, 1003, 1080, 1160, 1249].map(|since| boundary(since, 100, 1000, 1250)),
+            [1100, 1100, 1200, 1250, 1250]
+        );
+        // The measured part has a grid of its own.
+        assert_eq!(
+            [1250, 1257, 1349, 1350].map(|since| boundary(since, 100, 1000, 1250)),
+            [1350, 1350, 1450, 1450]
+        );
+        // What is not known yet is far away.
+        assert_eq!(boundary(u64::MAX - 5, 100, 0, u64::MAX), u64::MAX);
+    }
 }

@@ -22,6 +22,7 @@ mod show;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     io::{ErrorKind, Write},
     process::ExitCode,
@@ -80,7 +81,15 @@ fn execute(command: Command) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Lets this process open as many files as it may: the usual limit of 1,024 is fewer than the connections
+/// of many clients, or of the agents of a large group. What cannot be raised stays.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 fn main() -> ExitCode {
+    raise_file_limit();
     let cli = Cli::parse_from(args::normalized(std::env::args_os()));
     match execute(cli.command) {
         Ok(code) => code,

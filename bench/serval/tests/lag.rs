@@ -131,6 +131,7 @@ fn what_cannot_be_is_said_before_anything_starts() {
         ("run noop -p lag.role=both -p dataintegrity=true", "dataintegrity"),
         ("run noop -p lag.role=both -p workload=timeseries", "timeseries"),
         ("run noop -p lag.role=both -p lag.consumers.clients=1", "lag.consumers.clients"),
+        ("run noop -p lag.consumers.clients=1", "alone, lag.role=both"),
         ("run noop -p lag.role=both -p lag.zookeeper=x:1 -p lag.queue=a/../b", "lag.queue"),
     ] {
         let ran = serval(place.path(), &format!("{words} -p operationcount=1"));

@@ -175,6 +175,28 @@ fn what_is_wrong_is_told_before_anything_begins() {
 }
 
 #[test]
+fn what_a_phase_would_not_heed_is_refused() {
+    let place = folder();
+    let waiting = "kind = \"wait\"\ncommand = \"true\"";
+    let cases = [
+        (format!("{waiting}\ntime = \"5m\""), "time"),
+        (format!("{waiting}\nclients = [1]"), "clients"),
+        ("kind = \"command\"\ncommand = \"true\"\nclients = [1]".to_owned(), "clients"),
+        ("kind = \"load\"\noperationcount = 5".to_owned(), "operationcount"),
+        ("kind = \"load\"\nwarmup = \"5s\"".to_owned(), "warmup"),
+    ];
+    for (lines, key) in cases {
+        write(place.path(), "p.toml", &format!("{HEAD}[[phases]]\n{lines}\n"));
+        let ran = serval(place.path(), "experiment run p.toml --out r").expect(2);
+        assert!(ran.stderr.contains(key) && ran.stderr.contains("has none"), "{lines}: {}", ran.stderr);
+    }
+    // Flags of groups count.
+    write(place.path(), "p.toml", &format!("{HEAD}[[phases]]\nkind = \"load\"\n"));
+    let ran = serval(place.path(), "experiment run p.toml --out r --agents 3").expect(2);
+    assert!(ran.stderr.contains("zookeeper") || ran.stderr.contains("ZooKeeper"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_failure_ends_it_and_it_goes_on_from_there() {
     let place = folder();
     let file = format!(
@@ -217,6 +239,18 @@ fn a_scale_makes_all_of_it_smaller() {
     {
         assert!(plan.contains(part), "'{part}' is not in {plan}");
     }
+    // A workload's file is scaled, and the command line is not.
+    write(place.path(), "w", "recordcount=600\noperationcount=900\n");
+    let file = format!(
+        "{}[[phases]]\nkind = \"load\"\nworkload = \"w\"\n[[phases]]\nkind = \"run\"\nworkload = \"w\"\n",
+        HEAD.replace("recordcount = 1000\n", "")
+    );
+    write(place.path(), "q.toml", &file);
+    let words = "experiment run q.toml --scale 3 -p operationcount=90 --out r";
+    serval(place.path(), words).expect(0);
+    let document = document(&place.path().join("r"));
+    let operations: Vec<Option<u64>> = document.phases.iter().map(|phase| phase.operations).collect();
+    assert_eq!(operations, [Some(200), Some(90)]);
 }
 
 fn zookeeper() -> Option<String> {

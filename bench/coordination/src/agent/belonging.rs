@@ -62,7 +62,7 @@ impl Life {
         });
         let (heard, mut hearing) = mpsc::unbounded_channel();
         let (clock, answers) = (self.joining.clock, said.clone());
-        tokio::spawn(async move {
+        let reader = tokio::spawn(async move {
             loop {
                 match message::read::<ToClient>(&mut reading, message::FRAME_MAX).await {
                     // At once, whatever else there is to do.
@@ -86,7 +86,7 @@ impl Life {
         });
         let now = clock();
         let mut belonging = Belonging {
-            member: Member::new(timeout_ms * 1_000_000, now),
+            member: Member::new(timeout_ms.saturating_mul(1_000_000), now),
             client,
             leader: leader.clone(),
             stand: Stand::new(directory.clone(), &self.joining, leader),
@@ -121,6 +121,8 @@ impl Life {
             if let Some(why) = why {
                 // What was said last is still on its way.
                 drop(belonging);
+                // Of a coordinator whose machine is gone nothing would ever come, not even an end.
+                reader.abort();
                 tokio::task::yield_now().await;
                 return why;
             }
@@ -160,7 +162,12 @@ impl Life {
                 }
                 Event::Heard
             }
-            ToClient::Stop => Event::Stop,
+            ToClient::Stop { hurry } => {
+                if let Some(line) = &self.busy {
+                    line.state().hurry |= hurry;
+                }
+                Event::Stop
+            }
             ToClient::Refused { why } => return Some(why),
             ToClient::Farewell => return Some("the group is over".to_owned()),
             ToClient::Beat | ToClient::Ask { .. } | ToClient::Welcome { .. } => Event::Heard,
@@ -191,9 +198,9 @@ impl Life {
 
     /// Why the client belongs to the group no more, if that is so.
     fn act(&mut self, action: Action, belonging: &mut Belonging) -> Option<String> {
-        let end = |life: &Life, abandon| {
+        let end = |life: &Life| {
             if let Some(line) = &life.busy {
-                line.end(abandon);
+                line.end();
             }
         };
         match action {
@@ -209,15 +216,15 @@ impl Life {
             }
             Action::Late => {
                 belonging.say(ToCoordinator::Late);
-                end(self, true);
+                end(self);
             }
-            Action::End => end(self, false),
+            Action::End => end(self),
             Action::Leave => {
                 belonging.say(ToCoordinator::Left);
                 belonging.stand.at(format!("{}/left/{}", belonging.phase, belonging.client));
             }
             Action::Abandon => {
-                end(self, true);
+                end(self);
                 return Some(format!(
                     "nothing was heard of the coordinator at {} for the timeout: the load was ended",
                     belonging.leader.address

@@ -12,8 +12,9 @@ pub(super) struct LineState {
     start: Option<u64>,
     pub(super) measure: Option<u64>,
     ended: bool,
-    abandoned: bool,
-    on_end: Option<Box<dyn FnOnce() + Send>>,
+    /// Whether at once.
+    pub(super) hurry: bool,
+    on_end: Option<Arc<dyn Fn(bool) + Send + Sync>>,
 }
 
 struct LineInner {
@@ -67,15 +68,16 @@ impl Line {
         let _ = self.0.out.send(FromWorker::Interval(bytes));
     }
 
-    /// Has this called, on another thread, when the load must end; at once if it must
-    /// already.
-    pub fn on_end(&self, call: impl FnOnce() + Send + 'static) {
+    /// Has this called, on another thread, when the load must end, and whenever it is told so again; at once if
+    /// it must already. It is told whether there is no time to finish what is left.
+    pub fn on_end(&self, call: impl Fn(bool) + Send + Sync + 'static) {
+        let call: Arc<dyn Fn(bool) + Send + Sync> = Arc::new(call);
         let mut state = self.state();
-        if state.ended {
-            drop(state);
-            call();
-        } else {
-            state.on_end = Some(Box::new(call));
+        state.on_end = Some(Arc::clone(&call));
+        let (ended, hurry) = (state.ended, state.hurry);
+        drop(state);
+        if ended {
+            call(hurry);
         }
     }
 
@@ -85,25 +87,19 @@ impl Line {
         self.state().measure
     }
 
-    /// Whether nobody wants to know what it saw.
-    pub fn abandoned(&self) -> bool {
-        self.state().abandoned
-    }
-
     pub(super) fn go(&self, at: u64) {
         self.state().start = Some(at);
         self.0.changed.notify_all();
     }
 
-    pub(super) fn end(&self, abandon: bool) {
+    pub(super) fn end(&self) {
         let mut state = self.state();
         state.ended = true;
-        state.abandoned |= abandon;
-        let call = state.on_end.take();
+        let (call, hurry) = (state.on_end.clone(), state.hurry);
         drop(state);
         self.0.changed.notify_all();
         if let Some(call) = call {
-            call();
+            call(hurry);
         }
     }
 }

@@ -208,7 +208,7 @@ impl Life {
     /// A load that was given up may still be ending.
     async fn end_load(&mut self) {
         let Some(line) = self.busy.take() else { return };
-        line.end(true);
+        line.end();
         let timeout = self.joining.timeout;
         let ended = async |done: &mut UnboundedReceiver<FromWorker>| {
             while let Some(said) = done.recv().await {

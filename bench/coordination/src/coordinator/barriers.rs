@@ -26,7 +26,7 @@ impl Desk {
                     done => break done,
                 }
             };
-            let _ = incoming.send(Incoming::PhaseOpened(opened));
+            let _ = incoming.send(Incoming::PhaseOpened { phase, opened });
         });
     }
 
@@ -58,7 +58,7 @@ impl Desk {
             }
             // A client that is well makes its node anew, and one that is not says
             // nothing by its connection either.
-            Change::Gone(_) => {}
+            Change::Gone => {}
             Change::Missed => self.watch_again(),
             Change::Over => self.lose_zookeeper(actions),
         }

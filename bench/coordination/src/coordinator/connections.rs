@@ -1,6 +1,6 @@
 //! Connections of clients: whoever knocks is greeted, and what a client says and is told goes through here.
 
-use super::{AGAIN, Desk, FIRST_EXCHANGES, GREETING, Incoming, Line, Report};
+use super::{AGAIN, Desk, FIRST_EXCHANGES, GREETING, GREETINGS_MAX, Incoming, Line, Report};
 use crate::{
     calling::Coming,
     clock::ClockTrack,
@@ -15,24 +15,33 @@ use tokio::{
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
     sync::{
         OwnedSemaphorePermit, Semaphore,
-        mpsc::{self, UnboundedReceiver},
+        mpsc::{self, UnboundedReceiver, UnboundedSender},
     },
     time,
 };
 
-/// The next connection, once fewer than [`GREETINGS_MAX`] are being greeted.
+/// Takes connections, [`GREETINGS_MAX`] at a time that have not said who they are.
 pub(super) async fn accept(
-    listener: &TcpListener,
-    greeted: &Arc<Semaphore>,
-    report: &blocking::Sender<Report>,
-) -> (TcpStream, OwnedSemaphorePermit) {
-    loop {
-        let Ok(place) = Arc::clone(greeted).acquire_owned().await else { std::future::pending().await };
+    listener: TcpListener,
+    incoming: UnboundedSender<Incoming>,
+    report: blocking::Sender<Report>,
+) {
+    let greeted = Arc::new(Semaphore::new(GREETINGS_MAX));
+    let mut refused = false;
+    while let Ok(place) = Arc::clone(&greeted).acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, _)) => {
+                refused = false;
+                if incoming.send(Incoming::Knocked { stream, place }).is_err() {
+                    break;
+                }
+            }
             Err(error) => {
-                let what = format!("a connection cannot be taken: {error}");
-                let _ = report.send(Report::Trouble(what));
+                // Told once, however long it lasts.
+                if !std::mem::replace(&mut refused, true) {
+                    let what = format!("a connection cannot be taken: {error}");
+                    let _ = report.send(Report::Trouble(what));
+                }
                 // Most likely there are too many, which does not change at once.
                 time::sleep(AGAIN).await;
             }
@@ -43,6 +52,7 @@ pub(super) async fn accept(
 impl Desk {
     pub(super) fn greet(&self, mut stream: TcpStream, place: OwnedSemaphorePermit) {
         let (incoming, epoch, token) = (self.incoming.clone(), self.leader.epoch, self.leader.token.clone());
+        let report = self.report.clone();
         let _ = stream.set_nodelay(true);
         tokio::spawn(async move {
             let _place = place;
@@ -55,9 +65,11 @@ impl Desk {
             let why = if said != token || theirs != epoch {
                 "this coordinator leads another group, or a later epoch of it".to_owned()
             } else if protocol != PROTOCOL {
-                format!(
+                let why = format!(
                     "it speaks version {protocol} of the messages, and the coordinator {PROTOCOL}: use one version of Serval"
-                )
+                );
+                let _ = report.send(Report::Trouble(format!("client {} was sent away: {why}", facts.name())));
+                why
             } else {
                 let _ = incoming.send(Incoming::Greeted { facts, stream });
                 return;

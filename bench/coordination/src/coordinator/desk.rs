@@ -1,6 +1,6 @@
 //! The desk: one task that owns everything, hears of everything, and does what the group says.
 
-use super::{Command, Desk, GREETINGS_MAX, Incoming, Report, connections::accept};
+use super::{Command, Desk, Incoming, Report, connections::accept};
 use crate::{
     calling::Coming,
     clock::{ClockTrack, Exchange},
@@ -8,13 +8,10 @@ use crate::{
     group::{Action, Event, Loss},
     message::{Frame, ToClient, ToCoordinator},
 };
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::PoisonError, time::Duration};
 use tokio::{
     net::TcpListener,
-    sync::{Semaphore, mpsc::UnboundedReceiver},
+    sync::mpsc::UnboundedReceiver,
     time::{self, Instant},
 };
 
@@ -46,7 +43,8 @@ impl Desk {
         let mut beat = time::interval(Duration::from_nanos(self.leading.settings.timeout / 6));
         beat.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut watching = true;
-        let greeted = Arc::new(Semaphore::new(GREETINGS_MAX));
+        // Whoever knocks is greeted beside everything else.
+        let accepting = tokio::spawn(accept(listener, self.incoming.clone(), self.report.clone()));
         if self.leading.calls_agents {
             self.call_agents();
         }
@@ -56,8 +54,6 @@ impl Desk {
                 Instant::now() + Duration::from_nanos(self.group.wake_at().saturating_sub(now).min(1 << 40));
             let mut actions = Vec::new();
             tokio::select! {
-                // Whoever knocks is greeted beside everything else.
-                (stream, place) = accept(&listener, &greeted, &self.report) => self.greet(stream, place),
                 Some(incoming) = come.recv() => match incoming {
                     Incoming::Watching(anew) => {
                         watch = anew;
@@ -75,6 +71,7 @@ impl Desk {
             }
             self.obey(actions);
         }
+        accepting.abort();
         self.send_all(|_| Some(ToClient::Farewell));
         // So that farewells are sent before the connections are closed.
         self.lines.clear();
@@ -97,8 +94,11 @@ impl Desk {
             Incoming::StartWritten(Err(error)) => self.tell(Report::Trouble(error.to_string())),
             // The watch is the loop's.
             Incoming::StartWritten(Ok(())) | Incoming::Watching(_) => {}
-            Incoming::PhaseOpened(Ok(())) => self.hand_out(),
-            Incoming::PhaseOpened(Err(error)) => self.disband(Some(error.to_string())),
+            Incoming::Knocked { stream, place } => self.greet(stream, place),
+            // Of one that was over before.
+            Incoming::PhaseOpened { phase, .. } if phase != self.phase => {}
+            Incoming::PhaseOpened { opened: Ok(()), .. } => self.hand_out(),
+            Incoming::PhaseOpened { opened: Err(error), .. } => self.disband(Some(error.to_string())),
             Incoming::Standing { place, clients } => {
                 for client in clients {
                     self.stands(&place, client, actions);
@@ -175,7 +175,7 @@ impl Desk {
                 self.send_all(|client| Some(ToClient::Measure { at: (*instants.get(client)?)? }));
             }
             Command::Finish(clients) => {
-                clients.into_iter().for_each(|client| self.send(client, ToClient::Stop));
+                clients.into_iter().for_each(|client| self.send(client, ToClient::Stop { hurry: false }));
             }
             Command::Stop => self.group.stop(self.now(), actions),
             Command::Farewell => self.done = true,
@@ -191,7 +191,8 @@ impl Desk {
     }
 
     fn obey(&mut self, actions: Vec<Action>) {
-        for action in actions {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
             match action {
                 Action::Complete => {
                     self.coming = None;
@@ -230,7 +231,17 @@ impl Desk {
                     }
                     self.tell(Report::Lost(lost));
                 }
-                Action::Stop => self.send_all(|_| Some(ToClient::Stop)),
+                Action::Stop => {
+                    self.send_all(|_| Some(ToClient::Stop { hurry: true }));
+                    // What was not handed out yet is nobody's to do.
+                    let mut more = Vec::new();
+                    for (client, work) in std::mem::take(&mut self.works).into_iter().enumerate() {
+                        if work.is_some() {
+                            self.group.on(client, Event::Left, self.now(), &mut more);
+                        }
+                    }
+                    actions.extend(more);
+                }
                 Action::Over(end) => {
                     self.phase += 1;
                     self.done |= !end.go_on;

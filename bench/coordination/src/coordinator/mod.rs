@@ -29,7 +29,10 @@ use std::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::mpsc::{self, UnboundedSender},
+    sync::{
+        OwnedSemaphorePermit,
+        mpsc::{self, UnboundedSender},
+    },
     task::JoinSet,
 };
 
@@ -304,11 +307,32 @@ struct Line {
 
 /// What comes to the desk.
 enum Incoming {
-    Greeted { facts: ClientFacts, stream: TcpStream },
-    Came { line: u64, at: u64, frame: Frame<ToCoordinator> },
-    Ended { line: u64, how: String },
-    PhaseOpened(Result<(), DirectoryError>),
-    Standing { place: String, clients: Vec<u64> },
+    Greeted {
+        facts: ClientFacts,
+        stream: TcpStream,
+    },
+    Came {
+        line: u64,
+        at: u64,
+        frame: Frame<ToCoordinator>,
+    },
+    Ended {
+        line: u64,
+        how: String,
+    },
+    /// Somebody has connected, and has a place among those that are greeted.
+    Knocked {
+        stream: TcpStream,
+        place: OwnedSemaphorePermit,
+    },
+    PhaseOpened {
+        phase: u64,
+        opened: Result<(), DirectoryError>,
+    },
+    Standing {
+        place: String,
+        clients: Vec<u64>,
+    },
     StartWritten(Result<(), DirectoryError>),
     Watching(EpochWatch),
 }

@@ -34,6 +34,11 @@ impl KnownAgents {
     pub(crate) fn called(&mut self, agent: &Waiting) {
         self.0.insert(agent.node.clone(), None);
     }
+
+    /// Whether it was called is not known: it is looked at again.
+    pub(crate) fn forget(&mut self, agent: &Waiting) {
+        self.0.remove(&agent.node);
+    }
 }
 
 impl Directory {

@@ -26,7 +26,7 @@ pub enum Change {
     /// A node is there: its path below the epoch, `0/entered/3`.
     There(String),
     /// A node is gone.
-    Gone(String),
+    Gone,
     /// The connection was lost and is back: what came meanwhile is not told.
     Missed,
     /// The session is over.
@@ -54,7 +54,7 @@ impl Directory {
             match self.ask("lead the group", self.session.create(&seat, &record, &EPHEMERAL)).await {
                 Ok(_) => {}
                 Err(DirectoryError::Request { error: Error::NodeExists, .. }) => {
-                    self.wait_for_seat(group, &seat).await?;
+                    self.wait_for_seat(group, &seat, &leader.address).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -79,8 +79,9 @@ impl Directory {
         }
     }
 
-    /// Waits until nobody leads a group: the node of one that died goes with its session.
-    async fn wait_for_seat(&self, group: &str, seat: &str) -> Result<(), DirectoryError> {
+    /// Waits until nobody leads a group: the node of one that died goes with its session. Where this
+    /// process listens already, at `own`, nobody else does.
+    async fn wait_for_seat(&self, group: &str, seat: &str, own: &str) -> Result<(), DirectoryError> {
         // What a server grants may be more than was asked for.
         let until = Instant::now() + self.session.session_timeout().max(self.timeout) * 2;
         loop {
@@ -92,7 +93,7 @@ impl Directory {
             let Some(there) = self.leader(group).await? else { return Ok(()) };
             let led = || DirectoryError::Led { group: group.to_owned(), by: there.name.clone() };
             let answers = tokio::time::timeout(self.timeout, TcpStream::connect(&there.address)).await;
-            if answers.is_ok_and(|connected| connected.is_ok()) {
+            if there.address != own && answers.is_ok_and(|connected| connected.is_ok()) {
                 return Err(led());
             }
             if tokio::time::timeout_at(until, changed.changed()).await.is_err() {
@@ -132,8 +133,10 @@ impl Directory {
     /// Those of ZooKeeper.
     pub async fn resign(&self, group: &str, epoch: u64) -> Result<(), DirectoryError> {
         let path = self.path(&format!("groups/{group}"));
+        // The seat first: there may be no time for the rest, which the next leader sweeps away.
+        let resigned = self.remove(&format!("{path}/coordinator")).await;
         self.remove_all(&format!("{path}/{epoch}")).await;
-        self.remove(&format!("{path}/coordinator")).await
+        resigned
     }
 
     fn below(&self, group: &str, epoch: u64, path: &str) -> String {
@@ -237,11 +240,7 @@ impl EpochWatch {
                         return Change::There(below);
                     }
                 }
-                (EventType::NodeDeleted, _) => {
-                    if let Some(below) = below() {
-                        return Change::Gone(below);
-                    }
-                }
+                (EventType::NodeDeleted, _) if below().is_some() => return Change::Gone,
                 _ => {}
             }
         }

@@ -20,7 +20,7 @@ pub use groups::{Change, EpochWatch, Leader};
 
 use serde::Deserialize;
 use std::time::Duration;
-use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error, SessionState};
+use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error};
 
 /// Why ZooKeeper could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -134,11 +134,6 @@ impl Directory {
     /// The session's number, which no other has.
     pub(crate) fn session_id(&self) -> i64 {
         self.session.session_id().0
-    }
-
-    /// Whether its servers are there at the moment.
-    pub fn is_connected(&self) -> bool {
-        self.session.state() == SessionState::SyncConnected
     }
 
     /// Whether the session is over, and another must be opened.

@@ -92,7 +92,7 @@ impl Worker for Waiter {
         line.interval(b"interval".to_vec());
         if work.kind.starts_with("hold") {
             let hold = Arc::clone(&self.hold);
-            line.on_end(move || hold.open());
+            line.on_end(move |_| hold.open());
             self.hold.wait();
         }
         Ok(format!("{} {}", work.kind, work.store).into_bytes())

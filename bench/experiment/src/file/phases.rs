@@ -247,11 +247,21 @@ fn phase(table: Table<'_, '_>, nth: usize, folder: &Path) -> Option<PhaseSpec> {
                 properties.push((property.to_owned(), value, at(key)));
             }
         };
+        if kind == "load" {
+            for (key, given) in [("operationcount", count.is_some()), ("warmup", warm_up.is_some())] {
+                if given {
+                    table.fault(key, "a load has none: recordcount or insertcount says how much it does");
+                }
+            }
+        }
         add("time", "maxexecutiontime", time.map(span));
         add("operationcount", "operationcount", count.map(|count| count.to_string()));
         add("warmup", "warmup", warm_up.map(span));
     } else {
+        let at_clients = matches!(work, PhaseWork::Command { at: At::Clients, .. });
         let none = [
+            ("time", time.is_some() && kind != "pause"),
+            ("clients", clients.is_some() && !at_clients),
             ("workload", workload.is_some()),
             ("properties", !properties.is_empty()),
             ("operationcount", count.is_some()),
@@ -459,7 +469,8 @@ fn of_lines(nth: usize, lines: Vec<PropertyLine>, default: &'static str) -> Resu
 
 impl PhasesFile {
     /// The same, `by` times smaller: numbers of records and operations, ranges of keys, and times
-    /// of runs and pauses are divided, rounded up to 1, to a second where they are times.
+    /// of runs and pauses are divided; rounded down, so that ranges beside each other do not overlap, to
+    /// one record or a second at least.
     #[must_use]
     pub fn scaled(mut self, by: f64) -> PhasesFile {
         let span = |time: Duration| time.div_f64(by).max(Duration::from_secs(1).min(time));
@@ -489,14 +500,12 @@ const COUNTS: [&str; 4] = ["recordcount", "insertcount", "insertstart", "operati
 const TIMES: [&str; 2] = ["maxexecutiontime", "warmup"];
 
 fn scale_lines(lines: &mut [PropertyLine], by: f64) {
-    let count = |text: &str| {
-        let number: u64 = text.trim().parse().ok()?;
-        Some(if number == 0 { 0 } else { ((number as f64 / by).ceil() as u64).max(1) })
-    };
+    let bound = |text: &str| Some((text.trim().parse::<u64>().ok()? as f64 / by) as u64);
+    let count = |text: &str| bound(text).map(|scaled| scaled.max(u64::from(text.trim() != "0")));
     for (name, value, _) in lines {
         let name = name.as_str();
         if COUNTS.contains(&name)
-            && let Some(scaled) = count(value)
+            && let Some(scaled) = if name == "insertstart" { bound(value) } else { count(value) }
         {
             *value = scaled.to_string();
         } else if TIMES.contains(&name)
@@ -506,7 +515,7 @@ fn scale_lines(lines: &mut [PropertyLine], by: f64) {
             *value = units::format_duration(scaled as u64);
         } else if name == "insertrange"
             && let Some((low, high)) = value.split_once("..")
-            && let (Some(low), Some(high)) = (count(low), count(high))
+            && let (Some(low), Some(high)) = (bound(low), count(high))
         {
             *value = format!("{low}..{high}");
         }

@@ -92,7 +92,7 @@ impl Hands<'_> {
             variables.map(|(name, value)| (name.as_str(), value.clone())).collect();
         let ended = Control::default();
         let ending = ended.clone();
-        line.on_end(move || ending.interrupt());
+        line.on_end(move |_| ending.interrupt());
         let Some(start) = line.ready() else { return Ok(Vec::new()) };
         // Programs take longer to start than a clock to be looked at.
         std::thread::sleep(Duration::from_nanos(start.saturating_sub(clock::now())));
@@ -129,9 +129,9 @@ impl Worker for Hands<'_> {
         plan.options.gate = Some(Gate::new(move || gate.ready()));
         plan.options.judge = plan.options.steady.is_some().then(|| judge(line));
         let (ending, lag) = (control.clone(), plan.lag.clone());
-        line.on_end(move || {
-            // Consumers may finish what is left.
-            if !lag.is_some_and(|lag| lag.close(&ending)) {
+        line.on_end(move |hurry| {
+            // Consumers may finish what is left, if there is time.
+            if hurry || !lag.as_ref().is_some_and(|lag| lag.close(&ending)) {
                 ending.interrupt();
             }
         });

@@ -40,11 +40,13 @@ pub(crate) struct Intervals {
     pub(crate) rates: Vec<Vec<f64>>,
     /// Those whose reads are not part of the work.
     consumes: Vec<bool>,
+    length: Duration,
 }
 
 impl Intervals {
-    /// Of as many clients; says which of them only read sampled keys.
-    pub(crate) fn new(consumes: Vec<bool>) -> Intervals {
+    /// Of as many clients; says which of them only read sampled keys. Their intervals are so long as a
+    /// rule.
+    pub(crate) fn new(consumes: Vec<bool>, length: Duration) -> Intervals {
         let clients = consumes.len();
         Intervals {
             waiting: (0..clients).map(|_| VecDeque::new()).collect(),
@@ -53,6 +55,7 @@ impl Intervals {
             missed: 0,
             rates: vec![Vec::new(); clients],
             consumes,
+            length,
         }
     }
 
@@ -68,6 +71,44 @@ impl Intervals {
         Ok(())
     }
 
+    /// Takes what lies in a window, and adds it up; `None` if no client that works has anything there.
+    fn take_window(&mut self, window: &Window) -> Option<Interval> {
+        let mut sum: Option<Interval> = None;
+        let mut rates = Vec::with_capacity(self.rates.len());
+        for (client, waiting) in self.waiting.iter_mut().enumerate() {
+            let (mut operations, mut length) = (0u64, Duration::ZERO);
+            while let Some((interval, units, failed)) =
+                waiting.pop_front_if(|(interval, ..)| window.has(interval))
+            {
+                operations += interval.pairs.values().map(|pair| pair.service.count()).sum::<u64>();
+                length += interval.length;
+                if self.consumes[client] {
+                    continue;
+                }
+                self.units[client] = (units, failed);
+                match &mut sum {
+                    None => sum = Some(interval),
+                    Some(sum) => {
+                        let last = end(sum).max(end(&interval));
+                        sum.start = sum.start.min(interval.start);
+                        sum.length = last.saturating_sub(sum.start);
+                        add(&mut sum.pairs, &interval.pairs);
+                        sum.lateness.merge(&interval.lateness);
+                        sum.due = match (sum.due, interval.due) {
+                            (Some(a), Some(b)) => Some(a + b),
+                            (a, b) => a.or(b),
+                        };
+                    }
+                }
+            }
+            rates.push(operations as f64 / length.as_secs_f64().max(1e-9));
+        }
+        if sum.is_some() {
+            self.rates.iter_mut().zip(rates).for_each(|(all, rate)| all.push(rate));
+        }
+        sum
+    }
+
     /// A client that sends no more: it has ended, or is lost.
     pub(crate) fn gone(&mut self, client: usize) {
         if let Some(gone) = self.gone.get_mut(client) {
@@ -80,44 +121,69 @@ impl Intervals {
         self.gone.get(client).is_none_or(|gone| *gone)
     }
 
+    /// The next time of which there is a sum: from the earliest interval that waits to where all begin
+    /// another. A client that stood still has made one long interval of several.
+    fn window(&self) -> Option<Window> {
+        let fronts = || self.waiting.iter().filter_map(|waiting| waiting.front().map(|(front, ..)| front));
+        let first = fronts().min_by_key(|front| front.start)?;
+        let half = self.length.min(first.length) / 2;
+        let mut window = Window { end: end(first), half, warm_up: first.warm_up };
+        loop {
+            let inside = self.waiting.iter().flatten().map(|(interval, ..)| interval);
+            let last = inside.filter(|interval| window.has(interval)).map(end).max()?;
+            if last <= window.end {
+                return Some(window);
+            }
+            window.end = last;
+        }
+    }
+
     /// The sum of the next interval, once all that are there have sent theirs.
     pub(crate) fn next(&mut self) -> Option<(Interval, Progress)> {
-        let complete =
-            self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || !waiting.is_empty());
-        if !complete || self.waiting.iter().all(VecDeque::is_empty) {
+        if self.waiting.iter().zip(&self.gone).any(|(waiting, gone)| !gone && waiting.is_empty()) {
             return None;
         }
-        let mut sum: Option<Interval> = None;
-        for (client, waiting) in self.waiting.iter_mut().enumerate() {
-            let Some((interval, units, failed)) = waiting.pop_front() else {
-                self.rates[client].push(0.0);
-                continue;
+        let sum = loop {
+            let window = self.window()?;
+            let told = |waiting: &VecDeque<(Interval, u64, u64)>| {
+                waiting.back().is_some_and(|(last, ..)| window.is_over(last))
             };
-            let operations: u64 = interval.pairs.values().map(|pair| pair.service.count()).sum();
-            self.rates[client].push(operations as f64 / interval.length.as_secs_f64().max(1e-9));
-            if self.consumes[client] {
-                continue;
+            if !self.waiting.iter().zip(&self.gone).all(|(waiting, gone)| *gone || told(waiting)) {
+                return None;
             }
-            self.units[client] = (units, failed);
-            match &mut sum {
-                None => sum = Some(interval),
-                Some(sum) => {
-                    sum.start = sum.start.min(interval.start);
-                    sum.length = sum.length.max(interval.length);
-                    add(&mut sum.pairs, &interval.pairs);
-                    sum.lateness.merge(&interval.lateness);
-                    sum.due = match (sum.due, interval.due) {
-                        (Some(a), Some(b)) => Some(a + b),
-                        (a, b) => a.or(b),
-                    };
-                }
+            // What consumers alone did is in no series.
+            if let Some(sum) = self.take_window(&window) {
+                break sum;
             }
-        }
-        let sum = sum?;
+        };
         let (units, failed) =
             self.units.iter().fold((0, 0), |(a, b), (units, failed)| (a + units, b + failed));
         let progress = Progress { elapsed: sum.start + sum.length, warming_up: sum.warm_up, units, failed };
         Some((sum, progress))
+    }
+}
+
+fn end(interval: &Interval) -> Duration {
+    interval.start + interval.length
+}
+
+/// A time of which intervals are added up.
+#[derive(Debug)]
+struct Window {
+    end: Duration,
+    /// Half of an interval: by so much ends of one differ from client to client at most.
+    half: Duration,
+    warm_up: bool,
+}
+
+impl Window {
+    fn has(&self, interval: &Interval) -> bool {
+        interval.warm_up == self.warm_up && interval.start + self.half < self.end
+    }
+
+    /// Whether what comes after this interval lies beyond.
+    fn is_over(&self, interval: &Interval) -> bool {
+        end(interval) + self.half >= self.end || self.warm_up && !interval.warm_up
     }
 }
 
@@ -126,7 +192,9 @@ impl Intervals {
 pub(crate) struct Left {
     pub(crate) record: Option<RecordWire>,
     pub(crate) lost: Option<String>,
-    /// What its values carry, if it writes sampled keys.
+    /// Whether it was to write in this phase.
+    pub(crate) writes: bool,
+    /// What its values carry, if it writes sampled keys and has said so.
     pub(crate) writer: Option<u64>,
 }
 
@@ -166,7 +234,9 @@ fn lag(left: &mut [Left], seen: &Seen<'_>) -> Result<Option<(LagResult, Vec<LagK
         let clock = PartClock::Known(offsets.iter().map(offset).collect());
         let Some(record) = left.record.as_mut() else {
             // Its notes are lost with it; what it put into the queue is not.
-            parts.extend(left.writer.map(|writer| Part::lost(writer, clock)));
+            if left.writes {
+                parts.push(Part::lost(left.writer.unwrap_or(0), clock));
+            }
             continue;
         };
         let Some(LagWire { mut journal, consumers, queue }) = record.lag.take() else { continue };
@@ -240,14 +310,21 @@ pub(crate) fn record(
         lost.extend(left.lost.iter().map(|why| format!("client {share}, {}, {why}", facts.name())));
         if let Some(part) = &left.record {
             lost.extend(part.lost.iter().map(|why| format!("client {share}, {}: {why}", facts.name())));
+            client.lost = client.lost.take().or_else(|| part.lost.clone());
             row(part, &mut client)?;
             if !part_of_work.consumes {
                 *executions.entry(&part.execution).or_default() += 1;
+                let ended_by = sum.ended_by;
                 merge(&mut sum, part)?;
+                // The others go on without one that is lost.
+                if part.lost.is_some() && !fatal {
+                    sum.ended_by = ended_by;
+                }
             }
         }
         clients.push(client);
     }
+    let nobody = clients.iter().all(|client| client.lost.is_some());
     let executions: Vec<String> =
         executions.into_iter().map(|(how, count)| format!("{count} processes with {how} each")).collect();
     sum.execution = executions.join(", ");
@@ -257,7 +334,7 @@ pub(crate) fn record(
         clock_error_ns: seen.skew.map(|(_, error)| error),
         troubles: Vec::new(),
     });
-    if fatal && !lost.is_empty() {
+    if (fatal || nobody) && !lost.is_empty() {
         sum.lost = Some(Lost::Clients(lost.join("; ")));
         sum.ended_by = EndedBy::Failed;
     }
@@ -379,6 +456,58 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
+        /// However long clients' intervals are, and whoever stood still when: each sample is in one sum, sums
+        /// follow each other, and what is in one was done in its time.
+        #[test]
+        fn intervals_of_different_lengths_are_added_where_they_lie(
+            lengths in prop::collection::vec(prop::collection::vec(1u64..6, 1..12), CLIENTS),
+            order in Just((0..CLIENTS * 12).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            const QUARTER: Duration = Duration::from_millis(250);
+            // In seconds, each but the first a multiple, and ends that are late by up to a quarter.
+            let mut made: Vec<VecDeque<Interval>> = lengths.iter().enumerate().map(|(client, lengths)| {
+                let mut start = Duration::ZERO;
+                let interval = |(nth, seconds): (usize, &u64)| {
+                    let late = QUARTER * ((client + nth) % 2) as u32;
+                    let whole = Duration::from_secs(lengths[..=nth].iter().sum());
+                    let length = whole + late - start;
+                    let pairs = counted([(client, nth, true, true, 1000, 0); 1].iter().cycle().take(*seconds as usize));
+                    let made = Interval {
+                        start, length, warm_up: false, pairs, paced: false, due: None, lateness: Histogram::new(),
+                    };
+                    start = whole + late;
+                    made
+                };
+                lengths.iter().enumerate().map(interval).collect()
+            }).collect();
+            let mut intervals = Intervals::new(vec![false; CLIENTS], Duration::from_secs(1));
+            let mut sums = Vec::new();
+            for client in order.into_iter().map(|nth| nth % CLIENTS) {
+                match made[client].pop_front() {
+                    Some(interval) => {
+                        intervals.take(client, &handed_over(&IntervalWire::of(&interval, (0, 0), None))).unwrap();
+                    }
+                    None => intervals.gone(client),
+                }
+                sums.extend(std::iter::from_fn(|| intervals.next()));
+            }
+            (0..CLIENTS).for_each(|client| intervals.gone(client));
+            sums.extend(std::iter::from_fn(|| intervals.next()));
+            let count = |interval: &Interval| interval.pairs.values().map(|pair| pair.service.count()).sum::<u64>();
+            let all: u64 = sums.iter().map(|(sum, _)| count(sum)).sum();
+            prop_assert_eq!(all, lengths.iter().flatten().sum::<u64>());
+            let tolerance = 2 * QUARTER;
+            for pair in sums.windows(2) {
+                prop_assert!(end(&pair[0].0) <= pair[1].0.start + tolerance, "{:?}", (end(&pair[0].0), pair[1].0.start));
+            }
+            for (sum, _) in &sums {
+                // A sample a second and client.
+                let most = CLIENTS as f64 * (sum.length + tolerance).as_secs_f64();
+                prop_assert!(count(sum) as f64 <= most, "{} in {:?}", count(sum), sum.length);
+            }
+            prop_assert!(intervals.rates.iter().all(|rates| rates.len() == sums.len()));
+        }
+
         /// However samples lie among clients and intervals, and in whatever order intervals come:
         /// the sum's histograms are those of all samples, and so are its percentiles.
         #[test]
@@ -404,7 +533,7 @@ mod tests {
             prop_assert_eq!(sum.totals.units, samples.len() as u64);
 
             // Each client's intervals in their order, clients in any.
-            let mut intervals = Intervals::new(vec![false; CLIENTS]);
+            let mut intervals = Intervals::new(vec![false; CLIENTS], Duration::from_secs(1));
             let (mut next, mut sums) = ([0; CLIENTS], Vec::new());
             for client in order.into_iter().map(|nth| nth % CLIENTS) {
                 let nth = next[client];

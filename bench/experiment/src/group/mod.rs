@@ -11,6 +11,7 @@ mod part;
 pub mod properties;
 mod run;
 mod steady;
+mod still;
 mod team;
 mod wire;
 

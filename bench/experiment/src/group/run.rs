@@ -4,6 +4,7 @@ use super::{
     Part, SLACK, TICK, Team, merged,
     merged::{Intervals, Left},
     steady::Steadily,
+    still::Still,
     wire,
     wire::{IntervalWire, LooksWire, RecordWire},
 };
@@ -18,7 +19,9 @@ use serval_coordination::{
 };
 use serval_lag::properties as lag;
 use serval_model::properties::Reader;
-use serval_runner::{Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock};
+use serval_runner::{
+    Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock, pacing::rate::RateSchedule,
+};
 use serval_workload::Workload;
 use std::{
     ops::Range,
@@ -45,7 +48,9 @@ impl GroupSession<'_> {
     fn length_max(&self, options: &RunOptions) -> Option<Duration> {
         let mut reader = Reader::new(&self.plan.properties);
         let drain = reader.duration(&lag::DRAIN);
-        Some(options.warm_up_max() + options.time? + options.grace + drain + SLACK)
+        let scheduled = options.rate.as_ref().and_then(RateSchedule::length_s).map(Duration::from_secs_f64);
+        let time = options.time.into_iter().chain(scheduled).min()?;
+        Some(options.warm_up_max() + time + options.grace + drain + SLACK)
     }
 }
 
@@ -117,7 +122,10 @@ impl Session for GroupSession<'_> {
         let part = |client: usize| self.parts.get(client).and_then(Option::as_ref);
         let takes_part = |client: usize| part(client).is_some();
         let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
-        let mut intervals = Intervals::new(consumes.clone());
+        for (client, left) in left.iter_mut().enumerate() {
+            left.writes = has_work[client] && !consumes[client];
+        }
+        let mut intervals = Intervals::new(consumes.clone(), options.interval);
         let mut steadily = Steadily::new(options, count);
         // How steady consumers are is nobody's question.
         (0..count).filter(|client| consumes[*client]).for_each(|client| {
@@ -136,6 +144,7 @@ impl Session for GroupSession<'_> {
         let mut course = Course { start: None, from: None, measuring: false, measured: false };
         let mut started = SystemTime::now();
         let mut stopping = false;
+        let mut still = Still::new(count, clock::now());
         let end = loop {
             let report = match team.coordinator.next_within(TICK) {
                 Ok(report) => Some(report),
@@ -181,6 +190,7 @@ impl Session for GroupSession<'_> {
                     let wire: IntervalWire =
                         serde_json::from_slice(&bytes).map_err(|error| unreadable(client, error.into()))?;
                     left[client].writer = wire.writer;
+                    still.done(client, wire.units, clock::now());
                     intervals.take(client, &wire).map_err(|error| unreadable(client, error))?;
                 }
                 Some(Report::Result(client, bytes)) => {
@@ -188,6 +198,9 @@ impl Session for GroupSession<'_> {
                     if !bytes.is_empty() {
                         let record: RecordWire = serde_json::from_slice(&bytes)
                             .map_err(|error| unreadable(client, error.into()))?;
+                        if record.lost.is_some() && team.on_lost == OnLost::End {
+                            team.coordinator.stop();
+                        }
                         left[client].record = Some(record);
                         course.end(observer);
                     }
@@ -209,6 +222,19 @@ impl Session for GroupSession<'_> {
                     return Err(broken(
                         why.or_else(|| team.who_is_lost()).unwrap_or_else(|| "the group is over".to_owned()),
                     ));
+                }
+            }
+            if course.start.is_some() {
+                for client in
+                    still.look(|client| !consumes[client] && !intervals.is_gone(client), clock::now())
+                {
+                    let what = format!(
+                        "client {} has ended no operation for a minute, and the others have done their part and wait for it: its \
+                         store does not answer. Ctrl-C ends the run",
+                        team.facts[client].name()
+                    );
+                    (team.trouble)(&what);
+                    troubles.push(what);
                 }
             }
             // Nothing more is written: consumers may finish.

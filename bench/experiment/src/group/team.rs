@@ -77,11 +77,11 @@ impl Team {
         let mut facts: Vec<Option<ClientFacts>> = vec![None; wanted];
         came(0, wanted, None);
         loop {
+            if control.interrupted() {
+                return Err(GroupError::Interrupted);
+            }
             let report = match coordinator.next_within(TICK) {
                 Ok(report) => report,
-                Err(RecvTimeoutError::Timeout) if control.interrupted() => {
-                    return Err(GroupError::Interrupted);
-                }
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(GroupError::Broken("the coordinator has ended".to_owned()));
@@ -360,7 +360,10 @@ impl Team {
                 command: Some(command.to_owned()),
             })
         };
-        let works = parts.iter().enumerate().map(work).collect();
+        let works: Vec<Option<Work>> = parts.iter().enumerate().map(work).collect();
+        if let Some(why) = self.unfit(&works) {
+            return Err(GroupError::Broken(why));
+        }
         self.coordinator.phase(works, Some(timeout + SLACK));
         let mut outcomes = Vec::new();
         let mut stopping = false;
@@ -378,6 +381,10 @@ impl Team {
                         })?;
                         outcomes.push((client, outcome));
                     }
+                }
+                Ok(Report::Over(_)) if outcomes.is_empty() && !stopping => {
+                    let why = self.who_is_lost().unwrap_or_else(|| "nobody ran it".to_owned());
+                    return Err(GroupError::Broken(why));
                 }
                 Ok(Report::Over(_)) => return Ok(outcomes),
                 Ok(report) => self.at_rest(report)?,
@@ -400,7 +407,8 @@ fn unfit(facts: &[ClientFacts], works: &[Option<Work>], version: &str) -> Option
                 "client {name} is Serval {theirs}, and this is {version}: use one version of Serval"
             ));
         }
-        (!facts.stores.contains(store)).then(|| {
+        // A program needs none.
+        (!store.is_empty() && !facts.stores.contains(store)).then(|| {
             format!("client {name} was built without the store '{store}': build it with the same features as this one")
         })
     };

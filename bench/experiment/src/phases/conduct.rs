@@ -316,7 +316,7 @@ impl Conductor<'_> {
         nth: usize,
         command: &str,
         timeout: Duration,
-        entry: PhaseEntry,
+        mut entry: PhaseEntry,
     ) -> Result<Came, ConductError> {
         let phase = &self.phases.file.phases[nth];
         let store = self.phases.store.name;
@@ -330,6 +330,10 @@ impl Conductor<'_> {
             team.command(command, timeout, &environment, &parts, self.control).map_err(of_group)?;
         if self.control.interrupted() {
             return Ok(Came::Interrupted);
+        }
+        let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
+        for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
+            entry.warnings.push(format!("client {} was lost and did not run it", client + 1));
         }
         let mut output = Vec::new();
         for (client, CommandWire { failure, output: lines }) in outcomes {
@@ -471,9 +475,11 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);
         }
-        entry.incomplete = record.lost.as_ref().map(ToString::to_string);
+        let gave_up = || Lost::Workload("all its clients gave up after failures".to_owned());
+        let lost = record.lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
+        entry.incomplete = lost.as_ref().map(ToString::to_string);
         let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
-            units.saturating_sub(document.overall.operations.saturating_sub(document.overall.failed))
+            units.saturating_sub(document.overall.operations.saturating_sub(document.failed()))
         });
         if missing > 0 {
             entry.warnings.push(format!("the load is not complete: {missing} records are missing"));
@@ -495,7 +501,7 @@ impl Conductor<'_> {
         entry.flags = run.flags.clone();
         entry.warnings.extend(document.warnings.iter().cloned());
         self.watcher.ended(&run, &document);
-        match record.lost {
+        match lost {
             None => Ok(Came::Done(Box::new(entry))),
             Some(lost) => Ok(Came::CutOff(Box::new(entry), lost)),
         }

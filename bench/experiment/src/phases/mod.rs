@@ -43,7 +43,7 @@ fn set_lines(properties: &mut Properties, lines: &[PropertyLine]) {
 
 /// Puts what a workload's file says into its phase. What is set for all phases, for the store
 /// or for the phase wins over it.
-fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
+pub fn inlined(mut file: PhasesFile) -> (PhasesFile, Vec<Fault>) {
     let mut faults = Vec::new();
     let over: Vec<String> =
         file.properties.iter().chain(&file.store.properties).map(|(name, _, _)| name.clone()).collect();
@@ -387,7 +387,8 @@ impl Phases {
         let (nth, _) = opened.find(|(_, identity)| *identity != first)?;
         let phase = &self.file.phases[nth];
         let problem = format!(
-            "phase '{}' opens the store {} with other properties than the phase before, and its records end when it is              opened anew: use a store that keeps them",
+            "phase '{}' opens the store {} with other properties than the phase before, and its records end when it is \
+             opened anew: use a store that keeps them",
             phase.name, self.store.name
         );
         Some(fault_at(&phase.origin, problem))

@@ -24,7 +24,7 @@ pub(crate) fn flags(document: &ResultDocument) -> Vec<Flag> {
         Flag::ClientBound,
         document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()),
     );
-    raise(Flag::Failures, overall.failed > 0 || document.censored.in_flight > 0);
+    raise(Flag::Failures, document.failed() > 0 || document.censored.in_flight > 0);
     raise(Flag::FewSamples, overall.operations < SAMPLES_MIN);
     raise(Flag::Interrupted, matches!(overall.ended_by.as_str(), "interrupted" | "failed"));
     flags

@@ -41,6 +41,8 @@ const NEAR: usize = 3;
 pub(crate) struct Moment {
     /// ns.
     pub(crate) at: i64,
+    /// ns of its own clock: by this two of one clock are compared, however their offsets were measured.
+    own: i64,
     /// By how much it may be off, ns; infinite where nothing is known.
     pub(crate) error: f64,
     /// The clock that it was taken from: two of one clock are compared exactly.
@@ -59,8 +61,8 @@ impl PartClock {
     pub(crate) fn moment(&self, clock: usize, instant: u64) -> Moment {
         let own = i64::try_from(instant).unwrap_or(i64::MAX);
         match self {
-            PartClock::Common => Moment { at: own, error: 0.0, clock },
-            PartClock::Unknown => Moment { at: own, error: f64::INFINITY, clock },
+            PartClock::Common => Moment { at: own, own, error: 0.0, clock },
+            PartClock::Unknown => Moment { at: own, own, error: f64::INFINITY, clock },
             PartClock::Known(offsets) => {
                 let after = offsets.partition_point(|offset| offset.at < instant);
                 let near = offsets.get(after.saturating_sub(NEAR)..(after + NEAR).min(offsets.len()));
@@ -69,9 +71,10 @@ impl PartClock {
                     .iter()
                     .min_by(|a, b| a.error_at(instant).total_cmp(&b.error_at(instant)));
                 match best {
-                    None => Moment { at: own, error: f64::INFINITY, clock },
+                    None => Moment { at: own, own, error: f64::INFINITY, clock },
                     Some(offset) => Moment {
                         at: own.saturating_sub(offset.ahead as i64),
+                        own,
                         error: offset.error_at(instant),
                         clock,
                     },
@@ -89,7 +92,7 @@ impl Moment {
 
     /// Whether this was before the other, or at the same time.
     pub(crate) fn before(self, other: Moment) -> Known {
-        let (error, span) = (self.error_to(other), other.at.saturating_sub(self.at) as f64);
+        let (error, span) = (self.error_to(other), self.span_to(other) as f64);
         if span >= error {
             Known::Yes
         } else if span < -error {
@@ -101,7 +104,11 @@ impl Moment {
 
     /// ns from this to the other; below zero if the other was before.
     pub(crate) fn span_to(self, other: Moment) -> i64 {
-        other.at.saturating_sub(self.at)
+        if self.clock == other.clock {
+            other.own.saturating_sub(self.own)
+        } else {
+            other.at.saturating_sub(self.at)
+        }
     }
 }
 
@@ -130,6 +137,8 @@ mod tests {
         let offset = |at, error| Offset { at, ahead: at as f64, error, drift: 1e9 };
         let clock = PartClock::Known(vec![offset(100, 1.0), offset(200, 50.0), offset(300, 1.0)]);
         assert_eq!([90, 201, 290].map(|at| clock.moment(0, at).at), [-10, 1, -10]);
+        // Of one clock, whatever offsets are nearest.
+        assert_eq!(clock.moment(0, 90).span_to(clock.moment(0, 201)), 111);
         assert_eq!(clock.moment(0, 201).error, 51.0);
     }
 }

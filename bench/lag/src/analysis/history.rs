@@ -40,9 +40,22 @@ pub(super) enum State {
 pub(super) struct Key {
     /// By field, in the order in which they were sent. Deletes are in all of them.
     pub(super) by_field: Vec<(u8, Vec<usize>)>,
+    /// For each of these what overlaps, in the same order.
+    overlaps: Vec<Vec<Overlap>>,
     pub(super) deletes: Vec<usize>,
     /// How many versions were acknowledged.
     pub(super) acknowledged: u64,
+}
+
+/// What may have come after a version of a field, among those that were sent before it or after.
+#[derive(Debug, Clone, Copy, Default)]
+struct Overlap {
+    /// Whether one that was sent before was never acknowledged, and may come at any time.
+    open: bool,
+    /// Of those sent before, the one that was acknowledged last.
+    latest: Option<usize>,
+    /// Whether another process wrote after it, or somebody deleted.
+    others_after: bool,
 }
 
 /// All versions of all keys.
@@ -57,10 +70,41 @@ pub(super) struct History<'a> {
     /// The first writer of the run: an earlier one wrote before it.
     first_writer: u64,
     complete: bool,
+    /// Whether all values have a stamp: one that has none is of before.
+    pub(super) stamped: bool,
     /// Whether every version is known, so that a read that misses none is behind by none.
     pub(super) whole: bool,
     /// The largest error of a clock that is known, ns.
     pub(super) error: f64,
+}
+
+/// What overlaps with each of a field's versions.
+/// Nothing where two of them have clocks that cannot be compared: they have no order then.
+fn overlaps(versions: &[Version], of_field: &[usize]) -> Vec<Overlap> {
+    let processes: HashSet<usize> = of_field.iter().map(|place| versions[*place].session.0).collect();
+    if processes.len() > 1 && of_field.iter().any(|place| versions[*place].sent.error.is_infinite()) {
+        return Vec::new();
+    }
+    let mut all = vec![Overlap::default(); of_field.len()];
+    let (mut open, mut latest): (bool, Option<(i64, usize)>) = (false, None);
+    for (place, overlap) in of_field.iter().zip(&mut all) {
+        (overlap.open, overlap.latest) = (open, latest.map(|(_, place)| place));
+        match versions[*place].acknowledged {
+            None => open = true,
+            Some(at) if latest.is_none_or(|(last, _)| at.at >= last) => latest = Some((at.at, *place)),
+            Some(_) => {}
+        }
+    }
+    let mut after = false;
+    let mut next: Option<&Version> = None;
+    for (place, overlap) in of_field.iter().zip(&mut all).rev() {
+        let version = &versions[*place];
+        after |=
+            next.is_some_and(|next| next.kind == WriteKind::Delete || next.session.0 != version.session.0);
+        overlap.others_after = after;
+        next = Some(version);
+    }
+    all
 }
 
 impl<'a> History<'a> {
@@ -79,9 +123,11 @@ impl<'a> History<'a> {
                 .iter()
                 .copied()
                 .chain(of_others().map(|item| item.stamp.writer))
+                .chain(lost.iter().map(|(_, part)| part.journal.writer).filter(|writer| *writer > 0))
                 .min()
                 .unwrap_or(0),
             complete: parts.iter().all(|part| part.journal.counts.writes_not_noted == 0),
+            stamped: parts.iter().all(|part| part.journal.counts.too_short == 0),
             whole: false,
             error: 0.0,
             writers: HashSet::new(),
@@ -130,7 +176,11 @@ impl<'a> History<'a> {
         // Versions of a clock of which nothing is known have no place among those of others.
         let comparable =
             parts.len() == 1 || history.versions.iter().all(|version| version.sent.error.is_finite());
-        history.whole = history.complete && kept.len() == parts.len() && clocks.is_empty() && comparable;
+        history.whole = history.complete
+            && history.stamped
+            && kept.len() == parts.len()
+            && clocks.is_empty()
+            && comparable;
         history.writers = writers;
         history.sort();
         history
@@ -138,7 +188,7 @@ impl<'a> History<'a> {
 
     /// The bit of a field; none for one too many.
     fn bit(&mut self, name: &str) -> u64 {
-        if self.fields.len() >= FIELDS_MAX {
+        if self.fields.len() >= FIELDS_MAX && !self.fields.knows(name) {
             return 0;
         }
         1 << self.fields.number(name)
@@ -172,8 +222,51 @@ impl<'a> History<'a> {
             for (_, of_field) in &mut key.by_field {
                 of_field.extend(&key.deletes);
                 of_field.sort_by_key(|place| versions[*place].sent.at);
+                key.overlaps.push(overlaps(versions, of_field));
             }
         }
+    }
+
+    /// Whether what a version wrote in a field may be written over: by one of which it is not certain that it was
+    /// over before. Later versions of the same process are as good as it, and recognised as such; not so its deletes.
+    pub(super) fn is_written_over(&self, key: &str, field: u8, place: usize) -> bool {
+        let Some(key) = self.keys.get(key) else { return false };
+        let of_field = key.by_field.iter().zip(&key.overlaps).find(|((number, _), _)| *number == field);
+        let Some(((_, of_field), overlaps)) = of_field else { return false };
+        let may_come_after = |other: usize| self.precedes(State::Version(other), place) != Known::Yes;
+        if overlaps.is_empty() {
+            let written = &self.versions[place];
+            let recognised = |version: &Version| {
+                version.session.0 == written.session.0
+                    && version.number > written.number
+                    && version.kind != WriteKind::Delete
+            };
+            let mut others =
+                of_field.iter().filter(|other| **other != place && !recognised(&self.versions[**other]));
+            return others.any(|other| may_come_after(*other));
+        }
+        let sent = self.versions[place].sent;
+        let from = of_field.partition_point(|other| self.versions[*other].sent.at < sent.at);
+        let Some(at) = of_field[from..].iter().position(|other| *other == place).map(|nth| from + nth) else {
+            return false;
+        };
+        let overlap = overlaps[at];
+        if overlap.open || overlap.others_after || overlap.latest.is_some_and(may_come_after) {
+            return true;
+        }
+        // Clocks differ by their errors: others that were acknowledged but little before the last.
+        let near = |acknowledged: Moment| acknowledged.at as f64 >= sent.at as f64 - 2.0 * self.error;
+        let mut before = at;
+        while before > 0
+            && let Some(latest) = overlaps[before].latest
+            && self.versions[latest].acknowledged.is_some_and(near)
+        {
+            before -= 1;
+            if may_come_after(of_field[before]) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The number of a field.
@@ -210,6 +303,63 @@ impl<'a> History<'a> {
                 None => Known::No,
                 Some(acknowledged) => acknowledged.before(self.versions[version].sent),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, Write};
+    use proptest::prelude::*;
+
+    /// What the quick way stands for.
+    fn slowly(history: &History<'_>, place: usize) -> bool {
+        let written = &history.versions[place];
+        (0..history.versions.len()).filter(|other| *other != place).any(|other| {
+            let version = &history.versions[other];
+            let recognised = version.session.0 == written.session.0
+                && version.number > written.number
+                && version.kind != WriteKind::Delete;
+            !recognised && history.precedes(State::Version(other), place) != Known::Yes
+        })
+    }
+
+    proptest! {
+        /// Of one key and field: processes, when a write was sent, how long it took (0: never acknowledged), whether
+        /// it was a delete.
+        #[test]
+        fn what_may_be_written_over_is_found_as_by_looking_at_all(
+            writes in prop::collection::vec((0usize..3, 0u64..200, 0u64..40, 0u8..12), 1..40),
+            processes in 1usize..4,
+            unknown in prop::option::of(0usize..3),
+        ) {
+            let mut parts: Vec<Part> = (0..processes)
+                .map(|number| {
+                    let offset = crate::analysis::Offset { at: 0, ahead: 0.0, error: 3.0 * number as f64, drift: 0.0 };
+                    let clock = if unknown == Some(number) { PartClock::Unknown } else { PartClock::Known(vec![offset]) };
+                    let mut journal = Journal::new(10 + number as u64);
+                    journal.keys.number("k");
+                    journal.field("f");
+                    Part { journal, clock, lost: false }
+                })
+                .collect();
+            let mut writes = writes;
+            writes.sort_by_key(|(_, sent, ..)| *sent);
+            for (process, sent, took, kind) in writes {
+                let journal = &mut parts[process % processes].journal;
+                let version = journal.writes.len() as u64 + 1;
+                let (kind, fields) = if kind == 0 { (WriteKind::Delete, 0) } else { (WriteKind::Update, 1) };
+                let acknowledged = (took > 0).then_some(sent + took);
+                journal.writes.push(Write { key: 0, fields, kind, client: 0, version, sent, acknowledged });
+            }
+            let history = History::new(&parts);
+            for place in 0..history.versions.len() {
+                if history.versions[place].kind != WriteKind::Delete {
+                    let quick = history.is_written_over("k", 0, place);
+                    prop_assert_eq!(quick, slowly(&history, place), "{:?} of {:?}", place, &history.versions);
+                }
+            }
         }
     }
 }

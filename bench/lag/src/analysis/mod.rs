@@ -10,8 +10,8 @@ pub use survival::survival;
 pub use versions::BEHIND_MAX;
 
 use crate::journal::{Counts, Journal, Trial};
-use clock::{Known, Moment};
-use history::{History, State};
+use clock::Moment;
+use history::History;
 use serval_measure::{
     document::Latency,
     histogram::Histogram,
@@ -110,23 +110,10 @@ impl Verdict {
 /// Whether what was read in vain may have been written after, and not before.
 fn is_written_over(history: &History<'_>, trial: &Trial) -> bool {
     let item = &trial.item;
-    let (Some(place), Some(key), Some(field)) =
-        (history.version(item.stamp), history.keys.get(item.key.as_str()), history.field(&item.field))
-    else {
-        return false;
-    };
-    let written = &history.versions[place];
-    let of_field = key.by_field.iter().find(|(other, _)| *other == field);
-    let mut others = of_field.into_iter().flat_map(|(_, versions)| versions).filter(|other| **other != place);
-    others.any(|other| {
-        let version = &history.versions[*other];
-        // A later version of the same process is as good, and recognised as such; not so its deletes, and an earlier
-        // one that was on its way at the same time and may have come after.
-        let recognised = version.session.0 == written.session.0
-            && version.number > written.number
-            && version.kind != crate::journal::WriteKind::Delete;
-        !recognised && history.precedes(State::Version(*other), place) != Known::Yes
-    })
+    match (history.version(item.stamp), history.field(&item.field)) {
+        (Some(place), Some(field)) => history.is_written_over(&item.key, field, place),
+        _ => false,
+    }
 }
 
 impl Verdict {
@@ -231,11 +218,11 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
         hand_overs.add(verdict.hand_over);
         lowers.add(verdict.lower.filter(|_| verdict.upper.is_some()));
         uppers.add(verdict.upper);
-        verdicts.push(verdict);
+        verdicts.push((trial, verdict));
     }
-    let without = verdicts.iter().filter(|verdict| verdict.lower.is_none()).count() as u64;
+    let without = verdicts.iter().filter(|(_, verdict)| verdict.lower.is_none()).count() as u64;
     let clocks_known = without < verdicts.len() as u64;
-    let error = verdicts.iter().map(|verdict| verdict.error).max().unwrap_or(0);
+    let error = verdicts.iter().map(|(_, verdict)| verdict.error).max().unwrap_or(0);
     let result = LagResult {
         queue: setting.queue,
         sample: setting.sample,
@@ -264,7 +251,7 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
             clock_error_ns: error,
             without,
         }),
-        survival: curves(&verdicts, clocks_known, &history, parts),
+        survival: curves(&verdicts, clocks_known),
         versions: Judge::judge(&history, parts),
         keys,
     };
@@ -273,25 +260,20 @@ pub fn analyse(parts: &[Part], setting: Setting) -> (LagResult, Vec<LagKey>) {
 
 /// The survival curves: since the acknowledgement, or since the first read where clocks are not
 /// known.
-fn curves(
-    verdicts: &[Verdict],
-    clocks_known: bool,
-    history: &History<'_>,
-    parts: &[Part],
-) -> Option<Survival> {
+fn curves(verdicts: &[(&Trial, Verdict)], clocks_known: bool) -> Option<Survival> {
     if verdicts.is_empty() {
         return None;
     }
     let (lower, upper): (Vec<_>, Vec<_>) = if clocks_known {
         // Which keys have no bracket depends on who wrote them, and not on what became of them.
-        let ends = verdicts.iter().filter_map(|verdict| {
+        let ends = verdicts.iter().filter_map(|(_, verdict)| {
             let lower = verdict.lower?;
             let found = verdict.upper.is_some();
             Some(((lower, found), (verdict.upper.unwrap_or(lower), found)))
         });
         ends.unzip()
     } else {
-        let ends = decided(history, parts).filter(|(_, verdict)| verdict.is_some()).map(|(trial, _)| {
+        let ends = verdicts.iter().map(|(trial, _)| {
             let last = trial.last_in_vain.unwrap_or(trial.first).saturating_sub(trial.first);
             let upper = trial.found.map_or(last, |found| found.saturating_sub(trial.first));
             ((last, trial.found.is_some()), (upper, trial.found.is_some()))

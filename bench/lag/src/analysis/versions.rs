@@ -39,7 +39,9 @@ fn states(
     // A record that is not there was never there, or is deleted: the best that can be said of it is
     // that it is the last delete that had begun.
     let nothing = match read.there {
-        true => State::Initial,
+        true if history.stamped => State::Initial,
+        // It may be a value that was too short.
+        true => State::Unknown,
         false => {
             let begun = key.deletes.iter().copied();
             let begun = begun.filter(|place| history.versions[*place].sent.before(answered) != Known::No);
@@ -75,27 +77,27 @@ fn look(history: &History<'_>, key: &Key, states: Vec<(u8, State)>, sent: Moment
                 }),
             },
         };
+        let before = sight.missing.len();
         for place in &versions[from..] {
             let version = &history.versions[*place];
             let comparable = version.sent.error_to(sent).is_finite();
             if comparable && version.sent.at > sent.at.saturating_add(slack) {
                 break;
             }
-            if sight.missing.len() as u64 >= BEHIND_MAX || sight.open && !comparable {
+            if (sight.missing.len() - before) as u64 >= BEHIND_MAX || sight.open && !comparable {
                 break;
             }
             let Some(acknowledged) = version.acknowledged else { continue };
             match (history.precedes(*state, *place), acknowledged.before(sent)) {
-                (Known::Yes, Known::Yes) => {
-                    if !sight.missing.contains(place) {
-                        sight.missing.push(*place);
-                    }
-                }
+                (Known::Yes, Known::Yes) => sight.missing.push(*place),
                 (Known::No, _) | (_, Known::No) => {}
                 _ => sight.open = true,
             }
         }
     }
+    // One that wrote several fields is one.
+    sight.missing.sort_unstable();
+    sight.missing.dedup();
     sight
 }
 
@@ -210,6 +212,9 @@ impl<'a> Judge<'a> {
             let mut verdicts = Vec::new();
             for (field, before) in &*earlier {
                 let now = states.iter().find(|(other, _)| other == field).map(|(_, state)| *state);
+                if *before == State::Unknown {
+                    verdicts.push(Known::Open);
+                }
                 let (Some(now), State::Version(before)) = (now, *before) else { continue };
                 let verdict = history.precedes(now, before);
                 verdicts.push(verdict);
@@ -253,7 +258,8 @@ impl<'a> Judge<'a> {
                         && history.precedes(State::Version(*missing), *seen) == Known::Yes
                 })
             });
-        count(&mut self.result.monotonic_writes, if out_of_order { Known::Yes } else { Known::No });
+        let kept = if sight.open { Known::Open } else { Known::No };
+        count(&mut self.result.monotonic_writes, if out_of_order { Known::Yes } else { kept });
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     agent, command_line, export,
-    sweep::{from_journal, property_lines},
+    sweep::{from_journal, group, property_lines},
     tell_debug_build, tell_warnings,
 };
 use crate::{
@@ -19,7 +19,7 @@ use serval_experiment::{
     file::{PhasesFile, StoreEntry, of_properties},
     group::Team,
     perform::Performed,
-    phases::{LookingOn, Phases},
+    phases::{LookingOn, Phases, inlined},
     plan::Plan,
     sweep::{ConductError, Journal, RealStores, Stopped},
 };
@@ -34,8 +34,10 @@ use serval_runner::Control;
 use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
 
 /// `serval experiment run FILE` of a file of phases.
-pub(super) fn run_file(mut file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {
     let mut faults = Vec::new();
+    // Before: what the command line says is not scaled.
+    let mut file = scaled(file, args.scale)?;
     // The command line wins over all that the file says.
     for (name, value, origin) in property_lines(&args.properties, &mut faults) {
         let lists = file.phases.iter_mut().flat_map(|phase| {
@@ -72,18 +74,23 @@ pub(super) fn run_file(mut file: PhasesFile, args: &ExperimentRunArgs) -> Result
     if let Some(seed) = args.run.seed {
         file.seed = Some(seed);
     }
+    group(&args.run, &mut file.group);
     if !faults.is_empty() {
         return Err(Faults(faults).into());
     }
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    carry_out(scaled(file, args.scale)?, &name, &args.place)
+    carry_out(file, &name, &args.place)
 }
 
 /// The file, `--scale` times smaller.
 pub(super) fn scaled(file: PhasesFile, scale: Option<f64>) -> Result<PhasesFile, Failure> {
     match scale {
         None => Ok(file),
-        Some(by) if by.is_finite() && by >= 1.0 => Ok(file.scaled(by)),
+        Some(by) if by.is_finite() && by >= 1.0 => {
+            // What workloads' files say is scaled too.
+            let (file, faults) = inlined(file);
+            if faults.is_empty() { Ok(file.scaled(by)) } else { Err(Faults(faults).into()) }
+        }
         Some(_) => Err(Failure::usage("--scale: must be 1 or more: how many times smaller?")),
     }
 }

@@ -195,7 +195,7 @@ fn run_settings(args: &RunSettingArgs, run: &mut RunSettings, faults: &mut Vec<F
 }
 
 /// Fills in what flags say of the processes that make every run together.
-fn group(args: &RunSettingArgs, group: &mut Option<GroupEntry>) {
+pub(super) fn group(args: &RunSettingArgs, group: &mut Option<GroupEntry>) {
     if args.agents.is_some() {
         group.get_or_insert_default().clients = args.agents;
     }

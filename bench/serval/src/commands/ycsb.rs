@@ -45,6 +45,8 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
     let mut properties = run_properties(&args.properties)?;
     if asks_for_phases(&properties) {
         agent::group_properties(&args.group, &mut properties);
+        let info = resolved(&args.store, &mut properties.clone())?;
+        java_flags(info, &args.java, &mut properties);
         let kind = if phase == Phase::Load { "load" } else { "run" };
         return phases::of_command(args, &properties, kind, resume);
     }
@@ -99,7 +101,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         (Some(folder), _) => keep(folder, &plan, &performed),
     };
     unfinished.set(None);
-    let loaded = performed.document.overall.operations - performed.document.overall.failed;
+    let loaded = performed.document.overall.operations.saturating_sub(performed.document.failed());
     if let Some(missing) = plan.workload.units().and_then(|units| units.checked_sub(loaded))
         && phase == Phase::Load
         && missing > 0

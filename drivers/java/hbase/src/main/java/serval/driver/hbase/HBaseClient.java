@@ -144,8 +144,11 @@ final class HBaseClient implements Client {
       if (buffer != null) {
         long start = System.nanoTime();
         long count = taken();
-        buffer.close();
-        tell(count, start);
+        try {
+          buffer.close();
+        } finally {
+          tell(count, start);
+        }
       }
     } finally {
       buffer = null;
@@ -265,23 +268,26 @@ final class HBaseClient implements Client {
 
   /** HBase's client sends its buffer, and waits, when a write makes it more than its size. */
   private void writeBuffered(Mutation mutation) throws IOException {
-    boolean fills;
+    long count;
     synchronized (buffered) {
       if (buffered.writes == 0 && settings.bufferMilliseconds > 0) {
         arm(buffer);
       }
       buffered.writes++;
       buffered.bytes += mutation.heapSize();
-      fills = buffered.bytes > settings.bufferBytes;
-    }
-    if (!fills) {
-      buffer.mutate(mutation);
-      return;
+      if (buffered.bytes <= settings.bufferBytes) {
+        // Here, so that a flush has in it what it counts.
+        buffer.mutate(mutation);
+        return;
+      }
+      count = taken();
     }
     long start = System.nanoTime();
-    long count = taken();
-    buffer.mutate(mutation);
-    tell(count, start);
+    try {
+      buffer.mutate(mutation);
+    } finally {
+      tell(count, start);
+    }
   }
 
   /** Has the buffer sent when its first write is old. HBase's own timer would not say that it did. */
@@ -290,30 +296,20 @@ final class HBaseClient implements Client {
     timer.schedule(() -> flushOld(mutator, number), settings.bufferMilliseconds, TimeUnit.MILLISECONDS);
   }
 
-  /** Sends a buffer that nobody has sent since its first write. What comes meanwhile goes with it, or waits as long again. */
+  /** Sends a buffer that nobody has sent since its first write. What comes meanwhile is counted anew. */
   private void flushOld(BufferedMutator mutator, long number) {
     long count;
     synchronized (buffered) {
       if (buffered.number != number) {
         return;
       }
-      count = buffered.writes;
-      buffered.bytes = 0;
+      count = taken();
     }
     long start = System.nanoTime();
     try {
       mutator.flush();
     } catch (IOException error) {
       lost.failed(count, error);
-    }
-    synchronized (buffered) {
-      if (buffered.number == number) {
-        buffered.writes -= count;
-        buffered.number++;
-        if (buffered.writes > 0) {
-          arm(mutator);
-        }
-      }
     }
     tell(count, start);
   }

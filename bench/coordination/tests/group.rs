@@ -1,0 +1,60 @@
+//! What a group does where events cross.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use serval_coordination::{
+    clock::Exchange,
+    group::{Action, Event, Group, Loss, OnLost, Settings},
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A group of two that has come, in a phase of both.
+fn entering() -> Group {
+    let settings = Settings { clients: 2, on_lost: OnLost::Continue, ..Settings::default() };
+    let (mut group, mut actions) = (Group::new(settings, 0), Vec::new());
+    for client in 0..2 {
+        assert_eq!(group.join(0, &mut actions), Some(client));
+        let exchange = Exchange { asked: 0, answered: 5, received: 10 };
+        group.on(client, Event::Clock(exchange), 10, &mut actions);
+    }
+    group.prepare(10, |_| true, None, &mut actions);
+    assert_eq!(actions, [Action::Complete]);
+    group
+}
+
+#[test]
+fn one_that_was_told_to_finish_before_the_start_is_not_waited_for() {
+    let (mut group, mut actions) = (entering(), Vec::new());
+    group.on(1, Event::Left, 20, &mut actions);
+    group.on(0, Event::Entered, 30, &mut actions);
+    let Some(&Action::Propose { attempt, at }) = actions.first() else { panic!("{actions:?}") };
+    group.on(0, Event::Agreed(attempt), 40, &mut actions);
+    assert!(actions.contains(&Action::Confirm { attempt, at }), "{actions:?}");
+    group.on(0, Event::Left, 50, &mut actions);
+    assert!(matches!(actions.last(), Some(Action::Over(end)) if end.lost.is_empty()), "{actions:?}");
+}
+
+#[test]
+fn one_that_is_silent_is_noticed_when_it_was_so_for_the_timeout_and_not_later() {
+    let (mut group, mut actions) = (entering(), Vec::new());
+    let mut lost = None;
+    // One is heard of each half second, the other never again.
+    for step in 1..40 {
+        let now = step * SECOND / 2;
+        while lost.is_none() && group.wake_at() <= now {
+            let at = group.wake_at();
+            group.tick(at, &mut actions);
+            lost = actions.iter().find_map(|action| match action {
+                Action::Dismiss(lost) => Some((lost.client, lost.why.clone(), lost.at)),
+                _ => None,
+            });
+        }
+        group.on(0, Event::Heard, now, &mut actions);
+    }
+    let (client, why, at) = lost.unwrap();
+    assert_eq!((client, why), (1, Loss::Silent));
+    // Heard of at 10 ns for the last time.
+    let timeout = Settings::default().timeout;
+    assert!((timeout + 10..=timeout + timeout / 64 + 10).contains(&at), "{at}");
+}
