@@ -31,7 +31,7 @@ pub const COLUMNS: [&str; 21] = [
     "late_max_us",
 ];
 
-/// The columns of `lag.csv`. Later versions add columns at the end only.
+/// The columns of `lag-keys.csv`. Later versions add columns at the end only.
 pub const LAG_COLUMNS: [&str; 11] = [
     "key",
     "stamp",
