@@ -14,7 +14,7 @@ use crate::{
 };
 use serval_coordination::{
     coordinator::{Coordinator, Report},
-    group::OnLost,
+    group::{OnLost, PhaseEnd},
     queue,
 };
 use serval_lag::properties as lag;
@@ -96,6 +96,215 @@ fn whole(ranges: &[(u64, u64)]) -> Range<u64> {
     start..ranges.iter().map(|range| range.1).max().unwrap_or_default()
 }
 
+/// A run of a group, as it is seen from where it is led.
+struct Seeing<'a> {
+    team: &'a Team,
+    options: &'a RunOptions,
+    /// Clients that only read sampled keys.
+    consumes: Vec<bool>,
+    left: Vec<Left>,
+    intervals: Intervals,
+    steadily: Option<Steadily>,
+    still: Still,
+    course: Course,
+    started: SystemTime,
+    /// Whether consumers were told to finish.
+    finishing: bool,
+    troubles: Vec<String>,
+    /// Why the group ends with this run, if it does.
+    ending: Option<String>,
+}
+
+impl<'a> Seeing<'a> {
+    fn new(team: &'a Team, parts: &[Option<Part>], options: &'a RunOptions, has_work: &[bool]) -> Seeing<'a> {
+        let count = team.facts.len();
+        let part = |client: usize| parts.get(client).and_then(Option::as_ref);
+        let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
+        let left = (0..count)
+            .map(|client| Left { writes: has_work[client] && !consumes[client], ..Left::default() })
+            .collect();
+        let mut seeing = Seeing {
+            team,
+            options,
+            left,
+            intervals: Intervals::new(consumes.clone(), options.interval),
+            steadily: Steadily::new(options, count),
+            still: Still::new(count, clock::now()),
+            course: Course { start: None, from: None, measuring: false, measured: false },
+            started: SystemTime::now(),
+            finishing: !consumes.contains(&true),
+            consumes,
+            troubles: Vec::new(),
+            ending: None,
+        };
+        for (client, lost) in team.lost.borrow().iter().enumerate() {
+            // How steady consumers are is nobody's question.
+            if seeing.consumes[client] {
+                seeing.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
+            }
+            if lost.is_some() || part(client).is_none() {
+                seeing.gone(client);
+                seeing.left[client].lost = lost.clone();
+            }
+        }
+        seeing
+    }
+
+    /// Nothing more comes from a client.
+    fn gone(&mut self, client: usize) {
+        self.intervals.gone(client);
+        self.steadily.iter_mut().for_each(|steadily| steadily.gone(client));
+    }
+
+    fn unreadable(&self, client: usize, error: impl Into<wire::WireError>) -> RunError {
+        let (name, error) = (self.team.facts[client].name(), error.into());
+        RunError::Group(format!("what client {name} sent cannot be read: {error}"))
+    }
+
+    /// Hears what the coordinator tells. How the run ended, once it has.
+    fn hear(&mut self, report: Report, observer: &mut dyn Observer) -> Result<Option<PhaseEnd>, RunError> {
+        let team = self.team;
+        match report {
+            Report::Joined { .. } | Report::Complete => {}
+            Report::Trouble(what) => {
+                // What is tried again and again is one trouble.
+                if !self.troubles.contains(&what) && self.troubles.len() < TROUBLES_MAX {
+                    (team.trouble)(&what);
+                    self.troubles.push(what);
+                }
+            }
+            Report::Ending(why) => {
+                (team.trouble)(&why);
+                self.ending = Some(why);
+            }
+            Report::Starts(at) => {
+                self.course.start = Some(at);
+                self.course.from = Some(at.saturating_add(self.options.warm_up_max().as_nanos() as u64));
+                self.started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
+                observer.started(self.started);
+            }
+            Report::Interval(client, bytes) => self.interval(client, &bytes)?,
+            Report::Result(client, bytes) => {
+                // Nothing where it never began.
+                if !bytes.is_empty() {
+                    let record: RecordWire =
+                        serde_json::from_slice(&bytes).map_err(|error| self.unreadable(client, error))?;
+                    if record.lost.is_some() && team.on_lost == OnLost::End {
+                        team.coordinator.stop();
+                    }
+                    self.left[client].record = Some(record);
+                    self.course.end(observer);
+                }
+                self.intervals.gone(client);
+            }
+            Report::Lost(lost) => {
+                let since = self.course.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
+                let why = match since {
+                    Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
+                    None => lost.why.to_string(),
+                };
+                self.left[lost.client].lost = Some(why.clone());
+                team.note_lost(lost.client, why);
+                self.gone(lost.client);
+            }
+            Report::Over(end) => return Ok(Some(end)),
+            Report::Disbanded(why) => {
+                let why = why.or_else(|| team.who_is_lost());
+                return Err(RunError::Group(why.unwrap_or_else(|| "the group is over".to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An interval of a client, or what it has done in its warm-up.
+    fn interval(&mut self, client: usize, bytes: &[u8]) -> Result<(), RunError> {
+        if let Some(steadily) = &mut self.steadily
+            && let Ok(wire) = serde_json::from_slice::<LooksWire>(bytes)
+        {
+            steadily.take(client, wire.looks());
+            self.course.look_for_steadiness(steadily, &self.team.coordinator);
+            return Ok(());
+        }
+        let wire: IntervalWire =
+            serde_json::from_slice(bytes).map_err(|error| self.unreadable(client, error))?;
+        self.left[client].writer = wire.writer;
+        self.still.done(client, wire.units, clock::now());
+        self.intervals.take(client, &wire).map_err(|error| self.unreadable(client, error))
+    }
+
+    /// Looks at how far all have come.
+    fn look(&mut self, observer: &mut dyn Observer) {
+        let Seeing { team, consumes, intervals, still, .. } = self;
+        let works = |client: usize| !consumes[client] && !intervals.is_gone(client);
+        if self.course.start.is_some() {
+            for client in still.look(works, clock::now()) {
+                let what = format!(
+                    "client {} has ended no operation for a minute, and the others have done their part and wait for it: its \
+                     store does not answer. Ctrl-C ends the run",
+                    team.facts[client].name()
+                );
+                (team.trouble)(&what);
+                self.troubles.push(what);
+            }
+        }
+        // Nothing more is written: consumers may finish.
+        if !self.finishing && !(0..consumes.len()).any(works) {
+            self.finishing = true;
+            team.coordinator.finish((0..consumes.len()).filter(|client| consumes[*client]).collect());
+        }
+        while let Some((interval, progress)) = self.intervals.next() {
+            observer.interval(&interval);
+            observer.progress(&progress);
+        }
+    }
+}
+
+impl GroupSession<'_> {
+    /// What a run came to that has ended.
+    fn record(&self, seeing: Seeing<'_>, end: PhaseEnd, has_work: &[bool]) -> Result<RunRecord, RunError> {
+        let team = self.team;
+        let Seeing { left, intervals, mut troubles, ending, steadily, started, consumes, .. } = seeing;
+        if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
+            return Err(ending.or_else(|| team.who_is_lost()).map_or(RunError::Interrupted, RunError::Group));
+        }
+        if intervals.missed > 0 {
+            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
+        }
+        if consumes.contains(&true) {
+            // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
+            // name.
+            let _ = queue::remove(&team.queue());
+        }
+        let inserts =
+            |client: &usize| self.parts.get(*client).is_some_and(|part| part.is_some()) && !consumes[*client];
+        let unended = (0..consumes.len()).filter(inserts).map(|client| match has_work[client] {
+            true => left[client].record.as_ref()?.unended,
+            // Lost before: none of the keys that it would have been dealt is there.
+            false => Some((0, 0)),
+        });
+        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
+        let clocks = team.coordinator.clocks();
+        let seen = merged::Seen {
+            rates: &intervals.rates,
+            parts: &self.parts,
+            skew: end.skew,
+            clocks: &clocks,
+            setting: crate::lag::setting(&self.plan.properties),
+        };
+        let mut record = merged::record(started, &team.facts, left, &seen, team.on_lost == OnLost::End)
+            .map_err(|error| RunError::Group(format!("what a client sent cannot be read: {error}")))?;
+        if let Some(group) = &mut record.group {
+            group.troubles = troubles;
+        }
+        record.steadiness = steadily.map(|steadily| steadily.ended());
+        if let Some(why) = ending {
+            record.lost = Some(Lost::Clients(why));
+            record.ended_by = EndedBy::Failed;
+        }
+        Ok(record)
+    }
+}
+
 impl Session for GroupSession<'_> {
     fn store(&self) -> &dyn Opened {
         self.local.store()
@@ -109,188 +318,36 @@ impl Session for GroupSession<'_> {
         observer: &mut dyn Observer,
     ) -> Result<RunRecord, RunError> {
         let team = self.team;
-        let broken = |what: String| RunError::Group(what);
         let works = team.works(self.plan, &self.parts, options);
         team.unended.replace(None);
         if let Some(why) = team.unfit(&works) {
-            return Err(broken(why));
+            return Err(RunError::Group(why));
         }
         let has_work: Vec<bool> = works.iter().map(Option::is_some).collect();
         team.coordinator.phase(works, self.length_max(options));
-        let count = team.facts.len();
-        let mut left: Vec<Left> = (0..count).map(|_| Left::default()).collect();
-        let part = |client: usize| self.parts.get(client).and_then(Option::as_ref);
-        let takes_part = |client: usize| part(client).is_some();
-        let consumes: Vec<bool> = (0..count).map(|client| part(client).is_some_and(|p| p.consumes)).collect();
-        for (client, left) in left.iter_mut().enumerate() {
-            left.writes = has_work[client] && !consumes[client];
-        }
-        let mut intervals = Intervals::new(consumes.clone(), options.interval);
-        let mut steadily = Steadily::new(options, count);
-        // How steady consumers are is nobody's question.
-        (0..count).filter(|client| consumes[*client]).for_each(|client| {
-            steadily.iter_mut().for_each(|steadily| steadily.gone(client));
-        });
-        let mut finishing = !consumes.contains(&true);
-        for (client, lost) in team.lost.borrow().iter().enumerate() {
-            if lost.is_some() || !takes_part(client) {
-                intervals.gone(client);
-                steadily.iter_mut().for_each(|steadily| steadily.gone(client));
-                left[client].lost = lost.clone();
-            }
-        }
-        let mut troubles: Vec<String> = Vec::new();
-        let mut ending = None;
-        let mut course = Course { start: None, from: None, measuring: false, measured: false };
-        let mut started = SystemTime::now();
+        let mut seeing = Seeing::new(team, &self.parts, options, &has_work);
         let mut stopping = false;
-        let mut still = Still::new(count, clock::now());
         let end = loop {
             let report = match team.coordinator.next_within(TICK) {
                 Ok(report) => Some(report),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(broken("the group's coordinator has ended".to_owned()));
+                    return Err(RunError::Group("the group's coordinator has ended".to_owned()));
                 }
             };
-            course.look(clock::now(), observer);
+            seeing.course.look(clock::now(), observer);
             if control.interrupted() && !std::mem::replace(&mut stopping, true) {
                 team.coordinator.stop();
             }
-            let unreadable = |client: usize, error: wire::WireError| {
-                broken(format!("what client {} sent cannot be read: {error}", team.facts[client].name()))
-            };
-            match report {
-                None | Some(Report::Joined { .. } | Report::Complete) => {}
-                Some(Report::Trouble(what)) => {
-                    // What is tried again and again is one trouble.
-                    if !troubles.contains(&what) && troubles.len() < TROUBLES_MAX {
-                        (team.trouble)(&what);
-                        troubles.push(what);
-                    }
-                }
-                Some(Report::Ending(why)) => {
-                    (team.trouble)(&why);
-                    ending = Some(why);
-                }
-                Some(Report::Starts(at)) => {
-                    course.start = Some(at);
-                    course.from = Some(at.saturating_add(options.warm_up_max().as_nanos() as u64));
-                    started = SystemTime::now() + Duration::from_nanos(at.saturating_sub(clock::now()));
-                    observer.started(started);
-                }
-                Some(Report::Interval(client, bytes)) => {
-                    if let Some(steadily) = &mut steadily
-                        && let Ok(wire) = serde_json::from_slice::<LooksWire>(&bytes)
-                    {
-                        steadily.take(client, wire.looks());
-                        course.look_for_steadiness(steadily, &team.coordinator);
-                        continue;
-                    }
-                    let wire: IntervalWire =
-                        serde_json::from_slice(&bytes).map_err(|error| unreadable(client, error.into()))?;
-                    left[client].writer = wire.writer;
-                    still.done(client, wire.units, clock::now());
-                    intervals.take(client, &wire).map_err(|error| unreadable(client, error))?;
-                }
-                Some(Report::Result(client, bytes)) => {
-                    // Nothing where it never began.
-                    if !bytes.is_empty() {
-                        let record: RecordWire = serde_json::from_slice(&bytes)
-                            .map_err(|error| unreadable(client, error.into()))?;
-                        if record.lost.is_some() && team.on_lost == OnLost::End {
-                            team.coordinator.stop();
-                        }
-                        left[client].record = Some(record);
-                        course.end(observer);
-                    }
-                    intervals.gone(client);
-                }
-                Some(Report::Lost(lost)) => {
-                    let since = course.start.map(|start| lost.at.saturating_sub(start) as f64 / 1e9);
-                    let why = match since {
-                        Some(since) => format!("{} ({since:.1} s after the start)", lost.why),
-                        None => lost.why.to_string(),
-                    };
-                    left[lost.client].lost = Some(why.clone());
-                    team.note_lost(lost.client, why);
-                    intervals.gone(lost.client);
-                    steadily.iter_mut().for_each(|steadily| steadily.gone(lost.client));
-                }
-                Some(Report::Over(end)) => break end,
-                Some(Report::Disbanded(why)) => {
-                    return Err(broken(
-                        why.or_else(|| team.who_is_lost()).unwrap_or_else(|| "the group is over".to_owned()),
-                    ));
-                }
+            if let Some(report) = report
+                && let Some(end) = seeing.hear(report, observer)?
+            {
+                break end;
             }
-            if course.start.is_some() {
-                for client in
-                    still.look(|client| !consumes[client] && !intervals.is_gone(client), clock::now())
-                {
-                    let what = format!(
-                        "client {} has ended no operation for a minute, and the others have done their part and wait for it: its \
-                         store does not answer. Ctrl-C ends the run",
-                        team.facts[client].name()
-                    );
-                    (team.trouble)(&what);
-                    troubles.push(what);
-                }
-            }
-            // Nothing more is written: consumers may finish.
-            if !finishing && (0..count).all(|client| consumes[client] || intervals.is_gone(client)) {
-                finishing = true;
-                team.coordinator.finish((0..count).filter(|client| consumes[*client]).collect());
-            }
-            while let Some((interval, progress)) = intervals.next() {
-                observer.interval(&interval);
-                observer.progress(&progress);
-            }
+            seeing.look(observer);
         };
-        course.end(observer);
-        let fatal = team.on_lost == OnLost::End;
-        if end.start.is_none() || left.iter().all(|left| left.record.is_none()) {
-            return Err(match ending.or_else(|| team.who_is_lost()) {
-                None => RunError::Interrupted,
-                Some(why) => broken(why),
-            });
-        }
-        if intervals.missed > 0 {
-            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
-        }
-        if consumes.contains(&true) {
-            // What is left there is nobody's. If it stays it is in nobody's way: no other group has its
-            // name.
-            let _ = queue::remove(&team.queue());
-        }
-        let inserts = |client: &usize| part(*client).is_some_and(|part| !part.consumes);
-        let unended = (0..count).filter(inserts).map(|client| match has_work[client] {
-            true => left[client].record.as_ref()?.unended,
-            // Lost before: none of the keys that it would have been dealt is there.
-            false => Some((0, 0)),
-        });
-        team.unended.replace(unended.collect::<Option<Vec<_>>>().map(|all| whole(&all)));
-        let clocks = team.coordinator.clocks();
-        let setting = crate::lag::setting(&self.plan.properties);
-        let seen = merged::Seen {
-            rates: &intervals.rates,
-            parts: &self.parts,
-            skew: end.skew,
-            clocks: &clocks,
-            setting,
-        };
-        let record = merged::record(started, &team.facts, left, &seen, fatal);
-        let mut record =
-            record.map_err(|error| broken(format!("what a client sent cannot be read: {error}")))?;
-        if let Some(group) = &mut record.group {
-            group.troubles = troubles;
-        }
-        record.steadiness = steadily.map(|steadily| steadily.ended());
-        if let Some(why) = ending {
-            record.lost = Some(Lost::Clients(why));
-            record.ended_by = EndedBy::Failed;
-        }
-        Ok(record)
+        seeing.course.end(observer);
+        self.record(seeing, end, &has_work)
     }
 
     fn is_group(&self) -> bool {
