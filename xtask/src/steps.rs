@@ -26,10 +26,10 @@ const FULL: &str = "serval/full";
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
 
 /// How long each target of the fuzzer is run.
-const FUZZ_SECONDS: u64 = 60;
+const FUZZ_SECONDS: u64 = 45;
 
 /// How long SQLite's own tests are run: those that test SQL come first.
-const TCL_MINUTES: f64 = 6.0;
+const TCL_MINUTES: f64 = 5.0;
 
 /// The program without which one store cannot be built, and the store.
 const PROTOC: (&str, &str) = ("protoc", "etcd");
@@ -85,9 +85,9 @@ enum Step {
     Clippy,
     /// cargo test, with the servers up
     Test,
-    /// SQLite's own tests on Yesquel's trees, as many as six minutes allow
+    /// SQLite's own tests on Yesquel's trees, as many as five minutes allow
     Tcl,
-    /// Bytes of anybody against what Yesquel reads, a minute for each target
+    /// Bytes of anybody against what Yesquel reads, 45 seconds for each target
     Fuzz,
     /// cargo doc, warnings denied
     Doc,
