@@ -96,14 +96,21 @@ pub(crate) fn refuse(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
             Faults::one(format!("{}: {store}, as it is set up, has no {verb}", demand.because)).0.remove(0)
         })
         .collect();
-    let consumers = &lag::CONSUMER_CLIENTS;
-    let alone = Reader::new(&plan.properties).count(consumers) > 0 && !session.is_group();
-    let faults: Vec<_> = faults.into_iter().chain(alone.then(|| {
-        let problem = "is for groups of processes (--clients, coordination.clients): alone, lag.role=both measures lag";
-        let origin = plan.properties.setting(consumers).map(|(_, setting)| setting.origin.clone());
-        Fault { origin, problem: format!("{}: {problem}", consumers.name) }
-    })).collect();
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+}
+
+/// Refuses to let clients of a group consume where there is no group: nothing would be measured, in silence.
+fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faults> {
+    let property = &lag::CONSUMER_CLIENTS;
+    if session.is_group() || Reader::new(&plan.properties).count(property) == 0 {
+        return Ok(());
+    }
+    let origin = plan.properties.setting(property).map(|(_, setting)| setting.origin.clone());
+    let problem = format!(
+        "{}: is for groups of processes (--clients, coordination.clients): alone, lag.role=both measures lag",
+        property.name
+    );
+    Err(Faults(vec![Fault { origin, problem }]))
 }
 
 /// A run needs records; says so if there seem to be none.
@@ -148,6 +155,7 @@ pub fn perform(
     command_line: Vec<String>,
 ) -> Result<Performed, ExperimentError> {
     refuse(plan, session)?;
+    refuse_consumers_alone(plan, session)?;
     let costs = Costs::find(plan)?;
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
     session.store().prepare(&plan.workload.schema(), purpose)?;

@@ -58,7 +58,8 @@ pub struct LagWrites {
     pub carried: u64,
     /// How many should have and could not.
     pub not_carried: u64,
-    /// Writes of sampled keys with no value that is long enough for a stamp.
+    /// Writes of sampled keys of which a value was not long enough for a stamp: what is said of versions leaves open
+    /// what reads without one saw.
     pub too_short: u64,
     /// Writes and reads that could not be noted, for there were too many. What is said of
     /// versions does not know of them.

@@ -181,6 +181,30 @@ fn a_producer_and_a_consumer_meet_in_zookeeper_by_ycsbs_properties() {
     assert!(consumed.visible.is_none() && consumed.survival.unwrap().since == "first read");
 }
 
+/// The store that a sweep asks beforehand what it can do is opened here, by no group.
+#[test]
+fn clients_of_a_sweeping_group_may_consume() {
+    let Some((zookeeper, redis, _guard)) = servers() else { return };
+    let place = folder();
+    let root = format!("serval-lag-sweep-{}", std::process::id());
+    let agents: Vec<Child> = (0..2)
+        .map(|_| {
+            let mut agent = start(place.path(), &format!("agent --join {zookeeper} --root {root} --once"));
+            wait_for(&mut agent, "waiting for work");
+            agent
+        })
+        .collect();
+    let words = format!(
+        "sweep {} --store redis {redis} -p recordcount=300 -p lag.consumers.clients=1 -p lag.sample=1 -p coordination.root={root} \
+         --agents 2 --coordination {zookeeper} --clients 2 --points 200 --time 1s --warm-up 0 --warm-up-max 0 --repeats 1 --out s",
+        workload("workloada")
+    );
+    serval(place.path(), &words).expect(0);
+    for mut agent in agents {
+        assert!(agent.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn the_last_clients_of_a_group_consume_and_their_reads_do_not_count() {
     let Some((zookeeper, redis, _guard)) = servers() else { return };

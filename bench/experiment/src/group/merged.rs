@@ -94,10 +94,7 @@ impl Intervals {
                         sum.length = last.saturating_sub(sum.start);
                         add(&mut sum.pairs, &interval.pairs);
                         sum.lateness.merge(&interval.lateness);
-                        sum.due = match (sum.due, interval.due) {
-                            (Some(a), Some(b)) => Some(a + b),
-                            (a, b) => a.or(b),
-                        };
+                        sum.due = both(sum.due, interval.due);
                     }
                 }
             }
@@ -161,6 +158,11 @@ impl Intervals {
         let progress = Progress { elapsed: sum.start + sum.length, warming_up: sum.warm_up, units, failed };
         Some((sum, progress))
     }
+}
+
+/// The sum of what is known; `None` if nothing is.
+fn both(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(|a, b| a + b)
 }
 
 fn end(interval: &Interval) -> Duration {
@@ -394,10 +396,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     sum.cpu += Duration::from_nanos(part.cpu_ns);
     sum.client_time += Duration::from_nanos(part.client_time_ns);
     sum.clients += part.clients;
-    sum.due = match (sum.due, part.due) {
-        (Some(a), Some(b)) => Some(a + b),
-        (a, b) => a.or(b),
-    };
+    sum.due = both(sum.due, part.due);
     sum.slack = sum.slack.max(Duration::from_nanos(part.slack_ns));
     Ok(())
 }

@@ -383,7 +383,9 @@ impl Team {
                     }
                 }
                 Ok(Report::Over(_)) if outcomes.is_empty() && !stopping => {
-                    let why = self.who_is_lost().unwrap_or_else(|| "nobody ran it".to_owned());
+                    let why = self
+                        .who_is_lost()
+                        .unwrap_or_else(|| format!("no client that is there was to run '{command}'"));
                     return Err(GroupError::Broken(why));
                 }
                 Ok(Report::Over(_)) => return Ok(outcomes),

@@ -78,7 +78,7 @@ pub(crate) fn notes(lag: &LagResult, buffered: bool) -> Vec<Note> {
     say(
         writes.too_short,
         format!(
-            "{} of sampled keys had no value of 20 bytes, which a version needs: they were left out.",
+            "{} of sampled keys had a value of less than 20 bytes, which a version needs: what reads of such values saw is left open.",
             plural(writes.too_short, "write")
         ),
     );
