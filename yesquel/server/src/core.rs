@@ -3,7 +3,6 @@
 use crate::{
     DataFolder, FolderError, SocketCounters, Time,
     bell::Bell,
-    forks,
     keeper::Keeper,
     options::{CoreError, Durability, Options},
     recovery::{Recovered, recover},
@@ -19,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
+use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, News, Reply, Request,
@@ -140,7 +140,7 @@ const TICK_MS: u64 = 50;
 pub struct Core {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has it, see [`forks`].
+    /// The process that has it, see [`fork`].
     made_in: u32,
 }
 
@@ -154,7 +154,7 @@ impl Core {
     /// In memory only: what it knows ends with it.
     pub fn in_memory(settings: Settings, time: impl Time + 'static, deliver: impl Deliver) -> Core {
         let shared = Core::shared(Engine::new(settings), Box::new(time), Box::new(deliver), None);
-        Core { shared: Arc::new(shared), thread: None, made_in: forks::generation() }
+        Core { shared: Arc::new(shared), thread: None, made_in: fork::generation() }
     }
 
     /// On a data folder, whose checkpoint and log are read first.
@@ -186,7 +186,7 @@ impl Core {
         });
         let thread =
             thread.map_err(|error| FolderError::Io { path: "a thread for the log".into(), error })?;
-        Ok(Core { shared, thread: Some(thread), made_in: forks::generation() })
+        Ok(Core { shared, thread: Some(thread), made_in: fork::generation() })
     }
 
     fn shared(
@@ -338,7 +338,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.made_in != forks::generation() {
+        if self.made_in != fork::generation() {
             // It is another process's, and so is its thread.
             std::mem::forget(self.thread.take());
             return;

@@ -1,6 +1,5 @@
 //! A data folder, which one server at a time has, and always the same one.
 
-use crate::forks::Kept;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
+use yesquel_fork::CloseOnFork;
 use yesquel_model::ServerId;
 
 /// Why a data folder cannot be had.
@@ -77,7 +77,7 @@ pub enum FolderError {
 pub struct DataFolder {
     path: PathBuf,
     /// A child has no part in the lock.
-    _kept: Kept,
+    _fork: CloseOnFork,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -133,7 +133,7 @@ impl DataFolder {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()));
         written.map_err(failed(&file))?;
-        Ok(DataFolder { path, _kept: Kept::new(lock.as_fd()), _lock: lock })
+        Ok(DataFolder { path, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
     }
 
     /// Where it is.

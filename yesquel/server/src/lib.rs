@@ -8,7 +8,6 @@
 mod bell;
 mod core;
 mod folder;
-pub mod forks;
 mod keeper;
 mod options;
 mod recovery;

@@ -1,14 +1,11 @@
-//! How a request reaches a server: [`Transport`]; [`Embedded`], a server in
-//! this process; [`Sockets`], servers at addresses.
+//! How a request reaches a server: the [`Transport`] trait, and [`Sockets`], its implementation for
+//! servers at addresses. `yesquel-embedded` has the one for a server in the same process.
 
-mod embedded;
-mod numbers;
 mod socket;
 mod wait;
 
-pub use embedded::Embedded;
 pub use socket::{Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, Sockets};
-pub use wait::{Patience, Patient, block_on, gives_up, has_given_up};
+pub use wait::{Patience, Patient, block_on, gives_up, has_given_up, take_cancelled};
 
 use std::{future::Future, sync::Arc};
 use thiserror::Error;
@@ -51,13 +48,13 @@ impl Cause {
 
 impl Lost {
     /// Whoever asked does not wait any more.
-    pub(crate) fn given_up(place: String) -> Lost {
+    pub fn given_up(place: String) -> Lost {
         Lost { place, cause: Cause::GivenUp, why: String::new() }
     }
 }
 
-/// What a child is told of what its parent has opened.
-const OF_PARENT: &str =
+/// The reason given to a child process that uses what its parent has opened.
+pub const OPENED_BEFORE_FORK: &str =
     "it was opened before fork(), by another process, which has it: open one in this process";
 
 /// What a client must tell its servers of itself.

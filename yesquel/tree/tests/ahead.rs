@@ -12,11 +12,12 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
 
 const SERVER: ServerId = ServerId(0);

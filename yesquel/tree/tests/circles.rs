@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::{Client, Writes};
+use yesquel_embedded::Embedded;
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError, Trees};
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 

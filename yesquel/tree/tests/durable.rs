@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::ServerId;
 use yesquel_server::{DataFolder, Options, WallTime};
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Trees};
 
 #[test]

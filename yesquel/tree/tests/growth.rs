@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::ServerId;
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, Trees};
 use yesquel_wire::status::NodeStatus;
 

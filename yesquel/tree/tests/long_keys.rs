@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{KeyRange, ServerId, limits::KEY_BYTES_MAX};
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 use yesquel_wire::status::NodeStatus;
 

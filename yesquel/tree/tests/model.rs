@@ -11,11 +11,12 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Now, Settings, Techniques};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees};
 
 const SERVER: ServerId = ServerId(0);

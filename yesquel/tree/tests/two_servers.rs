@@ -7,10 +7,11 @@ use std::{
     future::Future,
 };
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_server::Time;
-use yesquel_transport::{Embedded, Lost, Transport, block_on};
+use yesquel_transport::{Lost, Transport, block_on};
 use yesquel_tree::{Splitter, TreeError, Trees};
 use yesquel_wire::{Reply, Request};
 

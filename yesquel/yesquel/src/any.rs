@@ -1,8 +1,9 @@
 //! A server in this process, or servers at addresses.
 
 use std::{future::Future, sync::Arc};
+use yesquel_embedded::Embedded;
 use yesquel_model::ServerId;
-use yesquel_transport::{Embedded, Holdings, Lost, Sockets, Transport};
+use yesquel_transport::{Holdings, Lost, Sockets, Transport};
 
 #[derive(Debug)]
 pub(crate) enum Any {

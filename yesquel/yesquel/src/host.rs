@@ -11,10 +11,12 @@ use std::{
     time::Duration,
 };
 use yesquel_client::Client;
+use yesquel_embedded::Embedded;
 use yesquel_engine::{Settings, Techniques};
+use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time, forks};
-use yesquel_transport::{Embedded, block_on};
+use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
 /// How often an engine is told that time goes on.
@@ -44,7 +46,7 @@ pub struct Host {
     pub(crate) identity: Identity,
     ending: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
-    /// The process that has it, see [`forks`].
+    /// The process that has it, see [`fork`].
     made_in: u32,
 }
 
@@ -72,7 +74,7 @@ impl Host {
     }
 
     fn around(embedded: Embedded, settings: Settings) -> Result<Host, Error> {
-        forks::watch();
+        fork::watch();
         let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
@@ -87,7 +89,7 @@ impl Host {
             identity: Identity::fresh(),
             ending,
             helper: Some(helper),
-            made_in: forks::generation(),
+            made_in: fork::generation(),
         };
         let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
         block_on(trees.create_if_missing(catalog(server)))?;
@@ -107,7 +109,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if self.made_in != forks::generation() {
+        if self.made_in != fork::generation() {
             // Threads do not go along with a fork: nobody would ever come.
             std::mem::forget(self.helper.take());
             return;

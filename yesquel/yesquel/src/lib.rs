@@ -33,18 +33,20 @@ pub use server::{CLIENTS_MAX, Reach, SOCKET_MODE, Server};
 pub use store::Store;
 pub use transaction::{Cursor, Entries, Entry, Proof, Savepoint, Transaction};
 pub use yesquel_client::Counts as SentCounts;
+pub use yesquel_embedded::Embedded;
 pub use yesquel_engine::{Asker, Now, Settings, Techniques};
+pub use yesquel_fork as fork;
 pub use yesquel_log::LogError;
 pub use yesquel_model::{
     Conflict, Key, LocalId, NodeId, Refusal, ServerId, Timestamp, TooFarAhead, TreeId, TxnId, limits,
 };
 pub use yesquel_server::{
     Core, CoreError, DataFolder, Deliver, Durability, FolderError, ManualTime, Options, SocketCounters, Time,
-    WallTime, forks,
+    WallTime,
 };
 pub use yesquel_transport::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Embedded, Patience, Patient,
-    SocketOptions, gives_up, has_given_up,
+    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Patience, Patient, SocketOptions,
+    gives_up, has_given_up,
 };
 pub use yesquel_tree::Counts as SearchCounts;
 pub use yesquel_wire::{

@@ -244,7 +244,7 @@ impl Line {
     /// The reply, if it has come; receives, if nobody else does.
     fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, Dead>> {
         // Of this request, whatever comes of it: the next one begins anew.
-        let is_to_end = wait::is_to_end();
+        let is_to_end = wait::take_cancelled();
         loop {
             if let Some(reply) = self.slots.take(slot, waker) {
                 return Poll::Ready(Ok(reply));

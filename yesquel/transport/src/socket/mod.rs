@@ -15,7 +15,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use failure::{ConnectError, Step as ConnectStep};
 
 use crate::{
-    Holdings, Lost, OF_PARENT, Transport,
+    Holdings, Lost, OPENED_BEFORE_FORK, Transport,
     wait::{LOOK_EVERY, gives_up, has_given_up},
 };
 use lanes::{LANES, Lanes, Taken};
@@ -26,8 +26,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_server::forks;
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -168,7 +168,7 @@ impl Link {
 
 struct Shared {
     links: Vec<Link>,
-    /// The process that has them, see [`forks`].
+    /// The process that has them, see [`fork`].
     made_in: u32,
     client: u64,
     options: SocketOptions,
@@ -193,7 +193,7 @@ impl fmt::Debug for Sockets {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.made_in != forks::generation() {
+        if self.0.made_in != fork::generation() {
             // Another process goes on with it.
             return;
         }
@@ -260,7 +260,7 @@ impl Sockets {
         let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
         let shared = Arc::new(Shared {
             links: links?,
-            made_in: forks::generation(),
+            made_in: fork::generation(),
             client,
             options,
             holdings,
@@ -297,7 +297,7 @@ impl Sockets {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let shared = &self.0.0;
         let link = shared.links.iter().find(|link| link.server == server);
-        let is_ours = shared.made_in == forks::generation();
+        let is_ours = shared.made_in == fork::generation();
         let mut taken = None;
         let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
             Some((link, Ok(line))) => {
@@ -309,7 +309,7 @@ impl Sockets {
             }
             Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
             Some((_, Err(why))) => Err(Dead::other(why)),
-            None if !is_ours => Err(Dead::other(OF_PARENT)),
+            None if !is_ours => Err(Dead::other(OPENED_BEFORE_FORK)),
             None => Err(Dead::other("no address is known")),
         };
         async move {

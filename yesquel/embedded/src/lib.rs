@@ -1,6 +1,8 @@
 //! A server in this process: the calling thread takes its steps.
 
-use crate::{Cause, Holdings, Lost, OF_PARENT, Transport, numbers::unique, wait};
+mod numbers;
+
+use numbers::unique;
 use std::{
     collections::HashMap,
     fmt,
@@ -9,8 +11,10 @@ use std::{
     task::{Poll, Waker},
 };
 use yesquel_engine::{Asker, Engine, Settings};
+use yesquel_fork as fork;
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time, forks};
+use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time};
+use yesquel_transport::{Cause, Holdings, Lost, OPENED_BEFORE_FORK, Transport, take_cancelled};
 
 /// The connection of the calls from this process. Those of sockets have other
 /// numbers.
@@ -83,7 +87,7 @@ pub struct Embedded {
     core: Arc<Core>,
     places: Places,
     clients: Arc<Mutex<Vec<Attended>>>,
-    /// The process that has it, see [`forks`].
+    /// The process that has it, see [`fork`].
     made_in: u32,
 }
 
@@ -108,7 +112,7 @@ impl Embedded {
             core: Arc::new(core),
             places,
             clients: Arc::default(),
-            made_in: forks::generation(),
+            made_in: fork::generation(),
         }
     }
 
@@ -184,7 +188,7 @@ impl Embedded {
     async fn wait(&self, seat: Seat<'_>) -> Result<Vec<u8>, Lost> {
         poll_fn(|context| {
             // Of this request, whatever comes of it: the next one begins anew.
-            let is_to_end = wait::is_to_end();
+            let cancelled = take_cancelled();
             let mut places = self.places.lock();
             let Some(place) = places.get_mut(&seat.request) else {
                 return Poll::Ready(Err(lost("the request is gone".to_owned())));
@@ -192,7 +196,7 @@ impl Embedded {
             if let Some(reply) = place.reply.take() {
                 return Poll::Ready(Ok(reply));
             }
-            if is_to_end {
+            if cancelled {
                 return Poll::Ready(Err(Lost::given_up(HERE.to_owned())));
             }
             place.waker = Some(context.waker().clone());
@@ -229,8 +233,8 @@ impl Transport for Embedded {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
-        if self.made_in != forks::generation() {
-            begun = Err(lost(OF_PARENT.to_owned()));
+        if self.made_in != fork::generation() {
+            begun = Err(lost(OPENED_BEFORE_FORK.to_owned()));
         } else if server == self.server {
             let number = unique();
             let asker = Asker { connection: OWN, request: number };
