@@ -1,11 +1,8 @@
-//! The network: connections on which messages keep their order and take their
-//! time, that are cut, and that wait. Those of two connections overtake each
-//! other.
+//! The network: connections that keep the order of their messages, delay them, break and wait.
+//! Messages of two connections can overtake each other.
 
-use crate::{
-    steps::{PEERS, PROCESSES, SERVERS},
-    world::{Event, OBSERVER, Parted, Process, Shared, World},
-};
+use super::{Cluster, Event, OBSERVER, Partition, Process, SharedCluster, peer_of_server};
+use crate::fault::{PEERS, PROCESSES, SERVERS};
 use std::{
     future::{Future, poll_fn},
     rc::Rc,
@@ -17,10 +14,10 @@ use yesquel_model::ServerId;
 use yesquel_transport::{Cause, Holdings, Lost, Transport};
 use yesquel_wire::{News, Request, Writer};
 
-/// The connection of a server's own calls.
-pub(crate) const OWN: u64 = u64::MAX;
+/// The connection number of a server's calls to itself.
+pub(super) const OWN: u64 = u64::MAX;
 
-/// What comes to a server.
+/// A message to a server.
 pub(crate) enum Body {
     Request { call: u64, bytes: Vec<u8> },
     News { client: u64, news: News },
@@ -32,7 +29,7 @@ struct Lane {
     sent: u64,
     arrived: u64,
     last_us: u64,
-    /// Those after this one are lost.
+    /// Messages after this one are lost.
     limit: u64,
 }
 
@@ -41,7 +38,7 @@ impl Lane {
         Lane { sent: 0, arrived: 0, last_us: 0, limit: u64::MAX }
     }
 
-    /// Leaves so many quarters of what is under way.
+    /// Loses all messages in flight but the first quarters.
     fn cut(&mut self, quarters: u64) {
         self.limit = self.limit.min(self.arrived + ((self.sent - self.arrived) * quarters).div_ceil(4));
     }
@@ -51,45 +48,50 @@ impl Lane {
 pub(crate) struct Link {
     peer: usize,
     server: usize,
-    /// The server's life.
+    /// The server's incarnation.
     epoch: u64,
-    /// Whether whoever made it still has it.
+    /// Whether the peer still uses it.
     is_open: bool,
     requests: Lane,
     replies: Lane,
-    /// Calls that are not answered.
+    /// Unanswered calls.
     calls: Vec<u64>,
     news: Option<News>,
 }
 
-/// A request of somebody.
+/// A request in flight.
 #[derive(Default)]
 pub(crate) struct Call {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
-    /// Of a server that asks another for its vote, in which life.
+    /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
     ask: Option<(usize, u64, Ask)>,
 }
 
-impl World {
-    /// Until when nothing goes between two, if so, and whether connections
-    /// break.
-    fn parted(&self, peer: usize, server: usize) -> Option<(u64, bool)> {
-        let now = self.parted.iter().filter(|parted| parted.until_us > self.now_us);
-        let between = |parted: &&Parted| {
-            let meant = |one: usize, other: usize| {
-                one == PROCESSES + parted.server && other < PEERS && parted.peers >> other & 1 == 1
-            };
-            meant(PROCESSES + server, peer) || meant(peer, PROCESSES + server)
-        };
-        now.filter(between).map(|parted| (parted.until_us, parted.breaks)).max()
+impl Cluster {
+    /// The end of the longest partition between two, if there is one.
+    fn partitioned_until(&self, peer: usize, server: usize) -> Option<u64> {
+        self.partitions_between(peer, server).map(|partition| partition.until_us).max()
     }
 
+    fn partitions_between(&self, peer: usize, server: usize) -> impl Iterator<Item = &Partition> {
+        let server = peer_of_server(server);
+        let now_us = self.now_us();
+        self.partitions.iter().filter(move |partition| {
+            let is_between = |one: usize, other: usize| {
+                one == peer_of_server(partition.server) && other < PEERS && partition.peers >> other & 1 == 1
+            };
+            partition.until_us > now_us && (is_between(server, peer) || is_between(peer, server))
+        })
+    }
+
+    /// The open connection between two, made if it can be.
     fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
         if let Some(link) = self.open.get(&(peer, server)) {
             return Some(*link);
         }
-        if self.servers[server].running.is_none() || matches!(self.parted(peer, server), Some((_, true))) {
+        let is_cut_off = self.partitions_between(peer, server).any(|partition| partition.breaks);
+        if self.servers[server].running.is_none() || is_cut_off {
             return None;
         }
         self.links.push(Link {
@@ -107,20 +109,16 @@ impl World {
         Some(link)
     }
 
-    /// Sends a request; returns the number of the call.
-    pub(crate) fn call(
-        &mut self,
-        peer: usize,
-        server: usize,
-        bytes: Vec<u8>,
-        ask: Option<(usize, u64, Ask)>,
-    ) -> u64 {
+    /// Sends a request and returns the number of the call.
+    fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, ask: Option<(usize, u64, Ask)>) -> u64 {
         let number = self.new_call(ask);
-        if ask.is_none() && !self.lives(peer) {
+        if ask.is_none() && !self.count_call(peer) {
             return number;
         }
-        if let (Some(task), Ok(request)) = (self.current, Request::decode(&bytes)) {
-            self.book.sends(task, ServerId(server as u16), &request);
+        if let (Some(task), Some(on_request), Ok(request)) =
+            (self.current_task, &mut self.on_request, Request::decode(&bytes))
+        {
+            on_request(task, ServerId(server as u16), &request);
         }
         match self.link(peer, server) {
             Some(link) => {
@@ -140,14 +138,14 @@ impl World {
         number
     }
 
-    pub(crate) fn new_call(&mut self, ask: Option<(usize, u64, Ask)>) -> u64 {
+    fn new_call(&mut self, ask: Option<(usize, u64, Ask)>) -> u64 {
         self.last_call += 1;
         self.calls.insert(self.last_call, Call { ask, ..Call::default() });
         self.last_call
     }
 
-    /// Counts a client's call; whether it is sent.
-    fn lives(&mut self, peer: usize) -> bool {
+    /// Counts a client's call. Returns whether it is sent.
+    fn count_call(&mut self, peer: usize) -> bool {
         let process = &mut self.processes[peer];
         process.calls += 1;
         let calls = process.calls;
@@ -163,7 +161,7 @@ impl World {
     fn send(&mut self, link: usize, body: Body) {
         let Link { peer, server, ref requests, .. } = self.links[link];
         let us = self.takes([2 << 32 | link as u64, peer as u64, server as u64, requests.sent]);
-        let now_us = self.now_us;
+        let now_us = self.now_us();
         let lane = &mut self.links[link].requests;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
@@ -171,36 +169,36 @@ impl World {
         self.after(us, Event::Message { link, index, body });
     }
 
-    /// A message comes to its server, if it does.
-    pub(crate) fn arrive(&mut self, link: usize, index: u64, body: Body) {
+    /// Delivers a message to its server, unless it is lost or must wait.
+    pub(super) fn arrive(&mut self, link: usize, index: u64, body: Body) {
         let Link { peer, server, epoch, ref requests, .. } = self.links[link];
         if index > requests.limit || !self.is_up(server, epoch) {
             return;
         }
-        if let Some((until_us, _)) = self.parted(peer, server) {
-            return self.after(until_us - self.now_us, Event::Message { link, index, body });
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), Event::Message { link, index, body });
         }
         if index > requests.arrived + 1 {
-            // Those before it wait.
+            // Earlier messages are still waiting.
             return self.after(1, Event::Message { link, index, body });
         }
         self.links[link].requests.arrived = index;
         let connection = link as u64;
         match body {
             Body::Request { call, bytes } => self.handle(server, Asker { connection, request: call }, &bytes),
-            Body::News { client, news } => self.hear(server, connection, client, news),
+            Body::News { client, news } => self.on_news(server, connection, client, news),
         }
     }
 
-    /// A server's reply goes out.
-    pub(crate) fn reply(&mut self, asker: Asker, bytes: Vec<u8>) {
+    /// Sends a server's reply.
+    pub(super) fn reply(&mut self, asker: Asker, bytes: Vec<u8>) {
         if asker.connection == OWN {
             return self.complete(asker.request, Ok(bytes));
         }
         let link = asker.connection as usize;
         let Link { peer, server, ref replies, .. } = self.links[link];
         let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
-        let now_us = self.now_us;
+        let now_us = self.now_us();
         let lane = &mut self.links[link].replies;
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
@@ -208,14 +206,14 @@ impl World {
         self.after(us, Event::Reply { link, index, call: asker.request, bytes });
     }
 
-    /// A reply comes to whoever has asked, if it does.
-    pub(crate) fn replied(&mut self, link: usize, index: u64, call: u64, bytes: Vec<u8>) {
+    /// Delivers a reply to its caller, unless it is lost or must wait.
+    pub(super) fn replied(&mut self, link: usize, index: u64, call: u64, bytes: Vec<u8>) {
         let Link { peer, server, is_open, ref replies, .. } = self.links[link];
         if index > replies.limit || !is_open {
             return;
         }
-        if let Some((until_us, _)) = self.parted(peer, server) {
-            return self.after(until_us - self.now_us, Event::Reply { link, index, call, bytes });
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), Event::Reply { link, index, call, bytes });
         }
         if index > replies.arrived + 1 {
             return self.after(1, Event::Reply { link, index, call, bytes });
@@ -225,13 +223,13 @@ impl World {
         self.complete(call, Ok(bytes));
     }
 
-    /// A call has its end.
-    pub(crate) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
+    /// Ends a call with a reply, or with a failure.
+    pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
         let Some(known) = self.calls.get_mut(&call) else { return };
         if let Some((server, epoch, ask)) = known.ask {
             self.calls.remove(&call);
             if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
-                self.learn(server, ask, &vote);
+                self.on_vote(server, ask, &vote);
             }
             return;
         }
@@ -239,29 +237,29 @@ impl World {
         known.waker.take().into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn is_open(&self, link: usize) -> bool {
+    pub(super) fn is_open(&self, link: usize) -> bool {
         self.links[link].is_open
     }
 
-    /// What is under way to the server takes so much longer.
-    pub(crate) fn hold_back(&mut self, link: usize, us: u64) {
+    /// Delays all requests in flight.
+    pub(super) fn hold_back(&mut self, link: usize, us: u64) {
         let of_link = |event: &Event| matches!(event, Event::Message { link: of, .. } if *of == link);
-        for event in self.take_events(of_link) {
+        for event in self.schedule.extract(of_link) {
             self.after(us, event);
         }
-        let until_us = self.now_us + us;
+        let until_us = self.now_us() + us;
         let lane = &mut self.links[link].requests;
         lane.last_us = lane.last_us.max(until_us);
     }
 
-    /// A connection ends. Whoever made it knows at once; its server hears of it
-    /// behind the last request that still comes.
-    pub(crate) fn cut(&mut self, link: usize, requests: u64, replies: u64) {
+    /// Breaks a connection. The peer learns of it at once, the server after the last request that
+    /// still arrives.
+    pub(super) fn cut(&mut self, link: usize, requests: u64, replies: u64) {
         self.counts.cuts += 1;
         self.links[link].requests.cut(requests);
         self.links[link].replies.cut(replies);
         let of_link = |event: &Event| matches!(event, Event::Reply { link: of, .. } if *of == link);
-        for event in self.take_events(of_link) {
+        for event in self.schedule.extract(of_link) {
             if let Event::Reply { index, call, bytes, .. } = event
                 && index <= self.links[link].replies.limit
             {
@@ -270,7 +268,7 @@ impl World {
             }
         }
         let Link { peer, server, ref requests, .. } = self.links[link];
-        let after = requests.last_us.saturating_sub(self.now_us) + 1;
+        let after = requests.last_us.saturating_sub(self.now_us()) + 1;
         self.links[link].is_open = false;
         self.open.remove(&(peer, server));
         for call in std::mem::take(&mut self.links[link].calls) {
@@ -279,21 +277,21 @@ impl World {
         self.after(after, Event::Disconnected { link });
     }
 
-    /// All connections of a server that has fallen, or of a process.
+    /// Breaks the open connections that a predicate of peer and server chooses.
     pub(crate) fn cut_all(&mut self, is_meant: impl Fn(usize, usize) -> bool, requests: u64, replies: u64) {
         let open = self.open.iter().filter(|((peer, server), _)| is_meant(*peer, *server));
         let open: Vec<usize> = open.map(|(_, link)| *link).collect();
         open.into_iter().for_each(|link| self.cut(link, requests, replies));
     }
 
-    pub(crate) fn disconnected(&mut self, link: usize) {
+    /// Tells a server that a connection has ended, once all its requests have arrived.
+    pub(super) fn disconnected(&mut self, link: usize) {
         let Link { peer, server, epoch, ref requests, .. } = self.links[link];
         if !self.is_up(server, epoch) {
             return;
         }
-        // What comes before it may have had to wait.
-        if let Some((until_us, _)) = self.parted(peer, server) {
-            return self.after(until_us - self.now_us + 1, Event::Disconnected { link });
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us() + 1, Event::Disconnected { link });
         }
         if requests.arrived < requests.limit.min(requests.sent) {
             return self.after(1, Event::Disconnected { link });
@@ -303,13 +301,13 @@ impl World {
         }
     }
 
-    /// Clients say on each of their connections what has changed.
-    pub(crate) fn tell_news(&mut self) {
+    /// Sends the heartbeat of each client on each of its connections, if it has changed.
+    pub(super) fn send_news(&mut self) {
         for peer in (0..PROCESSES).chain([OBSERVER]) {
             let holdings = self.processes[peer].holdings.as_ref().and_then(std::sync::Weak::upgrade);
             let Some(holdings) = holdings else { continue };
             let (client, news) = (holdings.client(), holdings.news());
-            // Also those that it has not spoken to yet keep what it reads.
+            // Servers that the client has not called yet must keep its snapshots too.
             for server in 0..SERVERS {
                 let Some(link) = self.link(peer, server) else { continue };
                 if self.links[link].news != Some(news) {
@@ -320,36 +318,36 @@ impl World {
         }
     }
 
-    /// A server asks another one how it has voted.
-    pub(crate) fn ask(&mut self, server: usize, ask: Ask) {
+    /// Sends a server's question for another one's vote.
+    pub(super) fn ask(&mut self, server: usize, ask: Ask) {
         let mut bytes = Vec::new();
         Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
         let epoch = self.servers[server].epoch;
-        self.call(PROCESSES + server, usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
+        self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
     }
 }
 
-/// A process's way to all servers.
+/// The transport of a client process.
 #[derive(Clone)]
-pub(crate) struct Network {
-    pub(crate) shared: Shared,
+pub struct Network {
+    pub(crate) cluster: SharedCluster,
     pub(crate) peer: usize,
 }
 
-/// A server's own way to itself.
+/// The transport of a server's own client, which calls only this server.
 #[derive(Clone)]
-pub(crate) struct Inside {
-    pub(crate) shared: Shared,
+pub struct LocalTransport {
+    pub(crate) cluster: SharedCluster,
     pub(crate) server: usize,
 }
 
-async fn wait(shared: Shared, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
+async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
     poll_fn(move |context| {
-        let mut world = shared.borrow_mut();
-        let Some(call) = world.calls.get_mut(&number) else { panic!("call {number} is gone") };
+        let mut cluster = cluster.borrow_mut();
+        let Some(call) = cluster.calls.get_mut(&number) else { panic!("call {number} is not known") };
         match call.reply.take() {
             Some(reply) => {
-                world.calls.remove(&number);
+                cluster.calls.remove(&number);
                 Poll::Ready(reply.map_err(|()| Lost {
                     place: format!("server {}", server.0),
                     cause: Cause::Other,
@@ -371,33 +369,31 @@ impl Transport for Network {
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
-        let number = self.shared.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
-        wait(Rc::clone(&self.shared), server, number)
+        let number = self.cluster.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
+        wait(Rc::clone(&self.cluster), server, number)
     }
 
     fn attend(&self, holdings: Arc<dyn Holdings>) {
-        self.shared.borrow_mut().processes[self.peer].holdings = Some(Arc::downgrade(&holdings));
+        self.cluster.borrow_mut().processes[self.peer].holdings = Some(Arc::downgrade(&holdings));
     }
 }
 
-impl Transport for Inside {
+impl Transport for LocalTransport {
     fn call<'a>(
         &'a self,
         server: ServerId,
         request: &[u8],
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
-        assert_eq!(usize::from(server.0), self.server, "a server's nodes are its own");
-        let mut world = self.shared.borrow_mut();
-        let number = world.new_call(None);
-        world.handle(self.server, Asker { connection: OWN, request: number }, request);
-        wait(Rc::clone(&self.shared), server, number)
+        assert_eq!(usize::from(server.0), self.server, "a call to another server");
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.new_call(None);
+        cluster.handle(self.server, Asker { connection: OWN, request: number }, request);
+        wait(Rc::clone(&self.cluster), server, number)
     }
 
     fn attend(&self, holdings: Arc<dyn Holdings>) {
-        if let Some(running) = &mut self.shared.borrow_mut().servers[self.server].running {
+        if let Some(running) = &mut self.cluster.borrow_mut().servers[self.server].running {
             running.holdings = Some(Arc::downgrade(&holdings));
         }
     }
 }
-
-const _: () = assert!(PEERS == PROCESSES + SERVERS);

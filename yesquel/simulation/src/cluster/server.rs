@@ -1,76 +1,82 @@
-//! A storage server: an engine, its log on a simulated disk, checkpoints, and
-//! replies that wait for the disk, as `yesquel-server` has them on threads.
+//! A storage server: an engine, its log on a simulated disk, checkpoints, and replies that wait for
+//! the disk. `yesquel-server` does the same with threads.
 
-use crate::{
-    disk::SimulatedDisk,
-    network::OWN,
-    world::{Event, World},
+use super::{Cluster, Event, SharedCluster, network::OWN, peer_of_server};
+use crate::disk::SimulatedDisk;
+use std::{
+    future::poll_fn,
+    mem::take,
+    sync::Weak,
+    task::{Poll, Waker},
 };
-use std::{mem::take, sync::Weak, task::Waker};
 use yesquel_engine::{Ask, Asker, Checkpoint, Effects, Engine, Record, Settings};
 use yesquel_log::{LogError, Writer, checkpoint, open};
-use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
+use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
 use yesquel_transport::Holdings;
 use yesquel_wire::{Decision, News, Reply};
 
 const TICK_US: u64 = 50_000;
 
-/// What a record of a log says of a transaction.
+/// What a log record states about a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fact {
+pub enum LogFact {
+    /// It committed at this server alone.
     Committed(TxnId, Timestamp),
+    /// This server voted yes; the participants.
     VotedYes(TxnId, Vec<ServerId>),
+    /// Its outcome.
     Decided(TxnId, Decision),
 }
 
-struct Held {
+/// A reply that waits for the disk.
+struct HeldReply {
     needs_lsn: u64,
     asker: Asker,
     reply: Vec<u8>,
 }
 
-/// A server that is up.
+/// A running server.
 pub(crate) struct Running {
-    pub(crate) engine: Engine,
+    pub(super) engine: Engine,
     writer: Writer<SimulatedDisk>,
-    /// Records for the disk, and where each ends.
+    /// Records that are not written yet, and where each ends.
     log: Vec<u8>,
     ends: Vec<usize>,
-    /// From when on somebody may read what is on its way to the disk.
+    /// First timestamp at which a read may see what is being written.
     writing: Option<Timestamp>,
-    held: Vec<Held>,
+    held: Vec<HeldReply>,
     synced: u64,
-    pub(crate) failed: bool,
+    pub(super) failed: bool,
     is_writing: bool,
-    /// Bytes of log since the last checkpoint.
+    /// Log bytes since the last checkpoint.
     grown: u64,
     checkpoint: Option<Checkpoint>,
-    /// Whoever splits nodes, when there are none to be split.
-    pub(crate) helper: Option<Waker>,
-    pub(crate) holdings: Option<Weak<dyn Holdings>>,
+    /// The background task, while it waits for work.
+    background: Option<Waker>,
+    pub(super) holdings: Option<Weak<dyn Holdings>>,
 }
 
 pub(crate) struct Server {
     number: usize,
-    pub(crate) disk: SimulatedDisk,
-    pub(crate) running: Option<Running>,
-    /// Counts its lives.
-    pub(crate) epoch: u64,
-    pub(crate) started_us: u64,
-    pub(crate) ahead_ms: i64,
-    pub(crate) checkpoint_bytes: u64,
-    pub(crate) segment_bytes: u64,
-    /// What becomes of the disk when the power goes, and how long it is gone.
-    pub(crate) outage: (u64, u64),
-    /// What its log says, with the records' numbers.
-    facts: Vec<(u64, Fact)>,
-    /// What was on disk once.
+    pub(super) disk: SimulatedDisk,
+    pub(super) running: Option<Running>,
+    /// Number of its starts.
+    pub(super) epoch: u64,
+    pub(super) started_us: u64,
+    pub(super) ahead_ms: i64,
+    pub(super) checkpoint_bytes: u64,
+    pub(super) segment_bytes: u64,
+    /// Of the next power failure: seed of what is lost, time until the restart.
+    pub(super) outage: (u64, u64),
+    /// What its log states, with the records' numbers.
+    facts: Vec<(u64, LogFact)>,
+    /// Highest record that was ever synced.
     synced: u64,
 }
 
 impl Server {
-    pub(crate) fn new(number: usize) -> Server {
+    pub(super) fn new(number: usize) -> Server {
         Server {
             number,
             disk: SimulatedDisk::new(),
@@ -90,23 +96,24 @@ impl Server {
         Settings {
             server: ServerId(self.number as u16),
             recover_after_ms: 200,
-            // Of two a node with many is split in parts of one each.
+            // At two cells a node with many is split into parts of one.
             node_cells_max: 4 - self.number % 3,
             node_load_max: 6,
             ..Settings::default()
         }
     }
 
-    pub(crate) fn facts(&self) -> impl Iterator<Item = &Fact> {
+    /// What its log states.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = &LogFact> {
         self.facts.iter().map(|(_, fact)| fact)
     }
 
-    /// As `Core::open` does it.
+    /// Loads the checkpoint and the log, as `yesquel_server::Core::open` does.
     fn recover(&self) -> Result<(Engine, Writer<SimulatedDisk>, u64), LogError> {
         let mut engine = Engine::new(self.settings());
         let replay = |engine: &mut Engine, bytes: &[u8]| match Record::decode(bytes) {
             Ok(record) => engine.replay(&record),
-            Err(malformed) => panic!("a record is none: {malformed}"),
+            Err(malformed) => panic!("malformed log record: {malformed}"),
         };
         let last = checkpoint::list(&self.disk)?.last().copied();
         if let Some(lsn) = last {
@@ -123,37 +130,37 @@ impl Server {
             Ok(())
         })?;
         opened.writer.segment_bytes_max(self.segment_bytes);
-        // Of some servers: zeros behind what is written.
+        // Some servers preallocate the log.
         opened.writer.ahead(self.segment_bytes % 3 * 300);
         engine.replayed();
         Ok((engine, opened.writer, grown))
     }
 }
 
-/// What is said for a reply that nobody may see any more.
+/// The reply in place of one that depends on lost records.
 fn refused() -> Vec<u8> {
     let mut bytes = Vec::new();
     Reply::Refused { operation: None, refusal: Refusal::DiskLost }.write(&mut bytes);
     bytes
 }
 
-fn fact(record: &[u8]) -> Option<Fact> {
+fn fact(record: &[u8]) -> Option<LogFact> {
     match Record::decode(record) {
-        Ok(Record::Commit { txn, at, .. }) => Some(Fact::Committed(txn, at)),
+        Ok(Record::Commit { txn, at, .. }) => Some(LogFact::Committed(txn, at)),
         Ok(Record::Prepare { txn, participants, .. }) => {
-            Some(Fact::VotedYes(txn, participants.iter().collect()))
+            Some(LogFact::VotedYes(txn, participants.iter().collect()))
         }
-        Ok(Record::Decide { txn, decision }) => Some(Fact::Decided(txn, decision)),
+        Ok(Record::Decide { txn, decision }) => Some(LogFact::Decided(txn, decision)),
         _ => None,
     }
 }
 
-impl World {
-    pub(crate) fn is_up(&self, server: usize, epoch: u64) -> bool {
+impl Cluster {
+    pub(super) fn is_up(&self, server: usize, epoch: u64) -> bool {
         self.servers[server].running.is_some() && self.servers[server].epoch == epoch
     }
 
-    /// A step of an engine, and what it brings.
+    /// Steps an engine and handles its effects.
     fn step(&mut self, at: usize, act: impl FnOnce(&mut Engine, &mut Effects)) {
         let server = &mut self.servers[at];
         let Some(running) = &mut server.running else { return };
@@ -167,7 +174,7 @@ impl World {
             let bytes = effects.bytes[reply.bytes.clone()].to_vec();
             let waits = reply.needs_lsn > running.synced;
             if waits && !running.failed {
-                running.held.push(Held { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes });
+                running.held.push(HeldReply { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes });
             } else {
                 out.push((reply.asker, if waits { refused() } else { bytes }));
             }
@@ -178,7 +185,7 @@ impl World {
             running.ends.extend(effects.record_ends.iter().map(|end| before + end));
         }
         if running.engine.has_work() {
-            running.helper.take().into_iter().for_each(Waker::wake);
+            running.background.take().into_iter().for_each(Waker::wake);
         }
         out.into_iter().for_each(|(asker, reply)| self.reply(asker, reply));
         effects.asks.iter().for_each(|ask| self.ask(at, *ask));
@@ -197,16 +204,16 @@ impl World {
         self.after(us, Event::Write { server: at, epoch });
     }
 
-    pub(crate) fn handle(&mut self, at: usize, asker: Asker, request: &[u8]) {
+    pub(super) fn handle(&mut self, at: usize, asker: Asker, request: &[u8]) {
         let now = self.clock(at);
         self.step(at, |engine, effects| {
             if let Err(malformed) = engine.handle(now, asker, request, effects) {
-                panic!("a request is none: {malformed}");
+                panic!("malformed request: {malformed}");
             }
         });
     }
 
-    pub(crate) fn hear(&mut self, at: usize, connection: u64, client: u64, news: News) {
+    pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, news: News) {
         let now = self.clock(at);
         if let Some(running) = &mut self.servers[at].running {
             running.engine.hold(connection, news.oldest, news.more);
@@ -214,9 +221,9 @@ impl World {
         }
     }
 
-    pub(crate) fn learn(&mut self, at: usize, ask: Ask, vote: &[u8]) {
+    pub(super) fn on_vote(&mut self, at: usize, ask: Ask, vote: &[u8]) {
         let now = self.clock(at);
-        // One whose disk has failed says nothing.
+        // A server whose disk has failed does not vote.
         let Ok(Reply::Vote(vote)) = Reply::decode(vote) else { return };
         let Some(running) = &self.servers[at].running else { return };
         if running.failed {
@@ -228,28 +235,27 @@ impl World {
         self.counts.recovered += u64::from(after < before);
     }
 
-    pub(crate) fn tick(&mut self, at: usize, epoch: u64) {
+    pub(super) fn tick(&mut self, at: usize, epoch: u64) {
         if !self.is_up(at, epoch) {
             return;
         }
         let holdings =
             self.servers[at].running.as_ref().and_then(|running| running.holdings.as_ref()?.upgrade());
         if let Some(holdings) = holdings {
-            self.hear(at, OWN, holdings.client(), holdings.news());
+            self.on_news(at, OWN, holdings.client(), holdings.news());
         }
         let now = self.clock(at);
         self.step(at, |engine, effects| engine.tick(now, effects));
         self.after(TICK_US, Event::Tick { server: at, epoch });
     }
 
-    /// Whether its clock is ahead of the time.
+    /// Whether a server's logical clock is ahead of physical time.
     pub(crate) fn is_ahead(&mut self, at: usize) -> bool {
         let now = self.clock(at);
         self.servers[at].running.as_mut().is_none_or(|running| running.engine.clock(now).ms() > now.wall_ms)
     }
 
-    /// The undecided are asked about, as somebody who waits for them would
-    /// have it done.
+    /// Recovers all undecided transactions of a server, as a reader that waits for them would.
     pub(crate) fn recover_all(&mut self, at: usize) {
         let now = self.clock(at);
         self.step(at, |engine, effects| {
@@ -258,7 +264,7 @@ impl World {
         });
     }
 
-    pub(crate) fn write(&mut self, at: usize, epoch: u64) {
+    pub(super) fn write(&mut self, at: usize, epoch: u64) {
         if !self.is_up(at, epoch) {
             return;
         }
@@ -268,20 +274,20 @@ impl World {
         let written = running.writer.append(&log, &ends);
         running.grown += log.len() as u64;
         let next = running.writer.next_lsn();
-        if self.went_wrong(at, written) {
+        if self.disk_failed(at, written) {
             return;
         }
         let us = self.takes([5, at as u64, epoch, next]);
         self.after(us, Event::Sync { server: at, epoch });
     }
 
-    pub(crate) fn sync(&mut self, at: usize, epoch: u64) {
+    pub(super) fn sync(&mut self, at: usize, epoch: u64) {
         if !self.is_up(at, epoch) {
             return;
         }
         let Some(running) = &mut self.servers[at].running else { return };
         let synced = running.writer.sync();
-        if self.went_wrong(at, synced) {
+        if self.disk_failed(at, synced) {
             return;
         }
         let server = &mut self.servers[at];
@@ -298,13 +304,13 @@ impl World {
             let us = self.takes([6, at as u64, epoch, 0]) * 4;
             self.after(us, Event::Checkpoint { server: at, epoch });
         }
-        for Held { asker, reply, .. } in ready {
+        for HeldReply { asker, reply, .. } in ready {
             self.reply(asker, reply);
         }
         self.begin_write(at);
     }
 
-    pub(crate) fn write_checkpoint(&mut self, at: usize, epoch: u64) {
+    pub(super) fn write_checkpoint(&mut self, at: usize, epoch: u64) {
         if !self.is_up(at, epoch) {
             return;
         }
@@ -314,19 +320,19 @@ impl World {
         let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
         let forgotten =
             written.and_then(|_| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));
-        if self.servers[at].disk.is_gone() {
+        if self.servers[at].disk.power_is_lost() {
             return self.lose_power(at);
         }
-        // The log is whole without it.
+        // The log is complete without the checkpoint.
         self.counts.checkpoints += u64::from(forgotten.is_ok());
     }
 
-    /// Whether the disk has failed, and what follows then.
-    fn went_wrong(&mut self, at: usize, done: Result<(), LogError>) -> bool {
+    /// Handles a failed disk operation. Returns whether it failed.
+    fn disk_failed(&mut self, at: usize, done: Result<(), LogError>) -> bool {
         if done.is_ok() {
             return false;
         }
-        if self.servers[at].disk.is_gone() {
+        if self.servers[at].disk.power_is_lost() {
             self.lose_power(at);
             return true;
         }
@@ -342,13 +348,13 @@ impl World {
     }
 
     fn lose_power(&mut self, at: usize) {
-        self.counts.power_cuts += 1;
+        self.counts.power_losses += 1;
         let (seed, down_us) = self.servers[at].outage;
-        self.fall(at, Some(seed), down_us);
+        self.stop(at, Some(seed), down_us);
     }
 
-    /// A server's process ends; with the power what is not synced goes.
-    pub(crate) fn fall(&mut self, at: usize, power: Option<u64>, down_us: u64) {
+    /// Ends a server process; a power failure also loses unsynced bytes.
+    pub(crate) fn stop(&mut self, at: usize, power: Option<u64>, down_us: u64) {
         let server = &mut self.servers[at];
         server.disk.repair();
         if server.running.take().is_none() {
@@ -358,35 +364,35 @@ impl World {
             server.disk.crash(&mut Random::new(seed));
         }
         self.changed.push(at);
-        // What it has sent may come; nothing that it was sent is done.
+        // Replies in flight may arrive; requests in flight are lost.
         self.cut_all(|_, server| server == at, 0, power.unwrap_or(at as u64) % 5);
-        self.cut_all(|peer, _| peer == crate::steps::PROCESSES + at, 4, 0);
-        self.after(down_us, Event::Rise { server: at });
+        self.cut_all(|peer, _| peer == peer_of_server(at), 4, 0);
+        self.after(down_us, Event::Start { server: at });
     }
 
-    pub(crate) fn rise(&mut self, at: usize) {
+    pub(crate) fn start(&mut self, at: usize) {
         let server = &mut self.servers[at];
         if server.running.is_some() {
             return;
         }
         let (engine, writer, grown) = match server.recover() {
             Ok(recovered) => recovered,
-            Err(_) if server.disk.is_gone() => {
+            Err(_) if server.disk.power_is_lost() => {
                 let (seed, down_us) = server.outage;
                 server.disk.repair();
                 server.disk.crash(&mut Random::new(seed));
-                return self.after(down_us, Event::Rise { server: at });
+                return self.after(down_us, Event::Start { server: at });
             }
-            // It is tried until somebody has mended the disk.
+            // Try again until the disk is repaired.
             Err(_) if server.disk.is_faulty() => {
-                return self.after(100_000, Event::Rise { server: at });
+                return self.after(100_000, Event::Start { server: at });
             }
             Err(error) => panic!("server {at} does not start: {error}"),
         };
         let synced = writer.synced_lsn();
         assert!(
             synced >= server.synced,
-            "server {at}: of {} synced records {synced} are left",
+            "server {at}: {synced} of {} synced records are left",
             server.synced
         );
         assert_eq!(synced, engine.lsn(), "server {at}");
@@ -396,7 +402,7 @@ impl World {
         server.facts.retain(|(lsn, _)| *lsn <= synced);
         server.synced = synced;
         server.epoch += 1;
-        server.started_us = self.now_us;
+        server.started_us = self.schedule.now_us();
         server.running = Some(Running {
             engine,
             writer,
@@ -409,7 +415,7 @@ impl World {
             is_writing: false,
             grown,
             checkpoint: None,
-            helper: None,
+            background: None,
             holdings: None,
         });
         let epoch = server.epoch;
@@ -417,4 +423,35 @@ impl World {
         self.changed.push(at);
         self.after(TICK_US, Event::Tick { server: at, epoch });
     }
+}
+
+/// Background work that a server's engine asks for.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Whether the task had to wait for it.
+    pub waited: bool,
+    /// Nodes over the size limit.
+    pub full: Vec<NodeId>,
+    /// Nodes over the load limit, and the keys to split them at.
+    pub hot: Vec<(NodeId, Key)>,
+    /// Empty leaves.
+    pub empty: Vec<NodeId>,
+}
+
+/// Waits until a server's engine asks for background work, and takes it.
+pub async fn next_work(cluster: &SharedCluster, server: usize) -> Work {
+    let mut waited = false;
+    poll_fn(|context| {
+        let mut cluster = cluster.borrow_mut();
+        let Some(running) = &mut cluster.servers[server].running else { return Poll::Pending };
+        if !running.engine.has_work() {
+            running.background = Some(context.waker().clone());
+            waited = true;
+            return Poll::Pending;
+        }
+        let engine = &mut running.engine;
+        let (full, hot, empty) = (engine.take_full(), engine.take_hot(), engine.take_empty());
+        Poll::Ready(Work { waited, full, hot, empty })
+    })
+    .await
 }
