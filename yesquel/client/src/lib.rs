@@ -5,17 +5,20 @@
 
 mod commit;
 mod counters;
+mod error;
 mod lease;
 mod ledger;
 mod moment;
 mod staging;
+mod writes;
 
-pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
+pub use error::{CommitError, Error};
 pub use lease::Lease;
 pub use ledger::Held;
 pub use moment::{Moment, Outcome};
-pub use staging::{PART_BYTES, Staging};
+pub use staging::Staging;
+pub use writes::{PART_BYTES, Writes};
 
 use ledger::Ledger;
 use std::{
@@ -25,27 +28,9 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
 use yesquel_transport::{Cause, Holdings, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Cells, Lookup, Malformed, Question, Reply, Request, Writer};
-
-/// Why a server was asked in vain.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Error {
-    /// It says no.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It did not answer.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// It does not speak the protocol.
-    #[error("the server's answer is no answer: {0}")]
-    Malformed(#[from] Malformed),
-    /// Its answer is to another question.
-    #[error("the server answered another question than was asked")]
-    Unfit,
-}
+use yesquel_wire::{Answer, Answers, Cells, Lookup, Question, Reply, Request, Writer};
 
 thread_local! {
     /// Room for a request.

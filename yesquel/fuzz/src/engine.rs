@@ -256,7 +256,7 @@ impl Run {
             Some(ask) => ask,
             None => Ask { server: ServerId(1), txn: txn(input) },
         };
-        let at = self.time(input).min(limits::DECIDED_AT_MAX);
+        let at = self.time(input).min(Timestamp::DECIDED_MAX);
         let vote = match input.below(4) {
             0 | 1 => Vote::Yes { at, participants: Participants::NONE },
             2 => Vote::No,

@@ -14,6 +14,10 @@ impl Timestamp {
     pub const ZERO: Timestamp = Timestamp(0);
     /// After everything.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
+    /// Highest commit time of a transaction of several servers, in the year 6429. Each participant
+    /// must apply whatever time the others have applied, and its clock goes on from there, so it needs
+    /// room above.
+    pub const DECIDED_MAX: Timestamp = Timestamp(u64::MAX >> 1);
 
     /// The first moment of a millisecond since 1970.
     pub const fn from_ms(ms: u64) -> Timestamp {

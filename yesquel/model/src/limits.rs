@@ -1,7 +1,5 @@
 //! Limits, each with its reason. `docs/limits.md` lists them for users.
 
-use crate::Timestamp;
-
 /// Bytes of a key. SQL's index keys hold whole strings; one that is longer
 /// than this is no sensible index.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
@@ -26,8 +24,3 @@ pub const LEASES_MAX: usize = 4096;
 /// How far a stamp from elsewhere may be ahead of a clock. Clocks kept by NTP
 /// differ by milliseconds; one that is years ahead must not drag the others.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 500;
-
-/// The latest time of a transaction of several servers, in the year 6429. Each
-/// of them obeys whatever the time, for the others have obeyed, and its clock
-/// goes on from there: it must have room to.
-pub const DECIDED_AT_MAX: Timestamp = Timestamp(u64::MAX >> 1);

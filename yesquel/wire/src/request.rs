@@ -1,7 +1,7 @@
 //! What is asked of a server.
 
 use crate::{Malformed, Operations, Question, Questions, Reader, Writer};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,7 +252,7 @@ fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
 fn decided_at(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     let before = *reader;
     let at = reader.timestamp()?;
-    if at > limits::DECIDED_AT_MAX { Err(before.malformed("a time that no clock says")) } else { Ok(at) }
+    if at > Timestamp::DECIDED_MAX { Err(before.malformed("a time that no clock says")) } else { Ok(at) }
 }
 
 fn tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
@@ -456,7 +456,7 @@ impl<'a> Request<'a> {
 mod tests {
     use super::*;
     use crate::{Direction, Scan};
-    use yesquel_model::{KeyRange, TreeId};
+    use yesquel_model::{KeyRange, TreeId, limits};
 
     #[test]
     fn every_request_comes_back() {
@@ -584,7 +584,7 @@ mod tests {
             request.write(&mut Writer(&mut bytes));
             Request::decode(&bytes).map(drop)
         };
-        let last = limits::DECIDED_AT_MAX.0;
+        let last = Timestamp::DECIDED_MAX.0;
         assert_eq!(decode(last), Ok(()));
         for at in [last + 1, u64::MAX] {
             assert_eq!(decode(at).unwrap_err().what, "a time that no clock says");
