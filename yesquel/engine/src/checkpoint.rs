@@ -5,7 +5,11 @@
 //! comes after. Whoever reads a checkpoint replays its records like those of
 //! the log, and then those of the log that come after it.
 
-use crate::{copies::Copies, engine::NOBODY, node::Node, record::Record};
+use crate::{
+    copies::Copies,
+    node::Node,
+    record::{NOBODY, Record},
+};
 use std::sync::Arc;
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::{Attribute, NewNode, NodeKind, Operation, Operations, WriteOperation};

@@ -1,7 +1,7 @@
 //! Nodes that are kept for a checkpoint only, because the engine has changed
 //! its own copies of them meanwhile: memory like any other.
 
-use crate::{node::Node, store::NODE_BYTES};
+use crate::node::{NODE_BYTES, Node};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},

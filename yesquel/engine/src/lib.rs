@@ -6,33 +6,29 @@
 //! takes records and gives the same state.
 
 mod answer;
-mod budget;
 mod cell;
 mod cells;
 mod checkpoint;
-mod commit;
 mod copies;
+mod effects;
 mod engine;
 mod leases;
 mod load;
 mod node;
-mod peek;
 mod record;
-mod replay;
 mod settings;
 mod snapshots;
 mod staging;
 mod store;
-mod survey;
 mod target;
 mod techniques;
 #[cfg(test)]
 mod tests;
-mod times;
 mod transaction;
 
 pub use checkpoint::Checkpoint;
-pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo};
+pub use effects::{Ask, Asker, Effects, Now, ReplyTo};
+pub use engine::Engine;
 pub use record::Record;
 pub use settings::Settings;
 pub use techniques::Techniques;

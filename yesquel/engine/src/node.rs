@@ -5,11 +5,20 @@ use crate::cell::{Cell, Value};
 use crate::cells::{Cells, Live};
 use crate::load::Load;
 use crate::snapshots::Readable;
-use crate::store::NodeLimits;
 use crate::target::{Claim, Mark, Prepared, Target};
 use std::{collections::VecDeque, sync::Arc};
 use yesquel_model::{Bounds, Conflict, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId, prefix_of};
 use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
+
+/// How large a node may grow before it is to be split.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeLimits {
+    pub(crate) cells_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+/// Memory that a node takes beside its cells, about.
+pub(crate) const NODE_BYTES: usize = 512;
 
 /// An attribute, or that there was one.
 #[derive(Debug, Clone)]

@@ -4,6 +4,9 @@
 use yesquel_model::{NodeId, Timestamp, TxnId};
 use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Staged, Writer};
 
+/// The transaction of what is in a checkpoint: nobody will ask about it.
+pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
+
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {

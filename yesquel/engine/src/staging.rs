@@ -115,3 +115,12 @@ impl Staging {
         })
     }
 }
+
+/// What a transaction does at a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written<'a> {
+    /// The number of the lease under which it does it; zero: none.
+    pub(crate) lease: u64,
+    pub(crate) staged: Option<Staged>,
+    pub(crate) operations: Operations<'a>,
+}

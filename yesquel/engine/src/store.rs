@@ -3,7 +3,7 @@
 
 use crate::cell::Value;
 use crate::copies::Copies;
-use crate::node::{Node, Undecided};
+use crate::node::{NODE_BYTES, Node, NodeLimits, Undecided};
 use crate::snapshots::Readable;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
@@ -12,16 +12,6 @@ use std::{
 };
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Large, NodeKind, WriteOperation};
-
-/// How large a node may grow before it is to be split.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NodeLimits {
-    pub(crate) cells_max: usize,
-    pub(crate) bytes_max: usize,
-}
-
-/// Memory that a node takes beside its cells, about.
-pub(crate) const NODE_BYTES: usize = 512;
 
 /// The nodes. They are shared with whoever writes a checkpoint: one that
 /// changes meanwhile is copied first.

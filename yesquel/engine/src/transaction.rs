@@ -274,3 +274,10 @@ impl Ends {
         self.decided.remove(&txn).is_some()
     }
 }
+
+/// What a server knows of a transaction of several.
+pub(crate) enum Known {
+    Yes(Timestamp),
+    No,
+    Decided(Decision),
+}

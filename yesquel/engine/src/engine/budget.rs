@@ -22,10 +22,11 @@
 //! old and what they deleted is collected. Somebody who deletes, and begins
 //! again when he is refused, comes to an end.
 
+use super::Engine;
 use crate::{
     cell::Cell,
-    engine::{Engine, Stop},
-    node::Node,
+    effects::Stop,
+    node::{NODE_BYTES, Node},
     staging::Script,
 };
 use yesquel_model::{KeyRange, NodeId, Refusal, Timestamp};
@@ -200,7 +201,7 @@ fn weight(write: &WriteOperation<'_>) -> usize {
             WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => range(own),
             WriteOperation::Move { range: own, .. } => range(own),
             WriteOperation::Set(attribute) => attribute.value.map_or(0, <[u8]>::len),
-            WriteOperation::Create(new) => crate::store::NODE_BYTES + range(&new.fence),
+            WriteOperation::Create(new) => NODE_BYTES + range(&new.fence),
             WriteOperation::Reshape(new) => range(&new.fence),
             WriteOperation::Drop | WriteOperation::DropTree => return 0,
         }

@@ -1,42 +1,27 @@
 //! Transactions: how they commit, in one step or two, and how those end that
 //! nobody ends. `docs/yesquel/commit.md` has every branch.
 
+use super::Engine;
 use crate::{
-    engine::{Ask, Effects, Engine, NOBODY, Now, Stop},
+    effects::{Ask, Effects, Now, Stop},
     node::Node,
-    record::Record,
-    staging::Script,
+    record::{NOBODY, Record},
+    staging::{Script, Written},
     store::TreeEnd,
     target::Prepared,
-    transaction::{Planned, Voted},
+    transaction::{Known, Planned, Voted},
 };
 use rustc_hash::FxHashMap;
 use yesquel_model::{
     Clock, Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
 };
 use yesquel_wire::{
-    Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Staged, Vote, WriteOperation,
+    Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Vote, WriteOperation,
 };
 
 /// Moves of one transaction from nodes that it has not reshaped yet; a split
 /// makes two.
 const MOVES_MAX: usize = 64;
-
-/// What a server knows of a transaction of several.
-pub(crate) enum Known {
-    Yes(Timestamp),
-    No,
-    Decided(Decision),
-}
-
-/// What a transaction does at a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Written<'a> {
-    /// The number of the lease under which it does it; zero: none.
-    pub(crate) lease: u64,
-    pub(crate) staged: Option<Staged>,
-    pub(crate) operations: Operations<'a>,
-}
 
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.

@@ -1,8 +1,9 @@
 //! Reads that change nothing, which most are: threads may do them side by side.
 
+use super::Engine;
 use crate::{
     answer::{self, Asked, Room},
-    engine::{Engine, Now},
+    effects::Now,
 };
 use std::cell::Cell;
 use yesquel_model::Timestamp;

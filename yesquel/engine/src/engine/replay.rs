@@ -1,8 +1,8 @@
 //! The state as records, and records as state: checkpoints and replay.
 
+use super::Engine;
 use crate::{
-    checkpoint::Checkpoint, engine::Engine, record::Record, snapshots::Snapshots, staging::Script,
-    transaction::Planned,
+    checkpoint::Checkpoint, record::Record, snapshots::Snapshots, staging::Script, transaction::Planned,
 };
 use yesquel_model::{Clock, Timestamp};
 use yesquel_wire::{Decision, Operation, Operations, Participants};

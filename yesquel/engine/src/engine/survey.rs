@@ -1,9 +1,7 @@
 //! What an engine tells of itself.
 
-use crate::{
-    engine::{Engine, Now},
-    node::Node,
-};
+use super::Engine;
+use crate::{effects::Now, node::Node};
 use std::collections::BTreeMap;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId};
 use yesquel_wire::{

@@ -1,8 +1,9 @@
 //! The times that a server gives out: never one twice, never one that a restart
 //! may give again. `docs/yesquel/nodes.md` has the law of the ceiling.
 
+use super::{Engine, Frozen};
 use crate::{
-    engine::{Effects, Engine, Now},
+    effects::{Effects, Now},
     record::Record,
 };
 use yesquel_model::{Refusal, Timestamp, limits::CLOCK_AHEAD_MS_MAX};
@@ -16,15 +17,6 @@ const CEILING_NEAR_MS: u64 = 500;
 /// How long a server that starts waits at most for a clock that is behind what
 /// it has promised. Crashes cost less; a clock that is further behind was set.
 const WAIT_MS_MAX: u64 = 5_000;
-
-/// What can be read when the log takes no more.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Frozen {
-    /// A restart gives no timestamp up to this one.
-    pub(crate) ceiling: Timestamp,
-    /// All up to here is on disk.
-    pub(crate) whole: Timestamp,
-}
 
 impl Engine {
     pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
