@@ -2,8 +2,8 @@
 //! makes checkpoints.
 
 use crate::{
-    core::{Gathered, Shared},
     options::{Durability, Options},
+    state::{Gathered, Shared},
 };
 use std::{
     sync::{

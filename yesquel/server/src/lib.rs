@@ -7,16 +7,21 @@
 
 mod bell;
 mod core;
+mod deliver;
 mod folder;
 mod keeper;
 mod options;
 mod recovery;
 mod sharing;
+mod socket_counters;
 mod sockets;
+mod state;
 mod time;
 
-pub use crate::core::{Core, Deliver, Session, Work};
+pub use crate::core::{Core, Session, Work};
+pub use deliver::Deliver;
 pub use folder::{DataFolder, FolderError};
 pub use options::{CoreError, Durability, Options};
-pub use sockets::{Listener, REQUESTS_MAX, Sink, SocketCounters, SocketOptions, Sockets};
+pub use socket_counters::SocketCounters;
+pub use sockets::{Listener, REQUESTS_MAX, Sink, SocketOptions, Sockets};
 pub use time::{ManualTime, Time, WallTime};

@@ -2,8 +2,8 @@
 
 use crate::{
     DataFolder,
-    core::{LastCheckpoint, OnDisk},
     options::{CoreError, Durability, Options},
+    state::{LastCheckpoint, OnDisk},
 };
 use std::{fs, ops::RangeInclusive, time::SystemTime};
 use yesquel_engine::{Engine, Record, Settings};

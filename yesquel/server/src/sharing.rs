@@ -1,8 +1,8 @@
 //! Who has the engine: one who changes it, or several who only read.
 
 use crate::{
-    core::{Inner, Shared},
     options::Durability,
+    state::{Inner, Shared},
 };
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 

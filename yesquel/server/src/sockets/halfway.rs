@@ -1,6 +1,6 @@
 //! What all connections together hold of messages that have come in part.
 
-use super::SocketCounters;
+use crate::socket_counters::SocketCounters;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering::Relaxed},

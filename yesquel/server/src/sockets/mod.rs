@@ -13,7 +13,7 @@ pub use connection::REQUESTS_MAX;
 pub use listener::Listener;
 pub use sink::Sink;
 
-use crate::{Core, Time, WallTime, core::Session};
+use crate::{Core, Time, WallTime, core::Session, socket_counters::SocketCounters};
 use connection::{Connection, End, Gate};
 use halfway::Halfway;
 use listener::AnyListener;
@@ -25,7 +25,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -67,23 +67,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WAKE: Token = Token(0);
 /// Listeners have the next tokens, connections those from here on.
 const FIRST_CONNECTION: u64 = 1 << 16;
-
-/// What the sockets have seen, for whoever watches.
-#[derive(Debug, Default)]
-pub struct SocketCounters {
-    /// Connections that are open.
-    pub open: AtomicU64,
-    /// Connections that were taken.
-    pub accepted: AtomicU64,
-    /// Connections that were not served, or were closed for what they did.
-    pub refused: AtomicU64,
-    /// Times that one was read no further, for it had not taken its replies.
-    pub paused: AtomicU64,
-    /// The most bytes of replies that ever waited for one.
-    pub queued_most: AtomicU64,
-    /// Bytes of messages that have come in part.
-    pub unfinished: AtomicU64,
-}
 
 /// The thread of the sockets. Dropping it closes all connections.
 #[derive(Debug)]
