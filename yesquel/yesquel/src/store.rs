@@ -1,9 +1,8 @@
 //! Where databases are: in this process, or at servers.
 
 use crate::{
-    Database, Error, Map,
+    Error, Map,
     any::Any,
-    catalog::Catalog,
     host::{Host, client_number},
     identity::Identity,
 };
@@ -158,45 +157,5 @@ impl Store {
 
     pub(crate) fn map_of(&self, tree: Tree) -> Map {
         Map { tree, store: self.inner.identity }
-    }
-
-    fn catalog(&self) -> Catalog<'_> {
-        Catalog { trees: &self.inner.trees, server: self.inner.server }
-    }
-
-    /// The names of the databases, in order.
-    pub fn databases(&self) -> Result<Vec<String>, Error> {
-        block_on(self.catalog().databases())
-    }
-
-    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
-    /// without control characters and `/`; those of maps may have a `/`.
-    ///
-    /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
-    pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().create_database(name))?;
-        Ok(Database::new(self.clone(), name))
-    }
-
-    /// A database.
-    pub fn database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().database(name))?;
-        Ok(Database::new(self.clone(), name))
-    }
-
-    /// A database, which is made if it is not there.
-    pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
-        match self.database(name) {
-            Err(Error::NoDatabase(_)) => match self.create_database(name) {
-                Err(Error::DatabaseExists(_)) => self.database(name),
-                made => made,
-            },
-            found => found,
-        }
-    }
-
-    /// Takes a database away, with all its maps.
-    pub fn drop_database(&self, name: &str) -> Result<(), Error> {
-        block_on(self.catalog().drop_database(name))
     }
 }
