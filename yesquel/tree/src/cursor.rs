@@ -7,7 +7,7 @@ use crate::{
     gap::{PASSED_MIN, high_of, low_of},
     page::Page,
     search::Wanted,
-    transaction::Write,
+    write::Write,
 };
 use std::{cmp::Ordering, ops::Bound};
 use yesquel_model::{Key, KeyRange, NodeId, bound_of};
@@ -59,7 +59,7 @@ enum Place {
 }
 
 impl Cursor {
-    pub(crate) fn new(tree: Tree) -> Cursor {
+    fn new(tree: Tree) -> Cursor {
         Cursor { tree, place: Place::Before, wanted: u64::MAX, follow: None }
     }
 
@@ -202,6 +202,11 @@ enum Nearest {
 }
 
 impl<T: Transport> Transaction<'_, T> {
+    /// A cursor over a tree, which sees what the transaction writes too.
+    pub fn cursor(&self, tree: Tree) -> Cursor {
+        Cursor::new(tree)
+    }
+
     /// What of cells and own writes, both in the order in which one goes, comes
     /// first and is there, and how many were passed that are not. What is behind it
     /// is not looked at: it may be any number.

@@ -16,7 +16,9 @@ mod proof;
 mod savepoint;
 mod search;
 mod split;
+mod stored;
 mod transaction;
+mod write;
 
 pub use ahead::{Entry as UnderWayEntry, UnderWay};
 pub use counters::{Counters, Counts};

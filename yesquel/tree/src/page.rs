@@ -1,6 +1,6 @@
 //! A leaf as a snapshot sees it, as a transaction keeps it.
 
-use crate::search::Stored;
+use crate::stored::Stored;
 use yesquel_model::{Key, KeyRange, NodeId};
 use yesquel_wire::{CellValue, Large};
 

@@ -3,44 +3,17 @@
 //! that is fetched anew, and down from there.
 
 use crate::{
-    Transaction, Tree, TreeError, Trees,
+    TreeError, Trees,
     cache::{Cache, Goal, Guess, Inner},
     page::{Cells, Page},
+    stored::{Looked, Stored},
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
 use yesquel_client::Moment;
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Direction, Followed, Large, MovedTo, NodeKind, Question, Scan};
-
-/// A value as a leaf has it.
-#[derive(Debug, Clone)]
-pub(crate) enum Stored {
-    Whole(Box<[u8]>),
-    Large(Large),
-}
-
-/// What a leaf says of a key.
-#[derive(Debug)]
-pub(crate) enum Looked {
-    Absent,
-    Stored(Stored),
-    /// The key is not its, and where it is, if it knows.
-    Moved(Option<MovedTo>),
-}
-
-impl Looked {
-    pub(crate) fn of(answer: Answer<'_>) -> Option<Looked> {
-        match answer {
-            Answer::Absent => Some(Looked::Absent),
-            Answer::Value(value) => Some(Looked::Stored(Stored::Whole(value.into()))),
-            Answer::Large(large) => Some(Looked::Stored(Stored::Large(large))),
-            Answer::Moved(to) => Some(Looked::Moved(to)),
-            _ => None,
-        }
-    }
-}
+use yesquel_wire::{Answer, CellValue, Direction, Followed, MovedTo, NodeKind, Question, Scan};
 
 /// What is looked for, and how much of it.
 #[derive(Debug, Clone, Copy)]
@@ -142,24 +115,6 @@ impl<T: Transport> Trees<T> {
             self.cache_mut().forget(root.tree);
             Guess { path: Vec::new(), leaf: root, fence: KeyRange::all() }
         })
-    }
-
-    /// The value under a key now, in a transaction of its own.
-    pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
-        check_key(key)?;
-        let node = self.leaf(tree.root(), key);
-        let mut snapshot = None;
-        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
-            Looked::Absent => Ok(None),
-            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
-            // There is more to be read, of the same moment.
-            // Seldom, and the way there is long: in a box, so that not everybody
-            // who asks has to have room for it.
-            looked => {
-                let mut transaction = Transaction::at(self, snapshot);
-                Box::pin(transaction.found(tree, key, node, looked)).await
-            }
-        }
     }
 
     /// Fetches a whole node, however long it is: for one who is in the server's

@@ -1,31 +1,26 @@
 //! Transactions over trees: reads at one snapshot, writes that wait for the
 //! commit (deferred writes, section 5).
 
+mod ahead;
 mod commit;
 
 use crate::{
-    Cursor, Tree, TreeError, Trees,
+    Tree, TreeError, Trees,
     ahead::{Makes, nothing_from},
     cache::Goal,
     gap::Gaps,
     page::{Cells, Page, Value},
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Looked, Stored, Wanted, check_key},
+    search::{FORWARD_STEPS_MAX, Wanted, check_key},
+    stored::{Looked, Stored},
+    write::Write,
 };
 use std::{collections::BTreeMap, rc::Rc};
 use yesquel_client::{Held, Lease, Moment, Reading};
 use yesquel_model::{Few, Key, KeyRange, NodeId, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
 use yesquel_wire::{Expect, Large, Question};
-
-/// A write that waits.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Write {
-    /// The value; `None`: the key is to go.
-    pub(crate) value: Option<Box<[u8]>>,
-    expect: Expect,
-}
 
 /// A transaction: snapshot isolation, and guards for what must be more.
 ///
@@ -64,6 +59,26 @@ enum Known {
 /// Of a part of a tree in which there is nothing.
 fn nothing(tree: Tree, fence: KeyRange) -> Rc<Page> {
     Rc::new(Page { node: tree.root, fence, cells: Cells::default(), followed: Vec::new() })
+}
+
+impl<T: Transport> Trees<T> {
+    /// The value under a key now, in a transaction of its own.
+    pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        check_key(key)?;
+        let node = self.leaf(tree.root(), key);
+        let mut snapshot = None;
+        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
+            Looked::Absent => Ok(None),
+            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
+            // There is more to be read, of the same moment.
+            // Seldom, and the way there is long: in a box, so that not everybody
+            // who asks has to have room for it.
+            looked => {
+                let mut transaction = Transaction::at(self, snapshot);
+                Box::pin(transaction.found(tree, key, node, looked)).await
+            }
+        }
+    }
 }
 
 impl<'a, T: Transport> Transaction<'a, T> {
@@ -434,11 +449,6 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);
         self.steps.push(|| Undo::Drop);
-    }
-
-    /// A cursor over a tree, which sees what the transaction writes too.
-    pub fn cursor(&self, tree: Tree) -> Cursor {
-        Cursor::new(tree)
     }
 
     /// A place to come back to, until it is released.

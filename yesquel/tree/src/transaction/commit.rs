@@ -1,12 +1,13 @@
 //! The commit of a transaction: what it writes goes to the leaves that the cache
 //! thinks right, and again where one was not.
 
-use super::{Transaction, Write};
+use super::Transaction;
 use crate::{
     Tree, TreeError,
     cache::{Goal, Guess},
     large::Larges,
     split::Split,
+    write::Write,
 };
 use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, Staging, Writes};
