@@ -2,8 +2,8 @@
 //! format, section 2.1).
 
 use crate::{
+    form::Form,
     key::{Column, Encoding, Field, of_row, push},
-    scan::Form,
 };
 
 /// A number of one to nine bytes, and what comes after it.

@@ -2,9 +2,9 @@
 
 use crate::{
     address::{Address, Place},
+    code::Code,
     rows::Rows,
     secrets::Secrets,
-    session::Code,
     told,
 };
 use std::{

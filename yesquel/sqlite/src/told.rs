@@ -3,7 +3,7 @@
 //! SQLite is told codes. It asks for words in the same thread, before it does
 //! anything else.
 
-use crate::session::Code;
+use crate::code::Code;
 use std::{
     cell::{Cell, RefCell},
     ffi::{CStr, CString},
