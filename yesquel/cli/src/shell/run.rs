@@ -1,7 +1,8 @@
 //! Statements are run, and what they give is shown.
 
 use super::{
-    format::{Fault as RowFault, Printer},
+    format::Fault as RowFault,
+    printer::Printer,
     settings::{Mode, Settings},
     state::{Done, Fault, Shell},
 };
