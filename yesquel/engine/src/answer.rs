@@ -1,7 +1,7 @@
 //! Answers to questions about nodes.
 
 use crate::cell::{Cell, Value};
-use crate::node::{Node, Shape, Undecided};
+use crate::node::{Found, Node, Shape, Undecided};
 use crate::store::Store;
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::{AnswerWriter, CellValue, Direction, Large, NodeKind, Question, Scan, Writer};
@@ -11,17 +11,12 @@ pub(crate) const HEAD_BYTES: usize = 24;
 
 /// Writes what a look for a key has found.
 #[inline]
-pub(crate) fn found(
-    node: &Node,
-    key: &[u8],
-    found: Option<Option<Value<'_>>>,
-    writer: &mut AnswerWriter<'_>,
-) {
+pub(crate) fn found(node: &Node, key: &[u8], found: Found<Value<'_>>, writer: &mut AnswerWriter<'_>) {
     match found {
-        None => writer.moved(node.moved_to(key)),
-        Some(None) => writer.absent(),
-        Some(Some(Value { bytes, is_large: true })) => writer.large(bytes),
-        Some(Some(Value { bytes, is_large: false })) => writer.value(bytes),
+        Found::Elsewhere => writer.moved(node.moved_to(key)),
+        Found::Absent => writer.absent(),
+        Found::Present(Value { bytes, is_large: true }) => writer.large(bytes),
+        Found::Present(Value { bytes, is_large: false }) => writer.value(bytes),
     }
 }
 
@@ -59,9 +54,9 @@ impl Asked<'_> {
         match question {
             Question::Lookup { key, .. } => found(node, key, node.lookup(snapshot, key)?, writer),
             Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
-                None => writer.moved(None),
-                Some(None) => writer.absent(),
-                Some(Some(value)) => writer.value(value),
+                Found::Elsewhere => writer.moved(None),
+                Found::Absent => writer.absent(),
+                Found::Present(value) => writer.value(value),
             },
             Question::Scan { scan, .. } => {
                 if let Some(shape) = shape_for(node, snapshot, scan, writer) {
@@ -86,11 +81,14 @@ impl Asked<'_> {
                 return Ok(lsn);
             }
             Question::Proof { key, value, other, .. } => {
-                let Some(found) = node.lookup(snapshot, key)? else {
-                    writer.moved(node.moved_to(key));
-                    return Ok(0);
+                let found = match node.lookup(snapshot, key)? {
+                    Found::Elsewhere => {
+                        writer.moved(node.moved_to(key));
+                        return Ok(0);
+                    }
+                    Found::Absent => &[],
+                    Found::Present(found) => found.bytes,
                 };
-                let found = found.map_or(&[][..], |found| found.bytes);
                 if found == *value {
                     writer.same();
                     return Ok(0);
@@ -138,7 +136,10 @@ impl Asked<'_> {
             if shape.kind == NodeKind::Leaf {
                 node.load.touch(self.second);
                 let looked = node.lookup(self.snapshot, key).ok()?;
-                looked.is_some().then(|| found(node, key, looked, &mut AnswerWriter(Writer(rows))))?;
+                if matches!(looked, Found::Elsewhere) {
+                    return None;
+                }
+                found(node, key, looked, &mut AnswerWriter(Writer(rows)));
                 return Some(());
             }
             let child = node.child(self.snapshot, key).ok()??;

@@ -1,6 +1,6 @@
 //! Input and output of a step: the time, the caller, replies, log records.
 
-use yesquel_model::{Refusal, ServerId, TxnId};
+use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
 
 /// The time, as whoever runs the engine knows it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,5 +84,16 @@ pub(crate) enum Stop {
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Stop {
         Stop::Refuse(None, refusal)
+    }
+}
+
+impl Stop {
+    /// The same, as it is answered for an operation of a transaction.
+    pub(crate) fn of_operation(self, number: u64) -> Stop {
+        match self {
+            Stop::Refuse(None, Refusal::Conflict(Conflict::Prepared { by, .. })) => Stop::Wait(by),
+            Stop::Refuse(None, refusal) => Stop::Refuse(Some(number), refusal),
+            other => other,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Requests in, replies and log records out.
 
 mod budget;
+mod check;
 mod commit;
 mod lease;
 mod peek;

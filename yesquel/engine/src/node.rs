@@ -20,6 +20,24 @@ pub(crate) struct NodeLimits {
 /// Memory that a node takes beside its cells, about.
 pub(crate) const NODE_BYTES: usize = 512;
 
+/// What a snapshot sees at a place of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found<T> {
+    /// The node does not answer for the place.
+    Elsewhere,
+    /// Nothing.
+    Absent,
+    /// A value.
+    Present(T),
+}
+
+impl<T> From<Option<T>> for Found<T> {
+    #[inline]
+    fn from(value: Option<T>) -> Found<T> {
+        value.map_or(Found::Absent, Found::Present)
+    }
+}
+
 /// An attribute, or that there was one.
 #[derive(Debug, Clone)]
 struct AttributeVersion {
@@ -206,22 +224,17 @@ impl Node {
         }
     }
 
-    /// What a snapshot sees under a key; `None` in `Ok` where the key is not
-    /// the node's.
-    pub(crate) fn lookup(
-        &self,
-        snapshot: Timestamp,
-        key: &[u8],
-    ) -> Result<Option<Option<Value<'_>>>, Undecided> {
+    /// What a snapshot sees under a key.
+    pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Found<Value<'_>>, Undecided> {
         if !self.glance.holds(snapshot, prefix_of(key)) {
-            let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
+            let Some(shape) = self.shape_at(snapshot) else { return Ok(Found::Elsewhere) };
             // An inner node has no values: the tree has grown.
             if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
-                return Ok(None);
+                return Ok(Found::Elsewhere);
             }
         }
         self.wait_for(snapshot, |target| target.changes_key(key))?;
-        Ok(Some(self.cells.get(key).and_then(|cell| cell.seen_at(snapshot))))
+        Ok(self.cells.get(key).and_then(|cell| cell.seen_at(snapshot)).into())
     }
 
     /// The cells in a range that a snapshot may see; each is still to be asked
@@ -243,11 +256,10 @@ impl Node {
         Ok(before.find_map(|cell| cell.seen_at(snapshot)).map(|value| value.bytes))
     }
 
-    /// The attribute that a snapshot sees; `None` in `Ok` where there is no
-    /// node.
-    pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Option<Option<&[u8]>>, Undecided> {
+    /// The attribute that a snapshot sees.
+    pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Found<&[u8]>, Undecided> {
         self.wait_for(snapshot, |target| matches!(target, Target::Attribute(own) if *own == id))?;
-        Ok(self.shape_at(snapshot).map(|shape| shape.attribute(id)))
+        Ok(self.shape_at(snapshot).map_or(Found::Elsewhere, |shape| shape.attribute(id).into()))
     }
 
     fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&Target) -> bool) -> Result<(), Undecided> {

@@ -6,7 +6,7 @@ use crate::target::Target;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, WriteOperation};
+use yesquel_wire::{Attribute, Decision, Ended, Expect, NewNode, Operation, WriteOperation};
 
 /// Ends of a client's transactions that are kept: more than it may have
 /// without having told that it knows them.
@@ -205,15 +205,14 @@ impl Ends {
         client.commits.insert(client.commits.len() - behind, (txn.number, at));
     }
 
-    /// The end of a transaction of this server alone; `None` where it has not
-    /// ended, `Some(None)` where it is not known any more.
-    pub(crate) fn of_one(&self, txn: TxnId) -> Option<Option<Decision>> {
+    /// The end of a transaction of this server alone, if it has ended.
+    pub(crate) fn of_one(&self, txn: TxnId) -> Option<Ended> {
         let client = self.clients.get(&txn.client)?;
         let commit = client.commits.binary_search_by_key(&txn.number, |(number, _)| *number);
         match commit.ok().and_then(|place| client.commits.get(place)) {
-            Some((_, at)) => Some(Some(Decision::Commit(*at))),
-            None if client.given_up.contains(&txn.number) => Some(Some(Decision::Abort)),
-            None if txn.number <= client.known => Some(None),
+            Some((_, at)) => Some(Ended::Decided(Decision::Commit(*at))),
+            None if client.given_up.contains(&txn.number) => Some(Ended::Decided(Decision::Abort)),
+            None if txn.number <= client.known => Some(Ended::Forgotten),
             None => None,
         }
     }

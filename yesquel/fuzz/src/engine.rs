@@ -88,25 +88,7 @@ impl Run {
                 let (staged, operations) = (staged(input), decoded(&bytes));
                 self.send(input, &Request::Commit { txn, snapshot, seen, lease, staged, operations });
             }
-            8..11 => {
-                let (txn, bytes) = (txn(input), self.operations(input));
-                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
-                let servers: &[ServerId] = input.one_of(&[
-                    &[US, ServerId(1)],
-                    &[US],
-                    &[],
-                    &[ServerId(1)],
-                    &[US, ServerId(1), ServerId(2)],
-                ]);
-                let participants = Participants::encode(servers);
-                let participants = Participants::decode(&participants).expect("they are in order");
-                let lease = input.below(4) as u64;
-                let (staged, operations) = (staged(input), decoded(&bytes));
-                self.send(
-                    input,
-                    &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations },
-                );
-            }
+            8..11 => self.prepare(input),
             11 | 12 => {
                 let txn = txn(input);
                 let decision =
@@ -119,45 +101,9 @@ impl Run {
                 let (snapshot, seen) = (self.snapshot(input), self.seen(input));
                 self.send(input, &Request::Read { snapshot, seen, questions });
             }
-            16 => {
-                let (txn, bytes) = (txn(input), self.operations(input));
-                let request = match input.below(8) {
-                    0 => Request::Resolve { txn },
-                    1 => Request::Forget { txn },
-                    2 => Request::Outcome { txn },
-                    3 => Request::Unstage { name: txn },
-                    4 => {
-                        let (part, operations) = (input.below(3) as u64, decoded(&bytes));
-                        Request::Stage { name: txn, part, operations }
-                    }
-                    // By the numbers that transactions write under.
-                    5 => {
-                        let holder = TxnId { number: input.below(4) as u64, ..txn };
-                        let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
-                        let seen = self.seen(input);
-                        Request::Lease { holder, tree: node(input).tree, range, ms, seen }
-                    }
-                    6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
-                    _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
-                };
-                self.send(input, &request);
-            }
+            16 => self.other_request(input),
             17 => self.split(input),
-            18 => {
-                self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
-                let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
-                self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
-                show(|| format!("{:?}", self.now));
-                self.engine.tick(self.now, &mut self.effects);
-                let has_work = self.engine.has_work();
-                let work = [
-                    self.engine.take_full().is_empty(),
-                    self.engine.take_hot().is_empty(),
-                    self.engine.take_empty().is_empty(),
-                ];
-                assert!(has_work || work == [true; 3]);
-                assert!(!self.engine.has_work());
-            }
+            18 => self.tick(input),
             19 => {
                 let connection = input.below(3) as u64;
                 match input.below(3) {
@@ -193,6 +139,69 @@ impl Run {
         if let Err(wrong) = self.engine.audit() {
             panic!("{wrong}");
         }
+    }
+
+    /// Sends a prepare.
+    fn prepare(&mut self, input: &mut Input<'_>) {
+        let (txn, bytes) = (txn(input), self.operations(input));
+        let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+        let servers: &[ServerId] = input.one_of(&[
+            &[US, ServerId(1)],
+            &[US],
+            &[],
+            &[ServerId(1)],
+            &[US, ServerId(1), ServerId(2)],
+        ]);
+        let participants = Participants::encode(servers);
+        let participants = Participants::decode(&participants).expect("they are in order");
+        let lease = input.below(4) as u64;
+        let (staged, operations) = (staged(input), decoded(&bytes));
+        self.send(
+            input,
+            &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations },
+        );
+    }
+
+    /// Sends one of the rarer requests.
+    fn other_request(&mut self, input: &mut Input<'_>) {
+        let (txn, bytes) = (txn(input), self.operations(input));
+        let request = match input.below(8) {
+            0 => Request::Resolve { txn },
+            1 => Request::Forget { txn },
+            2 => Request::Outcome { txn },
+            3 => Request::Unstage { name: txn },
+            4 => {
+                let (part, operations) = (input.below(3) as u64, decoded(&bytes));
+                Request::Stage { name: txn, part, operations }
+            }
+            // By the numbers that transactions write under.
+            5 => {
+                let holder = TxnId { number: input.below(4) as u64, ..txn };
+                let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
+                let seen = self.seen(input);
+                Request::Lease { holder, tree: node(input).tree, range, ms, seen }
+            }
+            6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
+            _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
+        };
+        self.send(input, &request);
+    }
+
+    /// Lets time pass.
+    fn tick(&mut self, input: &mut Input<'_>) {
+        self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
+        let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
+        self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
+        show(|| format!("{:?}", self.now));
+        self.engine.tick(self.now, &mut self.effects);
+        let has_work = self.engine.has_work();
+        let work = [
+            self.engine.take_full().is_empty(),
+            self.engine.take_hot().is_empty(),
+            self.engine.take_empty().is_empty(),
+        ];
+        assert!(has_work || work == [true; 3]);
+        assert!(!self.engine.has_work());
     }
 
     /// The engine's records.

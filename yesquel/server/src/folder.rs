@@ -95,12 +95,20 @@ fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
     move |error| FolderError::Io { path, error }
 }
 
-/// The format and the server's number.
-fn understood(text: &str) -> Option<(u32, Option<ServerId>)> {
-    let mut lines = text.lines();
-    let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
-    let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
-    Some((format, server.map(ServerId)))
+/// What the owner's file says.
+struct Owner {
+    format: u32,
+    /// Missing in a format that this version does not know.
+    server: Option<ServerId>,
+}
+
+impl Owner {
+    fn parse(text: &str) -> Option<Owner> {
+        let mut lines = text.lines();
+        let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
+        let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
+        Some(Owner { format, server: server.map(ServerId) })
+    }
 }
 
 impl DataFolder {
@@ -149,9 +157,9 @@ impl DataFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed(&path))?,
         };
-        match std::str::from_utf8(&bytes).ok().and_then(understood) {
-            Some((FORMAT, Some(server))) => Ok(Some(server)),
-            Some((format, _)) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
+        match std::str::from_utf8(&bytes).ok().and_then(Owner::parse) {
+            Some(Owner { format: FORMAT, server: Some(server) }) => Ok(Some(server)),
+            Some(Owner { format, .. }) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
             _ => Err(FolderError::NoOwner { path }),
         }
     }

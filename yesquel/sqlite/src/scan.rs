@@ -7,6 +7,7 @@ use crate::{
     key::{Collation, Field, above, of_row, push, row_of},
     record::{entry_of, key_of, record_of},
     seek::{Arrival, Seek},
+    sequence::SequenceRow,
     session::{Found, Session},
     side::Side,
     sorted::Sorted,
@@ -391,7 +392,8 @@ impl Scan {
         above: i64,
         name: Option<&[u8]>,
     ) -> Result<i64, Code> {
-        let number = self.session.borrow_mut().new_sequence(self.map, sequences, (row, above, name))?;
+        let number =
+            self.session.borrow_mut().new_sequence(self.map, sequences, SequenceRow { row, above, name })?;
         self.new_row = Some(number);
         Ok(number)
     }

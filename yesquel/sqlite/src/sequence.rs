@@ -29,10 +29,10 @@ pub(crate) struct Row<'a> {
 impl<'a> Row<'a> {
     pub(crate) fn of(record: &'a [u8]) -> Option<Row<'a>> {
         let mut fields = Fields::of(record)?;
-        let (name, last) = (fields.next()??, fields.next()??);
+        let (name, last) = (fields.next()?.ok()?, fields.next()?.ok()?);
         let Field::Integer(last) = last else { return None };
         let counter = match fields.next() {
-            Some(Some(Field::Integer(counter))) => Some(counter),
+            Some(Ok(Field::Integer(counter))) => Some(counter),
             _ => None,
         };
         Some(Row { name, last, counter })
@@ -71,6 +71,17 @@ impl<'a> Row<'a> {
             _ => &[],
         }
     }
+}
+
+/// What is known of a table's row in `sqlite_sequence` when a new row needs a number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SequenceRow<'a> {
+    /// The row, if there is one.
+    pub(crate) row: Option<i64>,
+    /// The number must be above this one.
+    pub(crate) above: i64,
+    /// The table's name, by which a counter is found that no row names yet.
+    pub(crate) name: Option<&'a [u8]>,
 }
 
 /// The tree of `sqlite_sequence`, and a counter there: databases of a connection

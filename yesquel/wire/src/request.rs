@@ -376,15 +376,9 @@ impl<'a> Request<'a> {
         reader.is_done().then_some(Lookup { snapshot, seen, node, key })
     }
 
-    /// The parts of a [`Read`](Request::Read), if that is what a message is.
-    pub fn read(bytes: &'a [u8]) -> Option<(Option<Timestamp>, Timestamp, Questions<'a>)> {
-        match bytes.first() {
-            Some(&READ) => match Request::decode(bytes) {
-                Ok(Request::Read { snapshot, seen, questions }) => Some((snapshot, seen, questions)),
-                _ => None,
-            },
-            _ => None,
-        }
+    /// The request that a message is, if it is a [`Read`](Request::Read).
+    pub fn read(bytes: &'a [u8]) -> Option<Request<'a>> {
+        if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
     }
 
     /// Whether a message asks what the server tells of itself; it may be none

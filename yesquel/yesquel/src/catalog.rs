@@ -67,6 +67,13 @@ pub(crate) struct Catalog<'a> {
     pub(crate) server: ServerId,
 }
 
+/// A map's name in the catalog.
+struct MapEntry {
+    key: Vec<u8>,
+    /// The map's tree, if there is one.
+    tree: Option<Tree>,
+}
+
 impl<'a> Catalog<'a> {
     fn tree(&self) -> Tree {
         catalog(self.server)
@@ -203,22 +210,22 @@ impl<'a> Catalog<'a> {
         all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
     }
 
-    /// The key of a map's name, and the map, if it is there.
+    /// The entry of a map's name.
     async fn find(
         &self,
         transaction: &mut Transaction<'_, Any>,
         database: &str,
         name: &str,
-    ) -> Result<(Vec<u8>, Option<Tree>), Error> {
+    ) -> Result<MapEntry, Error> {
         check_name(name)?;
         let key = map_key(self.number(transaction, database).await?, name);
         let found = transaction.get(self.tree(), &key).await?;
-        Ok((key, found.map(|value| root(&value)).transpose()?))
+        Ok(MapEntry { key, tree: found.map(|value| root(&value)).transpose()? })
     }
 
     /// The map of a name, if it is there.
     pub(crate) async fn map(&self, database: &str, name: &str) -> Result<Option<Tree>, Error> {
-        Ok(self.find(&mut self.trees.begin(), database, name).await?.1)
+        Ok(self.find(&mut self.trees.begin(), database, name).await?.tree)
     }
 
     /// The map of a name, which is made if it is not there.
@@ -226,8 +233,8 @@ impl<'a> Catalog<'a> {
         let (mut fresh, mut attempts) = (None, 0);
         loop {
             let mut transaction = self.trees.begin();
-            let (key, found) = self.find(&mut transaction, database, name).await?;
-            if let Some(tree) = found {
+            let MapEntry { key, tree } = self.find(&mut transaction, database, name).await?;
+            if let Some(tree) = tree {
                 return Ok(tree);
             }
             // That of an attempt before is nobody's yet.
@@ -276,7 +283,8 @@ impl<'a> Catalog<'a> {
         database: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (key, Some(tree)) = self.find(transaction, database, name).await? else { return Ok(false) };
+        let entry = self.find(transaction, database, name).await?;
+        let MapEntry { key, tree: Some(tree) } = entry else { return Ok(false) };
         transaction.drop_tree(tree);
         transaction.delete(self.tree(), &key)?;
         Ok(true)

@@ -4,24 +4,14 @@
 use super::Engine;
 use crate::{
     effects::{Ask, Effects, Now, Stop},
-    node::Node,
     record::{NOBODY, Record},
     staging::{Script, Written},
     store::TreeEnd,
     target::Prepared,
     transaction::{Known, Planned, Voted},
 };
-use rustc_hash::FxHashMap;
-use yesquel_model::{
-    Clock, Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId,
-};
-use yesquel_wire::{
-    Decision, Ended, NewNode, NodeKind, Operation, Operations, Participants, Vote, WriteOperation,
-};
-
-/// Moves of one transaction from nodes that it has not reshaped yet; a split
-/// makes two.
-const MOVES_MAX: usize = 64;
+use yesquel_model::{Clock, Conflict, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Vote, WriteOperation};
 
 impl Engine {
     /// Looks at each operation in turn; nothing is changed.
@@ -37,122 +27,6 @@ impl Engine {
         self.fits(script, prepares)
     }
 
-    fn check_each(
-        &self,
-        now_ms: u64,
-        holder: TxnId,
-        snapshot: Timestamp,
-        script: Script<'_>,
-    ) -> Result<(), Stop> {
-        let is_leased = self.leases.count() > 0;
-        let techniques = self.settings.techniques;
-        // Nodes that it is to split, where the server does not.
-        let mut full: Vec<NodeId> = Vec::new();
-        // What the transaction itself makes of nodes before it goes on.
-        let mut made: FxHashMap<NodeId, Option<NewNode>> = FxHashMap::default();
-        // What it moves away from nodes that are not reshaped yet.
-        let mut moved: Vec<(NodeId, KeyRange)> = Vec::new();
-        for (number, Operation { node: id, write }) in script.iter().enumerate() {
-            let refuse = |refusal: Refusal| match refusal {
-                Refusal::Conflict(Conflict::Prepared { by, .. }) => Stop::Wait(by),
-                refusal => Stop::Refuse(Some(number as u64), refusal),
-            };
-            match self.store.tree_end(id.tree) {
-                Some(TreeEnd::Prepared(by, _)) => return Err(Stop::Wait(by)),
-                Some(TreeEnd::Dropped(_)) => return Err(refuse(Refusal::Moved(id))),
-                _ => {}
-            }
-            let node = self.store.get(id);
-            let own = made.get(&id);
-            let shape = match own {
-                Some(made) => made.as_ref().map(|new| (new.kind, &new.fence)),
-                None => node.and_then(Node::shape).map(|shape| (shape.kind, &shape.fence)),
-            };
-            if let WriteOperation::Create(new) = &write {
-                if node.is_some() || own.is_some() {
-                    return Err(refuse(Conflict::Node { node: id }.into()));
-                }
-                if let Some(by) = self.creating.get(&id) {
-                    return Err(Stop::Wait(*by));
-                }
-                made.insert(id, Some(new.clone()));
-                continue;
-            }
-            let Some((kind, fence)) = shape else {
-                // Somebody may be about to make it.
-                let maker = self.creating.get(&id).filter(|_| own.is_none());
-                return Err(maker.map_or_else(|| refuse(Refusal::Moved(id)), |by| Stop::Wait(*by)));
-            };
-            let is_root = id.local == LocalId::ROOT;
-            let gone = |node: NodeId, is_met: &dyn Fn(&KeyRange) -> bool| {
-                moved.iter().any(|(from, range)| *from == node && is_met(range))
-            };
-            let is_gone = gone(id, &|range| touches(&write, range));
-            if !holds(kind, fence, &write) || is_gone || (write == WriteOperation::DropTree && !is_root) {
-                return Err(refuse(Refusal::Moved(id)));
-            }
-            if is_leased {
-                self.leases.check(now_ms, holder, id.tree, kind, &write).map_err(refuse)?;
-            }
-            if let Some(node) = node {
-                if !techniques.commutative_operations {
-                    // As if each were on all of the node.
-                    node.check(snapshot, &WriteOperation::Drop).map_err(refuse)?;
-                }
-                node.check(snapshot, &write).map_err(refuse)?;
-                // Unless the transaction itself splits it after that.
-                let is_full = !techniques.delegated_splits && own.is_none() && self.store.is_full(node);
-                if is_full && node.grows(&write) {
-                    full.push(id);
-                }
-            }
-            if write == WriteOperation::DropTree
-                && let Some(by) = self.prepared_in(id.tree)
-            {
-                return Err(Stop::Wait(by));
-            }
-            match write {
-                WriteOperation::Move { range, to } => {
-                    let target = made.get(&to).and_then(Option::as_ref);
-                    let fits = target.is_some_and(|new| new.kind == kind && new.fence.covers(&range));
-                    let is_spent = moved.len() == MOVES_MAX;
-                    if !fits || to == id || is_spent || gone(to, &|other| other.meets(&range)) {
-                        return Err(refuse(Refusal::Unfit(to)));
-                    }
-                    moved.push((id, range));
-                }
-                WriteOperation::Reshape(new) => {
-                    // A piece that nothing names may go at any time, and does so
-                    // at another one after a restart.
-                    if [kind, new.kind].contains(&NodeKind::Value) {
-                        return Err(refuse(Refusal::Unfit(id)));
-                    }
-                    // Whatever is not the node's any more must be another's.
-                    let stays = Some(&new.fence).filter(|_| new.kind == kind);
-                    let goes = moved.iter().filter(|(from, _)| *from == id).map(|(_, range)| range);
-                    if !fence.is_covered_by(goes.chain(stays)) {
-                        return Err(refuse(Refusal::Unfit(id)));
-                    }
-                    moved.retain(|(from, _)| *from != id);
-                    full.retain(|full| *full != id);
-                    made.insert(id, Some(new));
-                }
-                WriteOperation::Drop => drop(made.insert(id, None)),
-                _ => {}
-            }
-        }
-        match full.first() {
-            None => Ok(()),
-            Some(node) => Err(Refusal::Full(*node).into()),
-        }
-    }
-
-    /// A transaction that has prepared something in a tree.
-    fn prepared_in(&self, tree: TreeId) -> Option<TxnId> {
-        let of_tree = |voted: &Voted| voted.planned.iter().any(|planned| planned.node.tree == tree);
-        self.voted.iter().find(|(_, voted)| of_tree(voted)).map(|(by, _)| *by)
-    }
-
     pub(crate) fn commit(
         &mut self,
         now: Now,
@@ -164,7 +38,7 @@ impl Engine {
         match self.ends.of_one(txn) {
             None => {}
             // It was sent again.
-            Some(Some(Decision::Commit(at))) => return Ok(at),
+            Some(Ended::Decided(Decision::Commit(at))) => return Ok(at),
             Some(_) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
@@ -345,14 +219,10 @@ impl Engine {
     }
 
     pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> Ended {
-        match self.ends.of_one(txn) {
-            Some(Some(decision)) => Ended::Decided(decision),
-            Some(None) => Ended::Forgotten,
-            None => {
-                self.ends.give_up(txn, now.uptime_ms);
-                Ended::Decided(Decision::Abort)
-            }
-        }
+        self.ends.of_one(txn).unwrap_or_else(|| {
+            self.ends.give_up(txn, now.uptime_ms);
+            Ended::Decided(Decision::Abort)
+        })
     }
 
     /// A server's answer to an [`Ask`].
@@ -385,37 +255,5 @@ impl Engine {
         effects.asks.extend(others.map(|server| Ask { server: *server, txn }));
         let vote = Vote::Yes { at, participants: Participants::NONE };
         self.learn(now, Ask { server: us, txn }, &vote, effects);
-    }
-}
-
-/// Whether an operation is on keys of a range.
-fn touches(write: &WriteOperation<'_>, range: &KeyRange) -> bool {
-    match write {
-        WriteOperation::Put { key, .. }
-        | WriteOperation::Delete { key, .. }
-        | WriteOperation::Link { key, .. }
-        | WriteOperation::Unlink { key } => range.contains(key),
-        WriteOperation::DeleteRange(own)
-        | WriteOperation::Guard(own)
-        | WriteOperation::Move { range: own, .. } => own.meets(range),
-        _ => false,
-    }
-}
-
-/// Whether an operation is for a node of this kind and fence.
-fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
-    match write {
-        WriteOperation::Put { key, .. } => kind != NodeKind::Inner && fence.contains(key),
-        WriteOperation::Delete { key, .. } => kind == NodeKind::Leaf && fence.contains(key),
-        WriteOperation::Link { key, .. } | WriteOperation::Unlink { key } => {
-            kind == NodeKind::Inner && fence.contains(key)
-        }
-        WriteOperation::DeleteRange(range) | WriteOperation::Guard(range) => {
-            kind == NodeKind::Leaf && fence.covers(range)
-        }
-        WriteOperation::Move { range, .. } => fence.covers(range),
-        WriteOperation::Set(_) | WriteOperation::Drop | WriteOperation::Reshape(_) => true,
-        WriteOperation::DropTree => true,
-        WriteOperation::Create(_) => false,
     }
 }

@@ -4,6 +4,7 @@ use super::Engine;
 use crate::{
     answer::{self, Asked, Room},
     effects::Now,
+    node::Found,
 };
 use std::cell::Cell;
 use yesquel_model::Timestamp;
@@ -39,7 +40,7 @@ impl Engine {
         let found = node.lookup(snapshot, lookup.key).ok()?;
         node.load.touch(second);
         self.lookups.add();
-        let length = found.flatten().map_or(0, |value| value.bytes.len());
+        let length = if let Found::Present(value) = found { value.bytes.len() } else { 0 };
         reply.reserve(answer::HEAD_BYTES + length);
         Reply::write_answers(reply, snapshot, |mut writer| {
             answer::found(node, lookup.key, found, &mut writer);
@@ -60,7 +61,7 @@ impl Engine {
 
     /// The same for several questions, or others than lookups.
     fn peek_questions(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> Option<u64> {
-        let (snapshot, seen, questions) = Request::read(request)?;
+        let Some(Request::Read { snapshot, seen, questions }) = Request::read(request) else { return None };
         let snapshot = self.present(now, snapshot, seen)?;
         if self.frozen.is_some() {
             return None;

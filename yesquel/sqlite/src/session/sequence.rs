@@ -4,7 +4,7 @@ use super::Session;
 use crate::{
     code::Code,
     key::{of_row, row_of},
-    sequence::{Asking, Chosen, Counter, Expected, Given, Row, fresh_counter, signed},
+    sequence::{Asking, Chosen, Counter, Expected, Given, Row, SequenceRow, fresh_counter, signed},
 };
 use std::ops::Range;
 use yesquel::{Error, Map};
@@ -13,14 +13,12 @@ use yesquel::{Error, Map};
 const COUNT_MAX: u64 = 64;
 
 impl Session {
-    /// The number of a new row of a table, above `above`. `row` is that of the
-    /// table in `sequences`; if there is no counter yet, it is asked for by the
-    /// table's name.
+    /// The number of a new row of a table.
     pub(crate) fn new_sequence(
         &mut self,
         map: Map,
         sequences: Map,
-        (row, mut above, name): (Option<i64>, i64, Option<&[u8]>),
+        SequenceRow { row, mut above, name }: SequenceRow<'_>,
     ) -> Result<i64, Code> {
         self.shared.check_process()?;
         let stored = match row {
