@@ -60,7 +60,7 @@ enum Workload {
     /// Makes a folder of a store in this process, with all keys.
     EmbeddedLoad,
     /// Opens such a folder, reads and inserts.
-    Embedded,
+    EmbeddedServer,
 }
 
 /// One client process of Yesquel's benchmarks.
@@ -148,7 +148,7 @@ fn embedded(arguments: &Arguments) -> Result<serde_json::Value> {
 fn run(arguments: &Arguments) -> Result<serde_json::Value> {
     let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
     match arguments.workload {
-        Workload::EmbeddedLoad | Workload::Embedded => return embedded(arguments),
+        Workload::EmbeddedLoad | Workload::EmbeddedServer => return embedded(arguments),
         Workload::Open | Workload::Idle => {
             let place = arguments.target.split_once(':').and_then(|(kind, rest)| sql::Place::of(kind, rest));
             let plan = connections::Plan {

@@ -51,7 +51,7 @@ impl Worker<'_> {
             | Workload::Ready
             | Workload::Open
             | Workload::Idle
-            | Workload::Embedded
+            | Workload::EmbeddedServer
             | Workload::EmbeddedLoad => Err("no thread does that".into()),
         }
     }

@@ -4,7 +4,7 @@
 use crate::{Client, CommitError, Error, Staging, Writes};
 use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{Cause, Transport};
-use yesquel_wire::{Decision, Ended, Operations, Participants, Reply, Request, Staged, Vote};
+use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Staged, Vote};
 
 /// What a server says of its vote.
 enum Ballot {
@@ -139,8 +139,8 @@ impl<T: Transport> Client<T> {
         for _ in 0..attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
             return match Reply::decode(&bytes) {
-                Ok(Reply::Ended(Ended::Decided(Decision::Commit(at)))) => Ok(at),
-                Ok(Reply::Ended(Ended::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
+                Ok(Reply::Outcome(Outcome::Decided(Decision::Commit(at)))) => Ok(at),
+                Ok(Reply::Outcome(Outcome::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
                 _ => Err(CommitError::Unknown(error)),
             };
         }

@@ -1,7 +1,7 @@
 //! What a transaction writes, in parts that fit into messages.
 
 use crate::Lease;
-use yesquel_model::{Few, NodeId, ServerId};
+use yesquel_model::{NodeId, ServerId, SmallMap};
 use yesquel_wire::{Operation, Operations};
 
 /// Bytes of operations beyond which a part ends.
@@ -13,7 +13,7 @@ const FIRST_BYTES: usize = 256;
 /// What a transaction writes, by server.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
-    pub(crate) servers: Few<ServerId, Parts>,
+    pub(crate) servers: SmallMap<ServerId, Parts>,
     /// The number of the lease under which it is written; zero: none.
     pub(crate) lease: u64,
 }

@@ -1,4 +1,4 @@
-//! A server in this process: the calling thread takes its steps.
+//! A server in this process: the calling thread steps its engine.
 
 mod numbers;
 
@@ -10,169 +10,168 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Poll, Waker},
 };
-use yesquel_engine::{Asker, Engine, Settings};
+use yesquel_engine::{Caller, Engine, Settings};
 use yesquel_fork as fork;
 use yesquel_model::ServerId;
-use yesquel_server::{Core, CoreError, DataFolder, Deliver, Options, Time};
-use yesquel_transport::{Cause, Holdings, Lost, OPENED_BEFORE_FORK, Transport, take_cancelled};
+use yesquel_server::{Core, CoreError, DataFolder, Options, ReplySink, Time};
+use yesquel_transport::{Cause, HeartbeatSource, Lost, OPENED_BEFORE_FORK, Transport, take_cancelled};
 
-/// The connection of the calls from this process. Those of sockets have other
-/// numbers.
-const OWN: u64 = 0;
+/// Connection number of the calls from this process. Connections by sockets have other numbers.
+const LOCAL: u64 = 0;
 
-/// A request that was not answered at once, or whose late reply was not
-/// fetched.
+/// A call without an immediate reply, or whose late reply was not taken yet.
 #[derive(Default)]
-struct Place {
+struct PendingCall {
     waker: Option<Waker>,
     reply: Option<Vec<u8>>,
 }
 
-/// Places of requests by their numbers.
+/// Pending calls by their numbers.
 #[derive(Clone, Default)]
-struct Places(Arc<Mutex<HashMap<u64, Place>>>);
+struct PendingCalls(Arc<Mutex<HashMap<u64, PendingCall>>>);
 
-impl Places {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
+impl PendingCalls {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, PendingCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Brings replies to the places, and those of sockets to whoever has them.
-struct Post<D> {
-    places: Places,
+/// Delivers replies to the pending calls, and those of sockets to their sink.
+struct ReplyRouter<D> {
+    pending: PendingCalls,
     others: D,
 }
 
-impl<D: Deliver> Deliver for Post<D> {
-    fn deliver(&self, asker: Asker, reply: &[u8]) {
-        if asker.connection != OWN {
-            return self.others.deliver(asker, reply);
+impl<D: ReplySink> ReplySink for ReplyRouter<D> {
+    fn deliver(&self, caller: Caller, reply: &[u8]) {
+        if caller.connection != LOCAL {
+            return self.others.deliver(caller, reply);
         }
-        // Whoever has gone has taken his place with him.
-        if let Some(place) = self.places.lock().get_mut(&asker.request) {
-            place.reply = Some(reply.to_vec());
-            place.waker.take().into_iter().for_each(Waker::wake);
-        }
-    }
-
-    fn hold(&self, asker: Asker, bytes: usize) {
-        if asker.connection != OWN {
-            self.others.hold(asker, bytes);
+        // The caller may have cancelled the call.
+        if let Some(call) = self.pending.lock().get_mut(&caller.request) {
+            call.reply = Some(reply.to_vec());
+            call.waker.take().into_iter().for_each(Waker::wake);
         }
     }
 
-    fn let_go(&self, asker: Asker, bytes: usize) {
-        if asker.connection != OWN {
-            self.others.let_go(asker, bytes);
+    fn reply_held(&self, caller: Caller, bytes: usize) {
+        if caller.connection != LOCAL {
+            self.others.reply_held(caller, bytes);
         }
     }
 
-    fn delivered(&self) {
-        self.others.delivered();
+    fn reply_released(&self, caller: Caller, bytes: usize) {
+        if caller.connection != LOCAL {
+            self.others.reply_released(caller, bytes);
+        }
+    }
+
+    fn flush(&self) {
+        self.others.flush();
     }
 }
 
-/// There are no sockets.
-struct Nobody;
+/// The sink of a server without sockets.
+struct NoSockets;
 
-impl Deliver for Nobody {
-    fn deliver(&self, _: Asker, _: &[u8]) {}
+impl ReplySink for NoSockets {
+    fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
-/// A server in this process. Clones are the same one.
+/// A server in this process. Clones share it.
 #[derive(Clone)]
-pub struct Embedded {
+pub struct EmbeddedServer {
     server: ServerId,
     core: Arc<Core>,
-    places: Places,
-    clients: Arc<Mutex<Vec<Attended>>>,
-    /// The process that has it, see [`fork`].
-    made_in: u32,
+    pending: PendingCalls,
+    clients: Arc<Mutex<Vec<LocalClient>>>,
+    /// The process that made it, see [`fork`].
+    generation: u32,
 }
 
 /// A client in this process.
-struct Attended {
-    /// Its number as one who holds snapshots.
+struct LocalClient {
+    /// The number under which it holds snapshots.
     connection: u64,
     client: u64,
-    holdings: Weak<dyn Holdings>,
+    heartbeats: Weak<dyn HeartbeatSource>,
 }
 
-impl fmt::Debug for Embedded {
+impl fmt::Debug for EmbeddedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Embedded").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-impl Embedded {
-    fn around(server: ServerId, core: Core, places: Places) -> Embedded {
-        Embedded {
+impl EmbeddedServer {
+    fn around(server: ServerId, core: Core, pending: PendingCalls) -> EmbeddedServer {
+        EmbeddedServer {
             server,
             core: Arc::new(core),
-            places,
+            pending,
             clients: Arc::default(),
-            made_in: fork::generation(),
+            generation: fork::generation(),
         }
     }
 
-    /// In memory only.
-    pub fn in_memory(settings: Settings, time: impl Time + 'static) -> Embedded {
-        Embedded::in_memory_with(settings, time, Nobody)
+    /// Creates a server in memory.
+    pub fn in_memory(settings: Settings, time: impl Time + 'static) -> EmbeddedServer {
+        EmbeddedServer::in_memory_with(settings, time, NoSockets)
     }
 
-    /// In memory only; `others` takes the replies to requests that do not come
-    /// from here.
-    pub fn in_memory_with(settings: Settings, time: impl Time + 'static, others: impl Deliver) -> Embedded {
-        let places = Places::default();
-        let post = Post { places: places.clone(), others };
-        Embedded::around(settings.server, Core::in_memory(settings, time, post), places)
+    /// Creates a server in memory; `others` takes the replies to requests from sockets.
+    pub fn in_memory_with(
+        settings: Settings,
+        time: impl Time + 'static,
+        others: impl ReplySink,
+    ) -> EmbeddedServer {
+        let pending = PendingCalls::default();
+        let post = ReplyRouter { pending: pending.clone(), others };
+        EmbeddedServer::around(settings.server, Core::in_memory(settings, time, post), pending)
     }
 
-    /// On a data folder.
+    /// Opens a server on a data folder.
     pub fn open(
         folder: DataFolder,
         settings: Settings,
         options: Options,
         time: impl Time + 'static,
-    ) -> Result<Embedded, CoreError> {
-        Embedded::open_with(folder, settings, options, time, Nobody)
+    ) -> Result<EmbeddedServer, CoreError> {
+        EmbeddedServer::open_with(folder, settings, options, time, NoSockets)
     }
 
-    /// On a data folder; `others` takes the replies to requests that do not
-    /// come from here.
+    /// Opens a server on a data folder; `others` takes the replies to requests from sockets.
     pub fn open_with(
         folder: DataFolder,
         settings: Settings,
         options: Options,
         time: impl Time + 'static,
-        others: impl Deliver,
-    ) -> Result<Embedded, CoreError> {
-        let places = Places::default();
-        let post = Post { places: places.clone(), others };
+        others: impl ReplySink,
+    ) -> Result<EmbeddedServer, CoreError> {
+        let pending = PendingCalls::default();
+        let post = ReplyRouter { pending: pending.clone(), others };
         let core = Core::open(folder, settings, options, time, post)?;
-        Ok(Embedded::around(settings.server, core, places))
+        Ok(EmbeddedServer::around(settings.server, core, pending))
     }
 
-    /// Its core, for sockets.
+    /// The server's core, for sockets.
     pub fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    /// Does something with the engine itself, other than changing it.
+    /// Accesses the engine without changing it.
     pub fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> T {
         self.core.with_engine(act)
     }
 
-    /// Time goes on, also when nobody asks for anything: to be called every
-    /// 50 ms or so.
+    /// Advances time, also without requests. Call it about every 50 ms.
     pub fn tick(&self) {
         {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let mut session = self.core.session();
-            clients.retain(|Attended { connection, client, holdings }| match holdings.upgrade() {
-                Some(holdings) => {
-                    session.hear(*connection, *client, holdings.news());
+            clients.retain(|LocalClient { connection, client, heartbeats }| match heartbeats.upgrade() {
+                Some(heartbeats) => {
+                    session.on_heartbeat(*connection, *client, heartbeats.heartbeat());
                     true
                 }
                 None => {
@@ -184,48 +183,48 @@ impl Embedded {
         self.core.tick();
     }
 
-    /// Waits for a reply that did not come at once.
-    async fn wait(&self, seat: Seat<'_>) -> Result<Vec<u8>, Lost> {
+    /// Waits for a late reply.
+    async fn wait(&self, seat: CallGuard<'_>) -> Result<Vec<u8>, Lost> {
         poll_fn(|context| {
-            // Of this request, whatever comes of it: the next one begins anew.
+            // Taken in any case: a cancellation concerns this call only.
             let cancelled = take_cancelled();
-            let mut places = self.places.lock();
-            let Some(place) = places.get_mut(&seat.request) else {
+            let mut pending = self.pending.lock();
+            let Some(call) = pending.get_mut(&seat.request) else {
                 return Poll::Ready(Err(lost("the request is gone".to_owned())));
             };
-            if let Some(reply) = place.reply.take() {
+            if let Some(reply) = call.reply.take() {
                 return Poll::Ready(Ok(reply));
             }
             if cancelled {
                 return Poll::Ready(Err(Lost::given_up(HERE.to_owned())));
             }
-            place.waker = Some(context.waker().clone());
+            call.waker = Some(context.waker().clone());
             Poll::Pending
         })
         .await
     }
 }
 
-/// Where it is, in words.
+/// The place in error messages.
 const HERE: &str = "the server of this process";
 
 fn lost(why: String) -> Lost {
     Lost { place: HERE.to_owned(), cause: Cause::Other, why }
 }
 
-/// Takes a place away with whoever no longer waits.
-struct Seat<'a> {
-    places: &'a Places,
+/// Removes a pending call when its caller stops waiting.
+struct CallGuard<'a> {
+    pending: &'a PendingCalls,
     request: u64,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.places.lock().remove(&self.request);
+        self.pending.lock().remove(&self.request);
     }
 }
 
-impl Transport for Embedded {
+impl Transport for EmbeddedServer {
     fn call<'a>(
         &'a self,
         server: ServerId,
@@ -233,18 +232,17 @@ impl Transport for Embedded {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let mut reply = Vec::new();
         let (mut seat, mut begun) = (None, Ok(true));
-        if self.made_in != fork::generation() {
+        if self.generation != fork::generation() {
             begun = Err(lost(OPENED_BEFORE_FORK.to_owned()));
         } else if server == self.server {
             let number = unique();
-            let asker = Asker { connection: OWN, request: number };
-            // Under the core's lock, so that the reply does not come before
-            // there is a place for it.
+            let caller = Caller { connection: LOCAL, request: number };
+            // Under the core's lock, so that the reply cannot arrive before the call is registered.
             let later = || {
-                self.places.lock().insert(number, Place::default());
-                seat = Some(Seat { places: &self.places, request: number });
+                self.pending.lock().insert(number, PendingCall::default());
+                seat = Some(CallGuard { pending: &self.pending, request: number });
             };
-            let called = self.core.call(asker, request, &mut reply, later);
+            let called = self.core.call(caller, request, &mut reply, later);
             begun = called.map_err(|malformed| lost(malformed.to_string()));
         } else {
             begun = begun.and_then(|_| Err(lost("there is no such server".to_owned())));
@@ -258,11 +256,11 @@ impl Transport for Embedded {
         }
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // From the end on, where connections do not come.
+        // From the upper end, which connections do not reach.
         let connection = u64::MAX - unique();
-        let client = holdings.client();
-        clients.push(Attended { connection, client, holdings: Arc::downgrade(&holdings) });
+        let client = heartbeats.client();
+        clients.push(LocalClient { connection, client, heartbeats: Arc::downgrade(&heartbeats) });
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers of requests.
+//! Numbers of calls.
 
 use std::{
     cell::Cell,
@@ -8,13 +8,13 @@ use std::{
 /// Numbers that a thread takes at a time.
 const TAKEN: u64 = 1 << 10;
 
-/// A number that no one in this process has had. Threads take many at a time.
+/// Returns a number that is unique in this process. Threads take many at a time.
 pub(crate) fn unique() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
-        static OWN: Cell<u64> = const { Cell::new(0) };
+        static LOCAL: Cell<u64> = const { Cell::new(0) };
     }
-    OWN.with(|own| {
+    LOCAL.with(|own| {
         let mut number = own.get();
         if number % TAKEN == 0 {
             number = NEXT.fetch_add(TAKEN, Relaxed);

@@ -2,7 +2,7 @@
 
 use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
 
-/// The time, as whoever runs the engine knows it.
+/// The time, as the engine's driver knows it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Now {
     /// Milliseconds since 1970, which may jump.
@@ -11,51 +11,51 @@ pub struct Now {
     pub uptime_ms: u64,
 }
 
-/// Who asks: a connection, and the number of the request on it.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Asker {
+pub struct Caller {
     /// The connection.
     pub connection: u64,
-    /// The request.
+    /// Number of the request on the connection.
     pub request: u64,
 }
 
-/// A reply, whose bytes stand in [`Effects::bytes`].
+/// A reply, whose bytes are in [`Effects::bytes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyTo {
-    /// Whose request it answers.
-    pub asker: Asker,
-    /// The log must be on disk up to this record, counted from one, before
-    /// anybody may see it.
+pub struct AddressedReply {
+    /// The request that it answers.
+    pub caller: Caller,
+    /// Log record, counted from one, up to which the log must be durable before the reply may
+    /// leave.
     pub needs_lsn: u64,
-    /// Where in the bytes.
+    /// Position in the bytes.
     pub bytes: std::ops::Range<usize>,
 }
 
-/// A server that is to be asked how it has voted; the answer goes to
-/// [`Engine::learn`].
+/// A question for another server's vote; the answer goes to
+/// [`Engine::on_vote`](crate::Engine::on_vote).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// Whom.
+pub struct VoteQuery {
+    /// The server to ask.
     pub server: ServerId,
-    /// About which transaction.
+    /// The transaction.
     pub txn: TxnId,
 }
 
-/// What is to be done after a step. The buffers are reused.
+/// What the driver must do after a step. The buffers are reused.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Bytes of all replies.
     pub bytes: Vec<u8>,
     /// The replies.
-    pub replies: Vec<ReplyTo>,
-    /// Bytes of all records.
+    pub replies: Vec<AddressedReply>,
+    /// Bytes of all log records.
     pub log: Vec<u8>,
-    /// Where in them each record ends; record n of the log, counted from one,
-    /// is the first here if [`Engine::lsn`] was n - 1 before.
+    /// End of each record in them. The first record has number n if
+    /// [`Engine::lsn`](crate::Engine::lsn) was n - 1 before the step.
     pub record_ends: Vec<usize>,
-    /// Whom to ask for votes.
-    pub asks: Vec<Ask>,
+    /// Votes to ask for.
+    pub vote_queries: Vec<VoteQuery>,
 }
 
 impl Effects {
@@ -65,17 +65,17 @@ impl Effects {
         self.replies.clear();
         self.log.clear();
         self.record_ends.clear();
-        self.asks.clear();
+        self.vote_queries.clear();
     }
 
-    /// The bytes of each record.
+    /// Iterates over the records' bytes.
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.record_ends.iter().copied());
         starts.zip(&self.record_ends).map(|(start, end)| &self.log[start..*end])
     }
 }
 
-/// Why a request cannot be answered yet, or not at all.
+/// Why a request has no answer yet, or is refused.
 pub(crate) enum Stop {
     Wait(TxnId),
     Refuse(Option<u64>, Refusal),
@@ -88,7 +88,7 @@ impl From<Refusal> for Stop {
 }
 
 impl Stop {
-    /// The same, as it is answered for an operation of a transaction.
+    /// Turns a reason into that of one operation of a transaction.
     pub(crate) fn of_operation(self, number: u64) -> Stop {
         match self {
             Stop::Refuse(None, Refusal::Conflict(Conflict::Prepared { by, .. })) => Stop::Wait(by),

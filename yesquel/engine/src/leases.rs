@@ -1,21 +1,21 @@
-//! Leases: for a while only one may write within a range of a tree, so that
-//! its transactions lose to nobody. `docs/yesquel/leases.md` has the laws.
+//! Leases: for some time only one client may write within a range of a tree, so that its
+//! transactions do not lose. `docs/yesquel/leases.md` has the laws.
 
 use rustc_hash::FxHashMap;
 use yesquel_model::{KeyRange, Refusal, TreeId, TxnId, limits};
 use yesquel_wire::{NodeKind, WriteOperation};
 
-/// What one may write in, and nobody else.
+/// A range in which only the holder may write.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) holder: TxnId,
     pub(crate) range: KeyRange,
-    /// Of the time that never goes back.
+    /// By the uptime clock.
     pub(crate) until_ms: u64,
 }
 
-/// The leases of a server. Nothing of them is on disk: they keep transactions
-/// from losing, not from harm.
+/// The leases of a server. They are not persistent: they spare transactions conflicts, and protect
+/// no data.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     trees: FxHashMap<TreeId, Vec<Lease>>,
@@ -27,7 +27,7 @@ impl Leases {
         self.count
     }
 
-    /// Lets those go whose time is over.
+    /// Drops expired leases.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         if self.count > 0 {
             self.keep(|lease| lease.until_ms > now_ms);
@@ -46,7 +46,7 @@ impl Leases {
         self.count = self.trees.values().map(Vec::len).sum();
     }
 
-    /// For how long one who is not the holder must wait for what `is_met`.
+    /// Milliseconds until the other leases end that satisfy `is_met`.
     pub(crate) fn wait_ms(
         &self,
         tree: TreeId,
@@ -72,8 +72,7 @@ impl Leases {
         Ok(())
     }
 
-    /// That an operation on a node of some kind is not within what another one
-    /// holds.
+    /// Checks that an operation on a node of some kind is not within another client's lease.
     pub(crate) fn check(
         &self,
         now_ms: u64,
@@ -83,12 +82,12 @@ impl Leases {
         write: &WriteOperation<'_>,
     ) -> Result<(), Refusal> {
         let is_met = |range: &KeyRange| match write {
-            // Nodes of long values have keys of their own.
+            // Keys of pieces are not keys of the tree.
             _ if kind == NodeKind::Value => false,
             WriteOperation::Put { key, .. } | WriteOperation::Delete { key, .. } => range.contains(key),
-            WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => own.meets(range),
+            WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => own.overlaps(range),
             WriteOperation::DropTree => true,
-            // Splits change nothing that anybody reads.
+            // Splits change nothing that a read sees.
             _ => false,
         };
         match self.wait_ms(tree, now_ms, own, is_met) {

@@ -1,15 +1,15 @@
-//! The nodes of one storage server: multi-version, transactional, and a pure
-//! state machine without clock, socket, file or thread.
+//! The nodes of one storage server: multi-version, transactional, and a pure state machine without
+//! clock, socket, file or thread.
 //!
-//! `docs/yesquel/nodes.md` has the laws. [`Engine::handle`] takes a request
-//! and the time, and gives replies and records of the log; [`Engine::replay`]
-//! takes records and gives the same state.
+//! [`Engine::handle`] takes a request and the time, and returns replies and log records;
+//! [`Engine::replay`] rebuilds the same state from the records. `docs/yesquel/nodes.md` has the
+//! laws.
 
 mod answer;
 mod cell;
 mod cells;
 mod checkpoint;
-mod copies;
+mod checkpoint_copies;
 mod effects;
 mod engine;
 mod leases;
@@ -20,15 +20,15 @@ mod settings;
 mod snapshots;
 mod staging;
 mod store;
-mod target;
 mod techniques;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use effects::{Ask, Asker, Effects, Now, ReplyTo};
-pub use engine::Engine;
+pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
+pub use engine::{Engine, SplitPlan};
 pub use record::Record;
 pub use settings::Settings;
 pub use techniques::Techniques;

@@ -1,12 +1,12 @@
 //! The engine, its log and its time, for callers on any thread.
 
 use crate::{
-    DataFolder, Deliver, FolderError, Time,
-    keeper::Keeper,
+    DataFolder, FolderError, ReplySink, Time,
+    log_writer::LogWriter,
     options::{CoreError, Options},
     recovery::{Recovered, recover},
     socket_counters::SocketCounters,
-    state::{Inner, Shared},
+    state::{SharedState, State},
 };
 use std::{
     fmt,
@@ -14,10 +14,10 @@ use std::{
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use yesquel_engine::{Ask, Asker, Engine, Now, Settings};
+use yesquel_engine::{Caller, Engine, Now, Settings, VoteQuery};
 use yesquel_fork as fork;
 use yesquel_model::{Key, NodeId, Timestamp};
-use yesquel_wire::{Malformed, News, Request, status::Status};
+use yesquel_wire::{ClientHeartbeat, Malformed, Request, status::Status};
 
 /// What [`Core::wait_for_work`] brings.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Work {
     /// Leaves in which nothing is left.
     pub empty: Vec<NodeId>,
     /// Other servers to ask for their votes.
-    pub asks: Vec<Ask>,
+    pub vote_queries: Vec<VoteQuery>,
 }
 
 /// Milliseconds between an engine's ticks.
@@ -37,10 +37,10 @@ const TICK_MS: u64 = 50;
 
 /// The heart of a server. Dropping it ends its log in order.
 pub struct Core {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
     /// The process that has it, see [`fork`].
-    made_in: u32,
+    generation: u32,
 }
 
 impl fmt::Debug for Core {
@@ -51,9 +51,9 @@ impl fmt::Debug for Core {
 
 impl Core {
     /// In memory only: what it knows ends with it.
-    pub fn in_memory(settings: Settings, time: impl Time + 'static, deliver: impl Deliver) -> Core {
-        let shared = Shared::new(Engine::new(settings), Box::new(time), Box::new(deliver), None);
-        Core { shared: Arc::new(shared), thread: None, made_in: fork::generation() }
+    pub fn in_memory(settings: Settings, time: impl Time + 'static, reply_sink: impl ReplySink) -> Core {
+        let shared = SharedState::new(Engine::new(settings), Box::new(time), Box::new(reply_sink), None);
+        Core { shared: Arc::new(shared), thread: None, generation: fork::generation() }
     }
 
     /// On a data folder, whose checkpoint and log are read first.
@@ -62,10 +62,11 @@ impl Core {
         settings: Settings,
         options: Options,
         mut time: impl Time + 'static,
-        deliver: impl Deliver,
+        reply_sink: impl ReplySink,
     ) -> Result<Core, CoreError> {
-        let Recovered { engine, writer, disk, grown, on_disk } = recover(&folder, settings, &options)?;
-        let stood = on_disk.checkpoint.as_ref().map_or(0, |last| last.bytes);
+        let Recovered { engine, writer, disk, bytes_since_checkpoint, disk_usage } =
+            recover(&folder, settings, &options)?;
+        let last_checkpoint_bytes = disk_usage.checkpoint.as_ref().map_or(0, |last| last.bytes);
         let wait_ms = engine.wait_ms(time.now());
         if wait_ms > 0 {
             tracing::info!(wait_ms, "waiting for the clock: the server did not end in order");
@@ -74,35 +75,47 @@ impl Core {
         }
         let synced = writer.synced_lsn();
         let durability = options.durability;
-        let shared =
-            Shared::new(engine, Box::new(time), Box::new(deliver), Some((synced, durability, on_disk)));
+        let shared = SharedState::new(
+            engine,
+            Box::new(time),
+            Box::new(reply_sink),
+            Some((synced, durability, disk_usage)),
+        );
         let shared = Arc::new(shared);
         let shared_by = Arc::clone(&shared);
-        let keeper = Keeper { shared: shared_by, writer, disk, options, grown, stood, checkpoint: None };
+        let log_writer = LogWriter {
+            shared: shared_by,
+            writer,
+            disk,
+            options,
+            bytes_since_checkpoint,
+            last_checkpoint_bytes,
+            checkpoint: None,
+        };
         let thread = thread::Builder::new().name("yesquel-log".to_owned()).spawn(move || {
-            keeper.run();
+            log_writer.run();
             drop(folder);
         });
         let thread =
             thread.map_err(|error| FolderError::Io { path: "a thread for the log".into(), error })?;
-        Ok(Core { shared, thread: Some(thread), made_in: fork::generation() })
+        Ok(Core { shared, thread: Some(thread), generation: fork::generation() })
     }
 
     /// The core to oneself, for several requests at once.
     pub fn session(&self) -> Session<'_> {
-        let mut inner = self.shared.lock();
-        let now = inner.look_at_clock();
-        if now.uptime_ms >= inner.ticked_at_ms + TICK_MS {
-            let inner = &mut *inner;
-            inner.tick(now);
-            self.shared.settle(inner, None);
+        let mut state = self.shared.lock();
+        let now = state.look_at_clock();
+        if now.uptime_ms >= state.ticked_at_ms + TICK_MS {
+            let state = &mut *state;
+            state.tick(now);
+            self.shared.settle(state, None);
         }
-        Session { shared: &self.shared, inner, now }
+        Session { shared: &self.shared, state, now }
     }
 
     /// Takes a request. Its reply is delivered now, or later.
-    pub fn handle(&self, asker: Asker, request: &[u8]) -> Result<(), Malformed> {
-        let handled = self.session().handle(asker, request);
+    pub fn handle(&self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
+        let handled = self.session().handle(caller, request);
         self.shared.released();
         handled
     }
@@ -112,7 +125,7 @@ impl Core {
     /// which `later` gets ready.
     pub fn call(
         &self,
-        asker: Asker,
+        caller: Caller,
         request: &[u8],
         reply: &mut Vec<u8>,
         later: impl FnOnce(),
@@ -121,13 +134,13 @@ impl Core {
             return Ok(true);
         }
         let mut session = self.session();
-        let inner = &mut *session.inner;
+        let state = &mut *session.state;
         if Request::inspects(request) {
-            *reply = self.shared.inspect(inner, session.now, request)?;
+            *reply = self.shared.inspect(state, session.now, request)?;
             return Ok(true);
         }
-        inner.engine.handle(session.now, asker, request, &mut inner.effects)?;
-        let settled = self.shared.settle(inner, Some((asker, reply)));
+        state.engine.handle(session.now, caller, request, &mut state.effects)?;
+        let settled = self.shared.settle(state, Some((caller, reply)));
         if !settled.own {
             later();
         }
@@ -142,10 +155,10 @@ impl Core {
     /// 50 ms or so.
     pub fn tick(&self) {
         let mut locked = self.shared.lock();
-        let inner = &mut *locked;
-        let now = inner.look_at_clock();
-        inner.tick(now);
-        let settled = self.shared.settle(inner, None);
+        let state = &mut *locked;
+        let now = state.look_at_clock();
+        state.tick(now);
+        let settled = self.shared.settle(state, None);
         drop(locked);
         if settled.others {
             self.shared.released();
@@ -156,25 +169,25 @@ impl Core {
     /// itself, but no longer than that.
     pub fn wait_for_work(&self, timeout: Duration) -> Work {
         let end = Instant::now() + timeout;
-        let mut inner = self.shared.lock();
-        while !inner.engine.has_work() && inner.asks.is_empty() && !inner.is_woken {
-            drop(inner);
-            let rang = self.shared.work.wait_until(end);
-            inner = self.shared.lock();
-            if !rang {
+        let mut state = self.shared.lock();
+        while !state.engine.has_work() && state.vote_queries.is_empty() && !state.is_woken {
+            drop(state);
+            let was_woken = self.shared.work.wait_until(end);
+            state = self.shared.lock();
+            if !was_woken {
                 break;
             }
         }
-        inner.is_woken = false;
-        let asks = std::mem::take(&mut inner.asks);
-        let engine = &mut inner.engine;
-        Work { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty(), asks }
+        state.is_woken = false;
+        let vote_queries = std::mem::take(&mut state.vote_queries);
+        let engine = &mut state.engine;
+        Work { full: engine.take_full(), hot: engine.take_hot(), empty: engine.take_empty(), vote_queries }
     }
 
     /// Wakes whoever waits for work.
     pub fn wake_work(&self) {
         self.shared.lock().is_woken = true;
-        self.shared.work.ring();
+        self.shared.work.wake();
     }
 
     /// Does something with the engine itself, other than changing it.
@@ -192,32 +205,32 @@ impl Core {
     pub fn status(&self) -> Status {
         let mut session = self.session();
         let now = session.now;
-        self.shared.status(&mut session.inner, now)
+        self.shared.status(&mut session.state, now)
     }
 
     /// Records of the log that are on disk, and why there will be no more of
     /// them, if so.
     pub fn synced(&self) -> (u64, Option<String>) {
-        let inner = self.shared.lock();
-        (inner.synced, inner.failed.clone())
+        let state = self.shared.lock();
+        (state.synced, state.failed.clone())
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.made_in != fork::generation() {
+        if self.generation != fork::generation() {
             // It is another process's, and so is its thread.
             std::mem::forget(self.thread.take());
             return;
         }
         let mut locked = self.shared.lock();
-        let inner = &mut *locked;
-        inner.engine.end(&mut inner.effects);
-        self.shared.settle(inner, None);
-        inner.ending = true;
+        let state = &mut *locked;
+        state.engine.end(&mut state.effects);
+        self.shared.settle(state, None);
+        state.ending = true;
         drop(locked);
-        self.shared.written.ring();
-        self.shared.ended.ring();
+        self.shared.written.wake();
+        self.shared.ended.wake();
         if let Some(thread) = self.thread.take() {
             // It has nothing to say that anybody could hear now.
             let _ = thread.join();
@@ -228,38 +241,38 @@ impl Drop for Core {
 /// A core that is one's own until this is dropped.
 #[derive(Debug)]
 pub struct Session<'a> {
-    shared: &'a Shared,
-    inner: RwLockWriteGuard<'a, Inner>,
+    shared: &'a SharedState,
+    state: RwLockWriteGuard<'a, State>,
     now: Now,
 }
 
 impl Session<'_> {
     /// Takes a request. Its reply is delivered now, or later.
-    pub fn handle(&mut self, asker: Asker, request: &[u8]) -> Result<(), Malformed> {
-        let inner = &mut *self.inner;
+    pub fn handle(&mut self, caller: Caller, request: &[u8]) -> Result<(), Malformed> {
+        let state = &mut *self.state;
         if Request::inspects(request) {
-            let reply = self.shared.inspect(inner, self.now, request)?;
-            self.shared.deliver.deliver(asker, &reply);
+            let reply = self.shared.inspect(state, self.now, request)?;
+            self.shared.reply_sink.deliver(caller, &reply);
             return Ok(());
         }
-        let handled = inner.engine.handle(self.now, asker, request, &mut inner.effects);
-        self.shared.settle(inner, None);
+        let handled = state.engine.handle(self.now, caller, request, &mut state.effects);
+        self.shared.settle(state, None);
         handled
     }
 
     /// A client says of itself what its server must know.
-    pub fn hear(&mut self, connection: u64, client: u64, news: News) {
-        self.inner.engine.hold(connection, news.oldest, news.more);
-        self.inner.engine.known(self.now, client, news.known);
+    pub fn on_heartbeat(&mut self, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
+        self.state.engine.hold(connection, heartbeat.oldest, heartbeat.more);
+        self.state.engine.known(self.now, client, heartbeat.known);
     }
 
     /// A connection has ended.
     pub fn disconnected(&mut self, connection: u64) {
-        self.inner.engine.disconnected(connection);
+        self.state.engine.disconnected(connection);
     }
 
     /// What the server's clock says.
     pub fn clock(&mut self) -> Timestamp {
-        self.inner.engine.clock(self.now)
+        self.state.engine.clock(self.now)
     }
 }

@@ -1,7 +1,7 @@
 //! The state that the threads of a server share: the engine, the replies that wait for the disk, and
 //! the records for the log's thread.
 
-use crate::{Deliver, Time, bell::Bell, options::Durability, socket_counters::SocketCounters};
+use crate::{ReplySink, Time, options::Durability, socket_counters::SocketCounters, wake_flag::WakeFlag};
 use std::{
     collections::VecDeque,
     fmt,
@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record};
+use yesquel_engine::{Caller, Effects, Engine, Now, Record, VoteQuery};
 use yesquel_model::{Refusal, Timestamp};
 use yesquel_wire::{
     Malformed, Reply, Request,
@@ -18,9 +18,9 @@ use yesquel_wire::{
 };
 
 /// A reply that waits for the disk.
-struct Held {
+struct HeldReply {
     needs_lsn: u64,
-    asker: Asker,
+    caller: Caller,
     reply: Box<[u8]>,
 }
 
@@ -30,13 +30,13 @@ const HELD_BYTES_TOLD: usize = 1 << 10;
 
 /// What the log's thread takes.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct PendingRecords {
     pub(crate) log: Vec<u8>,
     /// Where each record ends.
     pub(crate) ends: Vec<usize>,
 }
 
-impl Gathered {
+impl PendingRecords {
     /// From when on somebody may read the first of it.
     fn first(&self) -> Option<Timestamp> {
         Record::first_seen(&self.log, &self.ends)
@@ -45,7 +45,7 @@ impl Gathered {
 
 /// What is on disk, for those who ask how the server does.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct OnDisk {
+pub(crate) struct DiskUsage {
     /// Bytes of the log's files.
     pub(crate) log_bytes: u64,
     pub(crate) checkpoint: Option<LastCheckpoint>,
@@ -59,18 +59,18 @@ pub(crate) struct LastCheckpoint {
     pub(crate) at_ms: u64,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) effects: Effects,
     pub(crate) time: Box<dyn Time>,
     /// What it was when it was asked last.
     pub(crate) now: Now,
-    pub(crate) gathered: Gathered,
+    pub(crate) pending_records: PendingRecords,
     /// By the record that they need, almost.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldReply>,
     pub(crate) synced: u64,
-    on_disk: OnDisk,
-    pub(crate) asks: Vec<Ask>,
+    disk_usage: DiskUsage,
+    pub(crate) vote_queries: Vec<VoteQuery>,
     /// Whoever waits for work is to look up.
     pub(crate) is_woken: bool,
     pub(crate) ticked_at_ms: u64,
@@ -79,35 +79,35 @@ pub(crate) struct Inner {
     pub(crate) failed: Option<String>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     /// Reads that change nothing share it.
-    pub(crate) inner: RwLock<Inner>,
+    pub(crate) state: RwLock<State>,
     /// There is something for the log's thread.
-    pub(crate) written: Bell,
+    pub(crate) written: WakeFlag,
     /// There will be nothing more. Apart from `written`, which would wake a
     /// thread that lets records gather at each of them.
-    pub(crate) ended: Bell,
+    pub(crate) ended: WakeFlag,
     /// There is something for whoever does what engines cannot.
-    pub(crate) work: Bell,
-    pub(crate) deliver: Box<dyn Deliver>,
+    pub(crate) work: WakeFlag,
+    pub(crate) reply_sink: Box<dyn ReplySink>,
     /// None: there is no disk.
     pub(crate) durability: Option<Durability>,
     pub(crate) sockets: OnceLock<Arc<SocketCounters>>,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-impl Inner {
+impl State {
     pub(crate) fn look_at_clock(&mut self) -> Now {
         self.now = self.time.now();
         self.now
@@ -135,34 +135,34 @@ fn refused() -> Vec<u8> {
     bytes
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(
         engine: Engine,
         time: Box<dyn Time>,
-        deliver: Box<dyn Deliver>,
-        log: Option<(u64, Durability, OnDisk)>,
-    ) -> Shared {
-        let inner = Inner {
+        reply_sink: Box<dyn ReplySink>,
+        log: Option<(u64, Durability, DiskUsage)>,
+    ) -> SharedState {
+        let state = State {
             engine,
             effects: Effects::default(),
             time,
             now: Now::default(),
-            gathered: Gathered::default(),
+            pending_records: PendingRecords::default(),
             held: VecDeque::new(),
             synced: log.map_or(0, |(synced, ..)| synced),
-            on_disk: log.map(|(.., on_disk)| on_disk).unwrap_or_default(),
-            asks: Vec::new(),
+            disk_usage: log.map(|(.., disk_usage)| disk_usage).unwrap_or_default(),
+            vote_queries: Vec::new(),
             is_woken: false,
             ticked_at_ms: 0,
             ending: false,
             failed: None,
         };
-        Shared {
-            inner: RwLock::new(inner),
-            written: Bell::default(),
-            ended: Bell::default(),
-            work: Bell::default(),
-            deliver,
+        SharedState {
+            state: RwLock::new(state),
+            written: WakeFlag::default(),
+            ended: WakeFlag::default(),
+            work: WakeFlag::default(),
+            reply_sink,
             durability: log.map(|(_, durability, _)| durability),
             sockets: OnceLock::new(),
         }
@@ -170,58 +170,62 @@ impl Shared {
 
     /// Sends what a step has brought on its way, but for the reply to `own`,
     /// which is put there.
-    pub(crate) fn settle(&self, inner: &mut Inner, mut own: Option<(Asker, &mut Vec<u8>)>) -> Settled {
-        let Inner { engine, effects, gathered, held, synced, asks, failed, .. } = inner;
+    pub(crate) fn settle(&self, state: &mut State, mut own: Option<(Caller, &mut Vec<u8>)>) -> Settled {
+        let State { engine, effects, pending_records, held, synced, vote_queries, failed, .. } = state;
         let mut settled = Settled::default();
         for reply in &effects.replies {
             let bytes = &effects.bytes[reply.bytes.clone()];
             let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
             if waits && failed.is_none() {
                 if bytes.len() > HELD_BYTES_TOLD {
-                    self.deliver.hold(reply.asker, bytes.len());
+                    self.reply_sink.reply_held(reply.caller, bytes.len());
                 }
-                held.push_back(Held { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes.into() });
+                held.push_back(HeldReply {
+                    needs_lsn: reply.needs_lsn,
+                    caller: reply.caller,
+                    reply: bytes.into(),
+                });
                 continue;
             }
             // After a failure of the disk nobody hears of what is not on it.
             let refused = if waits { Some(refused()) } else { None };
             let bytes = refused.as_deref().unwrap_or(bytes);
             match &mut own {
-                Some((asker, place)) if *asker == reply.asker => {
+                Some((caller, place)) if *caller == reply.caller => {
                     **place = bytes.to_vec();
                     settled.own = true;
                 }
                 _ => {
-                    self.deliver.deliver(reply.asker, bytes);
+                    self.reply_sink.deliver(reply.caller, bytes);
                     settled.others = true;
                 }
             }
         }
-        asks.append(&mut effects.asks);
+        vote_queries.append(&mut effects.vote_queries);
         if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
-            let is_first = gathered.ends.is_empty();
-            let before = gathered.log.len();
-            gathered.log.extend_from_slice(&effects.log);
-            gathered.ends.extend(effects.record_ends.iter().map(|end| before + end));
+            let is_first = pending_records.ends.is_empty();
+            let before = pending_records.log.len();
+            pending_records.log.extend_from_slice(&effects.log);
+            pending_records.ends.extend(effects.record_ends.iter().map(|end| before + end));
             if is_first {
-                self.written.ring();
+                self.written.wake();
             }
         }
-        if engine.has_work() || !asks.is_empty() {
-            self.work.ring();
+        if engine.has_work() || !vote_queries.is_empty() {
+            self.work.wake();
         }
         effects.clear();
         settled
     }
 
     /// The reply to one who asks what the server tells of itself.
-    pub(crate) fn inspect(&self, inner: &mut Inner, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn inspect(&self, state: &mut State, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
         let report = match Request::decode(request)? {
-            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&inner.engine.nodes_of(tree, None)),
+            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&state.engine.nodes_of(tree, None)),
             Request::InspectAfter { node } => {
-                serde_json::to_vec(&inner.engine.nodes_of(node.tree, Some(node)))
+                serde_json::to_vec(&state.engine.nodes_of(node.tree, Some(node)))
             }
-            _ => serde_json::to_vec(&self.status(inner, now)),
+            _ => serde_json::to_vec(&self.status(state, now)),
         };
         let mut reply = Vec::new();
         // Plain numbers and texts: there is nothing in it that JSON has not.
@@ -229,7 +233,7 @@ impl Shared {
         Ok(reply)
     }
 
-    pub(crate) fn status(&self, inner: &mut Inner, now: Now) -> Status {
+    pub(crate) fn status(&self, state: &mut State, now: Now) -> Status {
         let count = |of: fn(&SocketCounters) -> &AtomicU64| {
             self.sockets.get().map_or(0, |counters| of(counters).load(Relaxed))
         };
@@ -239,15 +243,15 @@ impl Shared {
                 .durability
                 .map_or_else(|| "memory".to_owned(), |durability| durability.to_string()),
             log: LogStatus {
-                lsn: inner.engine.lsn(),
-                synced_lsn: if self.durability.is_some() { inner.synced } else { 0 },
-                bytes: inner.on_disk.log_bytes,
-                checkpoint: inner.on_disk.checkpoint.map(|last| CheckpointStatus {
+                lsn: state.engine.lsn(),
+                synced_lsn: if self.durability.is_some() { state.synced } else { 0 },
+                bytes: state.disk_usage.log_bytes,
+                checkpoint: state.disk_usage.checkpoint.map(|last| CheckpointStatus {
                     lsn: last.lsn,
                     bytes: last.bytes,
                     age_ms: now.wall_ms.saturating_sub(last.at_ms),
                 }),
-                failed: inner.failed.clone(),
+                failed: state.failed.clone(),
             },
             connections: ConnectionStatus {
                 open: count(|counters| &counters.open),
@@ -257,58 +261,58 @@ impl Shared {
                 queued_most: count(|counters| &counters.queued_most),
                 unfinished: count(|counters| &counters.unfinished),
             },
-            ..inner.engine.status(now)
+            ..state.engine.status(now)
         }
     }
 
     /// A checkpoint is on disk.
     pub(crate) fn tell_checkpoint(&self, lsn: u64, bytes: u64) {
-        let mut inner = self.lock();
-        let at_ms = inner.look_at_clock().wall_ms;
-        inner.on_disk.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
+        let mut state = self.lock();
+        let at_ms = state.look_at_clock().wall_ms;
+        state.disk_usage.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
     }
 
     /// Lets out the replies whose records are on disk now, in a log of so many
     /// bytes.
     pub(crate) fn release(&self, synced: u64, log_bytes: u64) {
-        let mut inner = self.lock();
-        let inner = &mut *inner;
-        (inner.synced, inner.on_disk.log_bytes) = (synced, log_bytes);
+        let mut state = self.lock();
+        let state = &mut *state;
+        (state.synced, state.disk_usage.log_bytes) = (synced, log_bytes);
         // Those that need more stay, in their order.
-        for _ in 0..inner.held.len() {
-            let Some(held) = inner.held.pop_front() else { break };
+        for _ in 0..state.held.len() {
+            let Some(held) = state.held.pop_front() else { break };
             if held.needs_lsn <= synced {
-                self.let_go(&held);
-                self.deliver.deliver(held.asker, &held.reply);
+                self.reply_released(&held);
+                self.reply_sink.deliver(held.caller, &held.reply);
             } else {
-                inner.held.push_back(held);
+                state.held.push_back(held);
             }
         }
     }
 
-    fn let_go(&self, held: &Held) {
+    fn reply_released(&self, held: &HeldReply) {
         if held.reply.len() > HELD_BYTES_TOLD {
-            self.deliver.let_go(held.asker, held.reply.len());
+            self.reply_sink.reply_released(held.caller, held.reply.len());
         }
     }
 
     /// Those were all replies for now.
     pub(crate) fn released(&self) {
-        self.deliver.delivered();
+        self.reply_sink.flush();
     }
 
     /// Nothing more will be durable.
-    pub(crate) fn fail(&self, error: String, reached: u64, lost: &Gathered) {
-        let mut inner = self.lock();
-        let inner = &mut *inner;
-        inner.failed = Some(error);
-        let lost = lost.first().into_iter().chain(inner.gathered.first()).min();
-        inner.engine.freeze(reached, lost, &mut inner.effects);
+    pub(crate) fn fail(&self, error: String, reached: u64, lost: &PendingRecords) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.failed = Some(error);
+        let lost = lost.first().into_iter().chain(state.pending_records.first()).min();
+        state.engine.freeze(reached, lost, &mut state.effects);
         let refused = refused();
-        for held in std::mem::take(&mut inner.held) {
-            self.let_go(&held);
-            self.deliver.deliver(held.asker, &refused);
+        for held in std::mem::take(&mut state.held) {
+            self.reply_released(&held);
+            self.reply_sink.deliver(held.caller, &refused);
         }
-        self.settle(inner, None);
+        self.settle(state, None);
     }
 }

@@ -23,7 +23,7 @@ use std::{
 use yesquel_engine::{Engine, Now};
 use yesquel_model::ServerId;
 use yesquel_seeds::Random;
-use yesquel_transport::Holdings;
+use yesquel_transport::HeartbeatSource;
 use yesquel_wire::Request;
 
 /// The cluster, as tasks and transports share it.
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     /// A server learns that a connection has ended.
     Disconnected { link: usize },
     /// Clients send heartbeats.
-    News,
+    ClientHeartbeat,
     /// Log records go to a server's disk.
     Write { server: usize, epoch: u64 },
     /// What was written becomes durable.
@@ -127,7 +127,7 @@ pub(crate) struct Process {
     deaths: Vec<(u64, bool)>,
     /// The calls whose connections break, how long after the call, and how.
     cuts: Vec<(u64, u64, Cut)>,
-    holdings: Option<Weak<dyn Holdings>>,
+    heartbeats: Option<Weak<dyn HeartbeatSource>>,
 }
 
 /// A partition: a server that some peers cannot reach.
@@ -207,7 +207,7 @@ impl Cluster {
                 _ => {}
             }
         }
-        cluster.after(NEWS_US, Event::News);
+        cluster.after(NEWS_US, Event::ClientHeartbeat);
         cluster
     }
 
@@ -296,9 +296,9 @@ impl Cluster {
             Event::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
             Event::Lost { call } => self.complete(call, Err(())),
             Event::Disconnected { link } => self.disconnected(link),
-            Event::News => {
+            Event::ClientHeartbeat => {
                 self.send_news();
-                self.after(NEWS_US, Event::News);
+                self.after(NEWS_US, Event::ClientHeartbeat);
             }
             Event::Write { server, epoch } => self.write(server, epoch),
             Event::Sync { server, epoch } => self.sync(server, epoch),

@@ -10,7 +10,7 @@ pub use wait::{Patience, Patient, block_on, gives_up, has_given_up, take_cancell
 use std::{future::Future, sync::Arc};
 use thiserror::Error;
 use yesquel_model::ServerId;
-use yesquel_wire::News;
+use yesquel_wire::ClientHeartbeat;
 
 /// No answer will come: whether the request was done is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -58,11 +58,11 @@ pub const OPENED_BEFORE_FORK: &str =
     "it was opened before fork(), by another process, which has it: open one in this process";
 
 /// What a client must tell its servers of itself.
-pub trait Holdings: Send + Sync {
+pub trait HeartbeatSource: Send + Sync {
     /// Its number, which no other client has.
     fn client(&self) -> u64;
     /// What there is to tell.
-    fn news(&self) -> News;
+    fn heartbeat(&self) -> ClientHeartbeat;
 }
 
 /// A way to servers.
@@ -82,7 +82,7 @@ pub trait Transport {
     }
 
     /// Whom to ask, now and then, what servers must know of the client.
-    fn attend(&self, _holdings: Arc<dyn Holdings>) {}
+    fn set_heartbeat_source(&self, _holdings: Arc<dyn HeartbeatSource>) {}
 }
 
 impl<'b, T: Transport> Transport for &'b T {
@@ -98,7 +98,7 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).call_beside(server, request)
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
-        (**self).attend(holdings);
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        (**self).set_heartbeat_source(heartbeats);
     }
 }

@@ -2,7 +2,7 @@
 //! sent ahead of the commit when it is much (`docs/yesquel/tree.md`).
 
 use crate::{Tree, TreeError, savepoint::Steps};
-use yesquel_client::{Held, Moment};
+use yesquel_client::{ReadView, SnapshotHold};
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp};
 
 /// What a transaction gathers for trees that it makes, unless it is told
@@ -82,8 +82,8 @@ pub(crate) struct Makes<'a> {
     /// So many are sent.
     pub(crate) limit: usize,
     /// The moment of the last commit ahead.
-    pub(crate) moment: Moment,
-    pub(crate) held: Option<Held<'a>>,
+    pub(crate) view: ReadView,
+    pub(crate) held: Option<SnapshotHold<'a>>,
     /// It is not known what of it is there.
     pub(crate) broken: Option<TreeError>,
 }
@@ -95,7 +95,7 @@ impl Makes<'_> {
             given_up: Vec::new(),
             since: 0,
             limit,
-            moment: Moment::default(),
+            view: ReadView::default(),
             held: None,
             broken: None,
         }

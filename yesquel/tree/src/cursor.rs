@@ -10,7 +10,7 @@ use crate::{
     write::Write,
 };
 use std::{borrow::Cow, cmp::Ordering, ops::Bound};
-use yesquel_model::{Key, KeyRange, NodeId, bound_of};
+use yesquel_model::{Key, KeyRange, NodeId, short_bound};
 use yesquel_transport::Transport;
 
 /// What was fetched held nothing that the transaction sees: so many times as
@@ -116,7 +116,7 @@ impl Cursor {
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
         transaction.looks(self.tree, key);
-        let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
+        let found = transaction.from(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
         Ok(self.arrive(found, Place::After))
     }
 
@@ -128,7 +128,7 @@ impl Cursor {
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
         transaction.looks(self.tree, key);
-        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
+        let found = transaction.up_to(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
         Ok(self.arrive(found, Place::Before))
     }
 
@@ -371,7 +371,7 @@ impl<T: Transport> Transaction<'_, T> {
             Bound::Included(key) if share.cells_max == u64::MAX => PageGoal::At(key),
             // Cells from the key on would be the wrong ones.
             Bound::Included(key) => {
-                PageGoal::Below(KeyRange::only(key).high.map(|high| high.into_vec().into()))
+                PageGoal::Below(KeyRange::single(key).high.map(|high| high.into_vec().into()))
             }
             Bound::Excluded([]) => return Ok(None),
             bound => PageGoal::Below(key_of(bound).map(Cow::Borrowed)),

@@ -51,7 +51,7 @@ pub enum TreeError {
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// The key to insert is there.
-    #[error("the key is there already")]
+    #[error("the key exists already")]
     Exists,
     /// There is no such tree at the snapshot.
     #[error("there is no tree {0}")]

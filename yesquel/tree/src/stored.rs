@@ -1,12 +1,12 @@
 //! What a leaf says of a key.
 
-use yesquel_wire::{Answer, Large, MovedTo};
+use yesquel_wire::{Answer, LargeValue, MovedTo};
 
 /// A value as a leaf has it.
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
     Whole(Box<[u8]>),
-    Large(Large),
+    Large(LargeValue),
 }
 
 /// What a leaf says of a key.

@@ -7,7 +7,7 @@
 //! w NUMBER NAME        -> a map that a transaction fills ahead of its commit
 //! ```
 
-use crate::{Error, any::Any, host::catalog};
+use crate::{Error, any_transport::AnyTransport, host::catalog};
 use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_tree::{Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
 
@@ -63,7 +63,7 @@ fn root(value: &[u8]) -> Result<Tree, Error> {
 /// The names of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalog<'a> {
-    pub(crate) trees: &'a Trees<Any>,
+    pub(crate) trees: &'a Trees<AnyTransport>,
     pub(crate) server: ServerId,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Catalog<'a> {
     /// What stands under names that begin with a prefix, each without it.
     async fn list(
         &self,
-        transaction: &mut Transaction<'a, Any>,
+        transaction: &mut Transaction<'a, AnyTransport>,
         prefix: &[u8],
     ) -> Result<Vec<(String, Box<[u8]>)>, Error> {
         let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
@@ -103,7 +103,11 @@ impl<'a> Catalog<'a> {
 
     /// The number of a database, which is another one after it was dropped and
     /// made anew: it is looked up with what is asked for, and never kept.
-    async fn number(&self, transaction: &mut Transaction<'_, Any>, name: &str) -> Result<u64, Error> {
+    async fn number(
+        &self,
+        transaction: &mut Transaction<'_, AnyTransport>,
+        name: &str,
+    ) -> Result<u64, Error> {
         check_name(name)?;
         let found = transaction.get(self.tree(), &database_key(name)).await?;
         found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
@@ -213,7 +217,7 @@ impl<'a> Catalog<'a> {
     /// The entry of a map's name.
     async fn find(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: &str,
     ) -> Result<MapEntry, Error> {
@@ -246,7 +250,7 @@ impl<'a> Catalog<'a> {
             transaction.create_tree(tree);
             transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
             // Not into a database that is dropped meanwhile.
-            transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
+            transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
             match transaction.commit().await.map_err(Error::from) {
                 Ok(_) => return Ok(tree),
                 // Another one made it a moment ago, or dropped the database.
@@ -260,7 +264,7 @@ impl<'a> Catalog<'a> {
     /// number.
     pub(crate) async fn create_in(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
@@ -272,14 +276,14 @@ impl<'a> Catalog<'a> {
         let under_way = UnderWay { list: self.tree(), key: under_way_key(&key).into() };
         transaction.create_tree_ahead(tree, under_way);
         transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
-        transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
+        transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
         Ok(tree)
     }
 
     /// Takes a map away as part of a transaction; whether it was there.
     pub(crate) async fn drop_in(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: &str,
     ) -> Result<bool, Error> {

@@ -1,6 +1,6 @@
 //! Databases, their maps, and transactions over them.
 
-use crate::{Error, Map, Store, any::Any, catalog::Catalog};
+use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::Catalog};
 use std::{
     collections::HashMap,
     fmt,
@@ -54,7 +54,7 @@ impl Database {
         &self.store
     }
 
-    pub(crate) fn trees(&self) -> &Trees<Any> {
+    pub(crate) fn trees(&self) -> &Trees<AnyTransport> {
         &self.store.inner.trees
     }
 

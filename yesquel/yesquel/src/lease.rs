@@ -103,7 +103,7 @@ impl Database {
     ) -> Result<Lease, Error> {
         self.store().tree_of(map)?;
         let name = self.trees().client().new_lease();
-        let range = range_of(&range).within_bounds();
+        let range = range_of(&range).with_short_bounds();
         let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };
         let leased = patiently(patience, || lease.renew(time));
         // Who has given up may have it yet, and must let it go.

@@ -1,6 +1,6 @@
 //! Transactions and cursors, for threads that wait.
 
-use crate::{Database, Error, Map, any::Any, range::range_of};
+use crate::{Database, Error, Map, any_transport::AnyTransport, range::range_of};
 use std::ops::RangeBounds;
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
@@ -25,7 +25,7 @@ pub struct Transaction<'a> {
     pub(crate) lost_to: Option<Refusal>,
     /// It was to write to a map of another store, and could not say so.
     is_misused: bool,
-    pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
+    pub(crate) inner: yesquel_tree::Transaction<'a, AnyTransport>,
 }
 
 impl Database {
@@ -261,7 +261,7 @@ impl<'a> Transaction<'a> {
     /// What was sent ahead is complete, and then there is the commit.
     fn commit_by(
         &mut self,
-        commit: impl AsyncFnOnce(&yesquel_tree::Transaction<'a, Any>) -> Result<Timestamp, TreeError>,
+        commit: impl AsyncFnOnce(&yesquel_tree::Transaction<'a, AnyTransport>) -> Result<Timestamp, TreeError>,
     ) -> Result<Timestamp, Error> {
         if self.is_misused {
             return Err(Error::OtherStore);

@@ -1,81 +1,78 @@
-//! What is taken when memory is near its budget, and what is not.
+//! The memory budget: what is refused near it, and what goes on.
 //!
-//! Of a budget `B` the last eighth is kept for what must go on when it is full.
-//! With `m` bytes taken, and `g` that a transaction may add at most:
+//! The last eighth of the budget `B` is reserved for what must go on when memory is full. Let `m`
+//! be the bytes taken, and `g` the most that a transaction may add:
 //!
-//! * `m >= B - B/8 - B/16`: the oldest snapshots that are held go, as long as
-//!   what they hold is all that could be collected;
-//! * `m + g > B - B/8`: growth is refused, which is values, attributes, new
-//!   nodes, parts of long transactions;
-//! * `m + g > B`: all else that writes is refused, which is deletes, guards,
-//!   splits.
+//! * `m >= B - B/8 - B/16`: the oldest held snapshots are cancelled, as long as everything
+//!   collectable is held by them;
+//! * `m + g > B - B/8`: growth is refused: values, attributes, new nodes, parts of long
+//!   transactions;
+//! * `m + g > B`: all other writes are refused: deletes, guards, splits.
 //!
-//! Reads, what is decided of transactions that were prepared (`m` has both what
-//! they hold and what they will write), dropping trees, collecting and
-//! checkpoints go on always. In `m` are nodes, nodes that only a checkpoint
-//! still has, parts that are staged and what is prepared; `g` has the nodes that
-//! are copied because a checkpoint has them.
+//! Always allowed are reads, decisions on prepared transactions (`m` covers what they hold and what
+//! they will write), dropping trees, garbage collection and checkpoints. `m` covers nodes, nodes
+//! that only a checkpoint still holds, staged parts and prepared operations; `g` includes nodes
+//! that are copied because a checkpoint holds them.
 //!
-//! *Example.* Of 80 MiB, values are taken up to 70. To delete a cell of 100
-//! bytes adds about a fifth of what it takes, so to delete all of 70 MiB adds
-//! 14: after 10 of them deletes are refused, too, until the first are a second
-//! old and what they deleted is collected. Somebody who deletes, and begins
-//! again when he is refused, comes to an end.
+//! *Example.* Of 80 MiB, values are accepted up to 70. Deleting a cell of 100 bytes adds about a
+//! fifth of its size, so deleting all of 70 MiB adds 14: after 10 of them deletes are refused too,
+//! until the first are a second old and their cells are collected. A client that deletes, and
+//! begins again when it is refused, finishes.
 
 use super::Engine;
 use crate::{
     cell::Cell,
     effects::Stop,
     node::{NODE_BYTES, Node},
-    staging::Script,
+    staging::OperationScript,
 };
 use yesquel_model::{KeyRange, NodeId, Refusal, Timestamp};
 use yesquel_wire::{Operation, WriteOperation};
 
-/// The part of the budget that growth leaves alone.
+/// One part in so many of the budget is reserved.
 const RESERVE: usize = 8;
-/// The part of it before that within which snapshots are let go of: near
-/// enough that a server that will not be full loses none.
+/// Snapshots are cancelled within this part below the reserve: close enough that a server that will
+/// not fill up cancels none.
 const NEAR: usize = 16;
 
-/// Memory of a version beside its key and value, at most.
+/// Upper bound for the memory of a version beside its key and value.
 const VERSION_BYTES: usize = 48;
-/// Memory of an operation that waits for its transaction's end, likewise.
+/// Upper bound for the memory of a pending operation beside its key and value.
 const PLAN_BYTES: usize = 240;
 
-/// What a transaction may add at most.
+/// Upper bound for what a transaction may add.
 #[derive(Debug, Clone, Copy, Default)]
 struct Growth {
     bytes: usize,
-    /// Beside them, while it waits for its end.
-    planned: usize,
-    /// It is more than what is needed to make room.
+    /// Added on top while the transaction is prepared.
+    pending: usize,
+    /// It is more than what is needed to free memory.
     is_growth: bool,
 }
 
 impl Engine {
-    /// Bytes that nodes take, also those that only a checkpoint has, parts of
-    /// transactions that are staged, and what is prepared.
+    /// Bytes of nodes (including those that only a checkpoint still holds), staged parts and
+    /// prepared transactions.
     pub fn memory(&self) -> usize {
-        self.store.memory() + self.store.copies() + self.staging.bytes() + self.promised
+        self.store.memory() + self.store.checkpoint_copies() + self.staging.bytes() + self.reserved_bytes
     }
 
     fn budget(&self) -> usize {
         self.settings.memory_bytes_max
     }
 
-    /// So much may still be taken in any case.
+    /// Bytes that any write may still take.
     fn room(&self) -> usize {
         self.budget().saturating_sub(self.memory())
     }
 
-    /// So much may still be taken by what grows.
+    /// Bytes that growth may still take.
     fn room_to_grow(&self) -> usize {
         let budget = self.budget();
         (budget - budget / RESERVE).saturating_sub(self.memory())
     }
 
-    /// Whether it is nearly spent.
+    /// Whether the budget is nearly spent.
     fn is_near(&self) -> bool {
         let budget = self.budget();
         self.memory() >= budget - budget / RESERVE - budget / NEAR
@@ -92,7 +89,7 @@ impl Engine {
         cells.into_iter().flat_map(move |cells| cells.range(cells.covered(range)))
     }
 
-    /// What the cells of a range take in another node.
+    /// Bytes that the cells of a range take in another node.
     fn held(&self, node: NodeId, range: &KeyRange) -> usize {
         let one = |cell: Cell<'_>| {
             let older = cell.older.iter().map(|version| VERSION_BYTES + version.value_bytes());
@@ -102,25 +99,25 @@ impl Engine {
         self.cells(node, range).map(one).sum()
     }
 
-    /// What it adds to end each cell of a range.
+    /// Bytes added by deleting each cell of a range.
     fn ended(&self, node: NodeId, range: &KeyRange) -> usize {
         self.cells(node, range).map(|cell| VERSION_BYTES + cell.key.len()).sum()
     }
 
-    /// What a transaction may add at most.
-    fn growth(&self, script: Script<'_>) -> Growth {
-        // Parts are there until all of them are done.
+    /// Upper bound for what a transaction may add.
+    fn growth(&self, script: OperationScript<'_>) -> Growth {
+        // Staged parts remain until all of them are applied.
         let mut growth = Growth { bytes: script.staged_bytes(), ..Growth::default() };
         let (mut makes, mut moves) = (false, false);
         let mut last: Option<NodeId> = None;
         for Operation { node: id, write } in script.iter() {
             growth.bytes += weight(&write);
-            growth.planned += PLAN_BYTES + weight(&write);
+            growth.pending += PLAN_BYTES + weight(&write);
             match &write {
                 WriteOperation::Put { .. } => growth.is_growth = true,
                 WriteOperation::Set(attribute) => growth.is_growth |= attribute.value.is_some(),
                 WriteOperation::Create(_) => makes = true,
-                // Its cells are there twice.
+                // Its cells exist twice meanwhile.
                 WriteOperation::Move { range, .. } => {
                     moves = true;
                     growth.bytes += self.ended(id, range) + self.held(id, range);
@@ -133,24 +130,23 @@ impl Engine {
                 last = Some(id);
             }
         }
-        // A split makes room for what is there already.
+        // A split only divides what exists.
         growth.is_growth |= makes && !moves;
         growth
     }
 
-    /// Whether there is room for what a transaction does at once, or when it
-    /// is decided.
-    pub(crate) fn fits(&mut self, script: Script<'_>, prepares: bool) -> Result<(), Stop> {
+    /// Checks that there is room for what a transaction does now, or when it is decided.
+    pub(crate) fn fits(&mut self, script: OperationScript<'_>, prepares: bool) -> Result<(), Stop> {
         if self.budget() == usize::MAX {
             return Ok(());
         }
-        let Growth { bytes, planned, is_growth } = self.growth(script);
-        let bytes = if prepares { bytes + planned } else { bytes };
+        let Growth { bytes, pending, is_growth } = self.growth(script);
+        let bytes = if prepares { bytes + pending } else { bytes };
         let room = if is_growth { self.room_to_grow() } else { self.room() };
         if bytes > room { Err(self.refuse_growth().into()) } else { Ok(()) }
     }
 
-    /// Whether there is room for a part, and for what it will write.
+    /// Checks that there is room for a staged part, and for what it will write.
     pub(crate) fn fits_part(&mut self, bytes: usize) -> Result<(), Refusal> {
         let all = self.staging.bytes().saturating_add(bytes.saturating_mul(2));
         if self.budget() != usize::MAX && all > self.room_to_grow() {
@@ -159,16 +155,15 @@ impl Engine {
         Ok(())
     }
 
-    /// What a transaction takes from its vote on until it is decided: what it
-    /// holds, and what it will write.
-    pub(crate) fn promise(&self, script: Script<'_>) -> usize {
+    /// Bytes that a prepared transaction takes until it is decided: its operations, and what they
+    /// will write.
+    pub(crate) fn reservation(&self, script: OperationScript<'_>) -> usize {
         let growth = self.growth(script);
-        growth.bytes + growth.planned
+        growth.bytes + growth.pending
     }
 
-    /// Lets go of the oldest snapshots if memory is nearly spent and nothing
-    /// can be collected for their sake.
-    pub(crate) fn make_room(&mut self) {
+    /// Cancels the oldest snapshots if memory is nearly spent and they hold everything collectable.
+    pub(crate) fn relieve_memory(&mut self) {
         if !self.is_near() {
             return;
         }
@@ -177,20 +172,20 @@ impl Engine {
         }
     }
 
-    /// Lets go of what no snapshot sees, as far as there is room for the nodes
-    /// that are copied for it.
+    /// Collects versions that no snapshot sees, as far as there is room for the nodes that are
+    /// copied for it.
     pub(crate) fn collect(&mut self, last: Timestamp, nodes_max: usize) {
         let (room, near) = (self.room(), self.is_near());
         self.store.collect((self.snapshots.readable(), last), nodes_max, room, near);
     }
 }
 
-/// What a node takes for the places of older versions, where it had none.
+/// Bytes for the places of older versions, where a node had none.
 fn places(node: &Node) -> usize {
     node.cells().len() * size_of::<usize>()
 }
 
-/// Memory that an operation may add, beside nodes that are copied.
+/// Bytes that an operation may add, beside copied nodes.
 fn weight(write: &WriteOperation<'_>) -> usize {
     let range = |range: &KeyRange| range.low.len() + range.high.as_ref().map_or(0, |high| high.len());
     VERSION_BYTES

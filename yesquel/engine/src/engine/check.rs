@@ -1,7 +1,7 @@
 //! Checks of a transaction's operations before any of them is done.
 
 use super::Engine;
-use crate::{effects::Stop, node::Node, staging::Script, store::TreeEnd, transaction::Voted};
+use crate::{effects::Stop, node::Node, staging::OperationScript, store::TreeEnd, transaction::PreparedTxn};
 use rustc_hash::FxHashMap;
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, Timestamp, TreeId, TxnId};
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
@@ -9,7 +9,7 @@ use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 /// Moves of one transaction from nodes that it has not reshaped yet; a split makes two.
 const MOVES_MAX: usize = 64;
 
-/// Who checks, and what the operations so far have made of the nodes.
+/// A check of one transaction, with the effects of its operations so far.
 struct OperationCheck<'e> {
     engine: &'e Engine,
     now_ms: u64,
@@ -31,7 +31,7 @@ impl Engine {
         now_ms: u64,
         holder: TxnId,
         snapshot: Timestamp,
-        script: Script<'_>,
+        script: OperationScript<'_>,
     ) -> Result<(), Stop> {
         let mut check = OperationCheck {
             engine: self,
@@ -54,8 +54,9 @@ impl Engine {
 
     /// A transaction that has prepared something in a tree.
     fn prepared_in(&self, tree: TreeId) -> Option<TxnId> {
-        let of_tree = |voted: &Voted| voted.planned.iter().any(|planned| planned.node.tree == tree);
-        self.voted.iter().find(|(_, voted)| of_tree(voted)).map(|(by, _)| *by)
+        let of_tree =
+            |prepared: &PreparedTxn| prepared.pending.iter().any(|pending| pending.node.tree == tree);
+        self.prepared.iter().find(|(_, prepared)| of_tree(prepared)).map(|(by, _)| *by)
     }
 }
 
@@ -84,7 +85,7 @@ impl<'e> OperationCheck<'e> {
         Ok(())
     }
 
-    /// Kind and fence of a node after the operations so far, if it is there.
+    /// Kind and fence of a node after the operations so far, if it exists.
     fn shape<'s>(&'s self, id: NodeId, node: Option<&'s Node>) -> Option<(NodeKind, &'s KeyRange)> {
         match self.made.get(&id) {
             Some(made) => made.as_ref().map(|new| (new.kind, &new.fence)),
@@ -107,7 +108,7 @@ impl<'e> OperationCheck<'e> {
         Ok(())
     }
 
-    /// That the operation is for this node; returns its kind.
+    /// Checks that the operation belongs to this node; returns the node's kind.
     fn place(&self, id: NodeId, node: Option<&Node>, write: &WriteOperation<'_>) -> Result<NodeKind, Stop> {
         let Some((kind, fence)) = self.shape(id, node) else {
             // Another transaction may be about to create it.
@@ -124,7 +125,7 @@ impl<'e> OperationCheck<'e> {
         Ok(kind)
     }
 
-    /// That no other transaction conflicts, and that the node is not too full.
+    /// Checks that no other transaction conflicts, and that the node is not too full.
     fn conflicts(
         &mut self,
         id: NodeId,
@@ -156,7 +157,7 @@ impl<'e> OperationCheck<'e> {
         let target = self.made.get(&to).and_then(Option::as_ref);
         let fits = target.is_some_and(|new| new.kind == kind && new.fence.covers(&range));
         let is_spent = self.moved.len() == MOVES_MAX;
-        if !fits || to == id || is_spent || self.has_moved(to, |other| other.meets(&range)) {
+        if !fits || to == id || is_spent || self.has_moved(to, |other| other.overlaps(&range)) {
             return Err(Refusal::Unfit(to).into());
         }
         self.moved.push((id, range));
@@ -170,7 +171,7 @@ impl<'e> OperationCheck<'e> {
         kind: NodeKind,
         new: NewNode,
     ) -> Result<(), Stop> {
-        // A piece that nothing names may go at any time, and at another time after a restart.
+        // An unreferenced piece may be collected at any time, and at another time after a restart.
         if [kind, new.kind].contains(&NodeKind::Value) {
             return Err(Refusal::Unfit(id).into());
         }
@@ -188,7 +189,7 @@ impl<'e> OperationCheck<'e> {
     }
 }
 
-/// Whether an operation is on keys of a range.
+/// Whether an operation touches keys of a range.
 fn touches(write: &WriteOperation<'_>, range: &KeyRange) -> bool {
     match write {
         WriteOperation::Put { key, .. }
@@ -197,12 +198,12 @@ fn touches(write: &WriteOperation<'_>, range: &KeyRange) -> bool {
         | WriteOperation::Unlink { key } => range.contains(key),
         WriteOperation::DeleteRange(own)
         | WriteOperation::Guard(own)
-        | WriteOperation::Move { range: own, .. } => own.meets(range),
+        | WriteOperation::Move { range: own, .. } => own.overlaps(range),
         _ => false,
     }
 }
 
-/// Whether an operation is for a node of this kind and fence.
+/// Whether an operation fits a node of this kind and fence.
 fn holds(kind: NodeKind, fence: &KeyRange, write: &WriteOperation<'_>) -> bool {
     match write {
         WriteOperation::Put { key, .. } => kind != NodeKind::Inner && fence.contains(key),

@@ -1,26 +1,26 @@
-//! Transactions: how they commit, in one step or two, and how those end that
-//! nobody ends. `docs/yesquel/commit.md` has every branch.
+//! Commit of transactions in one phase or two, and recovery of undecided ones.
+//! `docs/yesquel/commit.md` has every branch.
 
 use super::Engine;
 use crate::{
-    effects::{Ask, Effects, Now, Stop},
+    effects::{Effects, Now, Stop, VoteQuery},
     record::{NOBODY, Record},
-    staging::{Script, Written},
+    staging::{CommitPayload, OperationScript},
     store::TreeEnd,
-    target::Prepared,
-    transaction::{Known, Planned, Voted},
+    transaction::{KnownVote, PendingWrite, PreparedTxn},
+    write_target::Prepared,
 };
 use yesquel_model::{Clock, Conflict, NodeId, Refusal, ServerId, Timestamp, TxnId};
-use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Vote, WriteOperation};
+use yesquel_wire::{Decision, Operation, Operations, Outcome, Participants, Vote, WriteOperation};
 
 impl Engine {
-    /// Looks at each operation in turn; nothing is changed.
+    /// Checks all operations. Nothing is changed.
     fn check(
         &mut self,
         now_ms: u64,
         holder: TxnId,
         snapshot: Timestamp,
-        script: Script<'_>,
+        script: OperationScript<'_>,
         prepares: bool,
     ) -> Result<(), Stop> {
         self.check_each(now_ms, holder, snapshot, script)?;
@@ -32,18 +32,18 @@ impl Engine {
         now: Now,
         txn: TxnId,
         snapshot: Option<Timestamp>,
-        Written { lease, staged, operations }: Written<'_>,
+        CommitPayload { lease, staged, operations }: CommitPayload<'_>,
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
-        match self.ends.of_one(txn) {
+        match self.outcomes.single_server_outcome(txn) {
             None => {}
-            // It was sent again.
-            Some(Ended::Decided(Decision::Commit(at))) => return Ok(at),
+            // The request was sent again.
+            Some(Outcome::Decided(Decision::Commit(at))) => return Ok(at),
             Some(_) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
-        let script = Script::new(parts.as_ref(), operations);
+        let script = OperationScript::new(parts.as_ref(), operations);
         let holder = TxnId { number: lease, ..txn };
         if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, false) {
             self.staging.put_back(txn.client, staged, parts);
@@ -52,26 +52,32 @@ impl Engine {
         let at = self.clock.tick(now.wall_ms);
         self.under_ceiling(at, effects);
         self.log(&Record::Commit { txn, at, staged, operations }, effects);
-        self.do_commit(now.uptime_ms, txn, at, script);
+        self.apply_commit(now.uptime_ms, txn, at, script);
         self.counts.commits += 1;
         self.touch(&operations);
         Ok(at)
     }
 
-    pub(crate) fn do_commit(&mut self, uptime_ms: u64, txn: TxnId, at: Timestamp, script: Script<'_>) {
+    pub(crate) fn apply_commit(
+        &mut self,
+        uptime_ms: u64,
+        txn: TxnId,
+        at: Timestamp,
+        script: OperationScript<'_>,
+    ) {
         for Operation { node, write } in script.iter() {
             self.apply_operation(at, node, &write);
         }
         if txn != NOBODY {
-            self.ends.committed(txn, at, uptime_ms);
+            self.outcomes.committed(txn, at, uptime_ms);
         }
     }
 
     pub(crate) fn apply_operation(&mut self, at: Timestamp, node: NodeId, write: &WriteOperation<'_>) {
         if let WriteOperation::Move { range, to } = write {
-            // Rare: splits only, and there are seldom many that have voted.
-            for voted in self.voted.values_mut() {
-                voted.moved(at, node, range, *to);
+            // Rare: only splits move cells, and few transactions are prepared at a time.
+            for prepared in self.prepared.values_mut() {
+                prepared.moved(at, node, range, *to);
             }
         }
         self.store.apply((at, self.lsn), node, write);
@@ -83,24 +89,24 @@ impl Engine {
         txn: TxnId,
         snapshot: Option<Timestamp>,
         participants: &Participants<'_>,
-        Written { lease, staged, operations }: Written<'_>,
+        CommitPayload { lease, staged, operations }: CommitPayload<'_>,
         effects: &mut Effects,
     ) -> Result<Timestamp, Stop> {
-        if let Some(voted) = self.voted.get(&txn) {
-            return Ok(voted.at);
+        if let Some(prepared) = self.prepared.get(&txn) {
+            return Ok(prepared.at);
         }
-        match self.ends.of_several(txn) {
+        match self.outcomes.distributed_outcome(txn) {
             None => {}
             Some(Decision::Commit(at)) => return Ok(at),
             Some(Decision::Abort) => return Err(Refusal::GivenUp(txn).into()),
         }
         let snapshot = self.snapshot(now, snapshot)?;
         let parts = self.staging.take(txn.client, staged)?;
-        let script = Script::new(parts.as_ref(), operations);
+        let script = OperationScript::new(parts.as_ref(), operations);
         let holder = TxnId { number: lease, ..txn };
         if let Err(stop) = self.check(now.uptime_ms, holder, snapshot, script, true) {
-            // Nobody who has votes elsewhere waits here, for the other might
-            // wait there for him.
+            // Prepare never blocks: waiting here while holding votes elsewhere could deadlock
+            // across servers.
             let stop = match stop {
                 Stop::Wait(by) => {
                     let node = script.iter().next().map_or(NodeId::default(), |operation| operation.node);
@@ -115,7 +121,7 @@ impl Engine {
         self.under_ceiling(at, effects);
         let record = Record::Prepare { txn, at, participants: *participants, staged, operations };
         self.log(&record, effects);
-        self.do_prepare(txn, at, participants, script);
+        self.apply_prepare(txn, at, participants, script);
         self.counts.prepares += 1;
         self.touch(&operations);
         Ok(at)
@@ -134,126 +140,127 @@ impl Engine {
         }
     }
 
-    pub(crate) fn do_prepare(
+    pub(crate) fn apply_prepare(
         &mut self,
         txn: TxnId,
         at: Timestamp,
         participants: &Participants<'_>,
-        script: Script<'_>,
+        script: OperationScript<'_>,
     ) {
-        let planned: Vec<Planned> = script.iter().map(|operation| Planned::new(&operation)).collect();
-        for planned in &planned {
-            self.store.comes_again(planned.node.tree, at);
-            let target = planned.target();
-            self.store.change(planned.node, |node| node.prepare(Prepared { txn, at, target }));
-            if planned.drops_tree() {
-                self.store.end_tree(planned.node.tree, Some(TreeEnd::Prepared(txn, at)));
+        let pending: Vec<PendingWrite> =
+            script.iter().map(|operation| PendingWrite::new(&operation)).collect();
+        for pending in &pending {
+            self.store.comes_again(pending.node.tree, at);
+            let target = pending.target();
+            self.store.change(pending.node, |node| node.prepare(Prepared { txn, at, target }));
+            if pending.drops_tree() {
+                self.store.end_tree(pending.node.tree, Some(TreeEnd::Prepared(txn, at)));
             }
-            if planned.creates() {
-                self.creating.insert(planned.node, txn);
+            if pending.creates() {
+                self.creating.insert(pending.node, txn);
             }
         }
         let participants = participants.iter().collect();
-        let bytes = self.promise(script);
-        self.promised += bytes;
-        let voted = Voted { at, participants, planned, bytes, yes: Vec::new() };
-        self.voted.insert(txn, voted);
+        let bytes = self.reservation(script);
+        self.reserved_bytes += bytes;
+        let prepared = PreparedTxn { at, participants, pending, bytes, yes: Vec::new() };
+        self.prepared.insert(txn, prepared);
     }
 
-    /// Whoever waits for it is to be woken.
+    /// The caller must wake the requests that wait for the transaction.
     pub(crate) fn decide(&mut self, txn: TxnId, decision: Decision, effects: &mut Effects) {
-        if let Some(voted) = self.voted.get(&txn) {
+        if let Some(prepared) = self.prepared.get(&txn) {
             let decision = match decision {
-                // Nobody has decided it for a time before a vote, whatever he says.
-                Decision::Commit(at) => Decision::Commit(at.max(voted.at)),
+                // A commit time below a vote is wrong, whoever sends it.
+                Decision::Commit(at) => Decision::Commit(at.max(prepared.at)),
                 Decision::Abort => Decision::Abort,
             };
             self.log(&Record::Decide { txn, decision }, effects);
-            self.do_decide(txn, decision);
-        } else if decision == Decision::Abort && self.ends.of_several(txn).is_none() {
-            // It has not voted and is not to: a prepare may be on its way.
+            self.apply_decision(txn, decision);
+        } else if decision == Decision::Abort && self.outcomes.distributed_outcome(txn).is_none() {
+            // The transaction has not voted here and must not any more: a prepare may be in flight.
             self.log(&Record::Decide { txn, decision }, effects);
-            self.do_decide(txn, decision);
+            self.apply_decision(txn, decision);
         }
     }
 
-    pub(crate) fn do_decide(&mut self, txn: TxnId, decision: Decision) {
-        if let Some(voted) = self.voted.remove(&txn) {
-            self.promised -= voted.bytes;
-            for planned in &voted.planned {
-                self.store.change(planned.node, |node| node.decided(txn));
-                if planned.drops_tree() {
-                    self.store.end_tree(planned.node.tree, None);
+    pub(crate) fn apply_decision(&mut self, txn: TxnId, decision: Decision) {
+        if let Some(prepared) = self.prepared.remove(&txn) {
+            self.reserved_bytes -= prepared.bytes;
+            for pending in &prepared.pending {
+                self.store.change(pending.node, |node| node.decided(txn));
+                if pending.drops_tree() {
+                    self.store.end_tree(pending.node.tree, None);
                 }
-                if planned.creates() {
-                    self.creating.remove(&planned.node);
+                if pending.creates() {
+                    self.creating.remove(&pending.node);
                 }
             }
             if let Decision::Commit(at) = decision {
                 self.clock = Clock::above(self.clock.last().max(at));
                 let readable = self.snapshots.readable();
-                for planned in &voted.planned {
-                    if let Some(write) = planned.operation(at, readable) {
-                        self.apply_operation(at, planned.node, &write);
-                        if let Some((key, moved_at)) = planned.moved_away() {
-                            self.store.end_at(moved_at, planned.node, key);
+                for pending in &prepared.pending {
+                    if let Some(write) = pending.operation(at, readable) {
+                        self.apply_operation(at, pending.node, &write);
+                        if let Some((key, moved_at)) = pending.moved_away() {
+                            self.store.end_at(moved_at, pending.node, key);
                         }
                     }
                 }
             }
         }
-        self.ends.decide(txn, decision);
+        self.outcomes.decide(txn, decision);
     }
 
-    /// How this server has voted; if it has not, it now votes no.
-    pub(crate) fn vote_of(&mut self, txn: TxnId, effects: &mut Effects) -> (Known, Vec<ServerId>) {
-        if let Some(decision) = self.ends.of_several(txn) {
-            return (Known::Decided(decision), Vec::new());
+    /// Returns this server's vote; if it has not voted, it votes no now.
+    pub(crate) fn vote_of(&mut self, txn: TxnId, effects: &mut Effects) -> (KnownVote, Vec<ServerId>) {
+        if let Some(decision) = self.outcomes.distributed_outcome(txn) {
+            return (KnownVote::Decided(decision), Vec::new());
         }
-        if let Some(voted) = self.voted.get(&txn) {
-            return (Known::Yes(voted.at), voted.participants.clone());
+        if let Some(prepared) = self.prepared.get(&txn) {
+            return (KnownVote::Yes(prepared.at), prepared.participants.clone());
         }
         self.log(&Record::Decide { txn, decision: Decision::Abort }, effects);
-        self.do_decide(txn, Decision::Abort);
-        (Known::No, Vec::new())
+        self.apply_decision(txn, Decision::Abort);
+        (KnownVote::No, Vec::new())
     }
 
-    pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> Ended {
-        self.ends.of_one(txn).unwrap_or_else(|| {
-            self.ends.give_up(txn, now.uptime_ms);
-            Ended::Decided(Decision::Abort)
+    pub(crate) fn outcome(&mut self, now: Now, txn: TxnId) -> Outcome {
+        self.outcomes.single_server_outcome(txn).unwrap_or_else(|| {
+            self.outcomes.give_up(txn, now.uptime_ms);
+            Outcome::Decided(Decision::Abort)
         })
     }
 
-    /// A server's answer to an [`Ask`].
-    pub fn learn(&mut self, now: Now, ask: Ask, vote: &Vote<'_>, effects: &mut Effects) {
-        let Some(voted) = self.voted.get_mut(&ask.txn) else { return };
+    /// Handles the answer to a [`VoteQuery`].
+    pub fn on_vote(&mut self, now: Now, ask: VoteQuery, vote: &Vote<'_>, effects: &mut Effects) {
+        let Some(prepared) = self.prepared.get_mut(&ask.txn) else { return };
         let decision = match vote {
             Vote::Decided(decision) => *decision,
             Vote::No => Decision::Abort,
             Vote::Yes { at, .. } => {
-                if !voted.yes.iter().any(|(server, _)| *server == ask.server) {
-                    voted.yes.push((ask.server, *at));
+                if !prepared.yes.iter().any(|(server, _)| *server == ask.server) {
+                    prepared.yes.push((ask.server, *at));
                 }
-                let known = |server: &ServerId| voted.yes.iter().any(|(yes, _)| yes == server);
-                if !voted.participants.iter().all(known) {
+                let known = |server: &ServerId| prepared.yes.iter().any(|(yes, _)| yes == server);
+                if !prepared.participants.iter().all(known) {
                     return;
                 }
-                let last = voted.yes.iter().map(|(_, at)| *at).max();
-                Decision::Commit(last.unwrap_or(voted.at))
+                let last = prepared.yes.iter().map(|(_, at)| *at).max();
+                Decision::Commit(last.unwrap_or(prepared.at))
             }
         };
         self.decide(ask.txn, decision, effects);
         self.wake(now, ask.txn, effects);
     }
 
-    /// Has the participants of an undecided transaction asked.
+    /// Asks the participants of an undecided transaction for their votes.
     pub fn recover(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        let Some(voted) = self.voted.get(&txn) else { return };
-        let (us, at) = (self.settings.server, voted.at);
-        let others = voted.participants.iter().filter(|server| **server != us);
-        effects.asks.extend(others.map(|server| Ask { server: *server, txn }));
+        let Some(prepared) = self.prepared.get(&txn) else { return };
+        let (us, at) = (self.settings.server, prepared.at);
+        let others = prepared.participants.iter().filter(|server| **server != us);
+        effects.vote_queries.extend(others.map(|server| VoteQuery { server: *server, txn }));
         let vote = Vote::Yes { at, participants: Participants::NONE };
-        self.learn(now, Ask { server: us, txn }, &vote, effects);
+        self.on_vote(now, VoteQuery { server: us, txn }, &vote, effects);
     }
 }

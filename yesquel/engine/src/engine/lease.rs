@@ -8,9 +8,8 @@ use crate::{
 use yesquel_model::{KeyRange, Refusal, Timestamp, TreeId, TxnId, limits};
 
 impl Engine {
-    /// Takes a lease, or makes one's own last longer. It holds against all who
-    /// come from now on, and is answered once those have ended that had voted
-    /// before.
+    /// Takes or renews a lease. It holds against all transactions from now on, and the reply waits
+    /// until the transactions that voted before have ended.
     pub(crate) fn lease(
         &mut self,
         now: Now,
@@ -20,16 +19,16 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(Timestamp, u64), Stop> {
         self.leases.expire(now.uptime_ms);
-        if let Some(ms) = self.leases.wait_ms(tree, now.uptime_ms, holder, |other| other.meets(&range)) {
+        if let Some(ms) = self.leases.wait_ms(tree, now.uptime_ms, holder, |other| other.overlaps(&range)) {
             return Err(Refusal::Leased { ms }.into());
         }
         let until_ms = now.uptime_ms.saturating_add(ms.min(limits::LEASE_MS_MAX));
         self.leases.take(tree, Lease { holder, range: range.clone(), until_ms })?;
-        let voted = self
-            .voted
+        let prepared = self
+            .prepared
             .iter()
-            .find(|(_, voted)| voted.planned.iter().any(|planned| planned.meets(tree, &range)));
-        if let Some((txn, _)) = voted {
+            .find(|(_, prepared)| prepared.pending.iter().any(|pending| pending.overlaps(tree, &range)));
+        if let Some((txn, _)) = prepared {
             return Err(Stop::Wait(*txn));
         }
         let at = self.clock.now(now.wall_ms);

@@ -1,8 +1,8 @@
-//! Reads that change nothing, which most are: threads may do them side by side.
+//! Reads that change nothing in the engine, which most are: threads may perform them concurrently.
 
 use super::Engine;
 use crate::{
-    answer::{self, Asked, Room},
+    answer::{self, AnswerBuffers, ReadContext},
     effects::Now,
     node::Found,
 };
@@ -11,22 +11,21 @@ use yesquel_model::Timestamp;
 use yesquel_wire::{Reply, Request};
 
 thread_local! {
-    /// Room for parts of an answer.
-    static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
+    /// Scratch space for parts of an answer.
+    static BUFFERS: Cell<AnswerBuffers> = const { Cell::new(AnswerBuffers::NONE) };
 }
 
-/// One of so many accesses of a node that is asked for too often is sampled.
+/// One in so many accesses of a node over the load limit is sampled.
 const SAMPLED: u64 = 8;
 
 impl Engine {
-    /// Answers a read at the end of `reply`, if that is what the request is and
-    /// nothing has to be changed for it: the clock knows the time and what the
-    /// client has seen, no ceiling is to be raised, and what it asks for is there
-    /// and decided. Returns the record that must be on disk before anybody
-    /// may see the answer.
+    /// Appends the answer to `reply` if the request is a read for which nothing in the engine must
+    /// change: the clock has reached the present and the client's highest timestamp, the ceiling
+    /// need not be raised, and the nodes exist and are decided. Returns the log record that must be
+    /// durable before the reply may leave.
     ///
-    /// All else, and where there is nothing to answer yet, is for
-    /// [`handle`](Self::handle), which gives the same answers.
+    /// All other requests, and reads that must wait, are for [`handle`](Self::handle), which gives
+    /// the same answers.
     pub fn peek(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> Option<u64> {
         let Some(lookup) = Request::lookup(request) else { return self.peek_questions(now, request, reply) };
         let snapshot = self.present(now, lookup.snapshot, lookup.seen)?;
@@ -48,7 +47,7 @@ impl Engine {
         Some(needs_lsn.max(node.changed_at_lsn))
     }
 
-    /// What a read sees, if the clock need not go on for it.
+    /// The snapshot of a read, if the clock need not advance for it.
     fn present(&self, now: Now, snapshot: Option<Timestamp>, seen: Timestamp) -> Option<Timestamp> {
         let last = self.clock.last();
         match snapshot {
@@ -59,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// The same for several questions, or others than lookups.
+    /// Like [`peek`](Self::peek), for several questions or other ones than lookups.
     fn peek_questions(&self, now: Now, request: &[u8], reply: &mut Vec<u8>) -> Option<u64> {
         let Some(Request::Read { snapshot, seen, questions }) = Request::read(request) else { return None };
         let snapshot = self.present(now, snapshot, seen)?;
@@ -68,8 +67,8 @@ impl Engine {
         }
         let mut needs_lsn = self.is_under_ceiling(snapshot)?;
         let (start, second) = (reply.len(), self.samples.second);
-        let all = Asked { store: &self.store, snapshot, second };
-        let mut room = ROOM.take();
+        let all = ReadContext { store: &self.store, snapshot, second };
+        let mut buffers = BUFFERS.take();
         let mut outcome = Some(());
         Reply::write_answers(reply, snapshot, |mut writer| {
             outcome = questions.iter().try_for_each(|question| {
@@ -79,18 +78,18 @@ impl Engine {
                     return None;
                 }
                 node.load.touch(second);
-                let others_lsn = all.write(node, &question, &mut room, &mut writer).ok()?;
+                let others_lsn = all.write(node, &question, &mut buffers, &mut writer).ok()?;
                 needs_lsn = needs_lsn.max(node.changed_at_lsn).max(others_lsn);
                 Some(())
             });
         });
-        ROOM.set(room);
+        BUFFERS.set(buffers);
         if outcome.is_none() {
             reply.truncate(start);
             return None;
         }
         self.lookups.add();
-        self.beside.add_many(questions.len().saturating_sub(1) as u64);
+        self.extra_questions.add_many(questions.len().saturating_sub(1) as u64);
         Some(needs_lsn)
     }
 }

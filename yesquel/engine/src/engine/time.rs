@@ -1,5 +1,5 @@
-//! The times that a server gives out: never one twice, never one that a restart
-//! may give again. `docs/yesquel/nodes.md` has the law of the ceiling.
+//! Timestamps: the server never gives one twice, nor one that a restart may give again.
+//! `docs/yesquel/nodes.md` has the law of the ceiling.
 
 use super::{Engine, Frozen};
 use crate::{
@@ -8,14 +8,13 @@ use crate::{
 };
 use yesquel_model::{Refusal, Timestamp, limits::CLOCK_AHEAD_MS_MAX};
 
-/// How far the ceiling of timestamps is put above the clock, and how near the
-/// clock may come to it before it is put higher: two records a second, each of
-/// which has half a second to reach the disk before anybody waits for it.
+/// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
+/// records a second, each with half a second to become durable before a request waits for it.
 const CEILING_MS: u64 = 1_000;
 const CEILING_NEAR_MS: u64 = 500;
 
-/// How long a server that starts waits at most for a clock that is behind what
-/// it has promised. Crashes cost less; a clock that is further behind was set.
+/// Longest wait of a starting server for a clock behind its promises. A crash costs less; a clock
+/// further behind was set.
 const WAIT_MS_MAX: u64 = 5_000;
 
 impl Engine {
@@ -23,8 +22,8 @@ impl Engine {
         Ok(self.clock.witness(seen, now.wall_ms)?)
     }
 
-    /// The record that must be on disk before a timestamp is given out, if the
-    /// ceiling needs not be raised for it.
+    /// The record that must be durable before a timestamp is given out; `None` if the ceiling must
+    /// be raised first.
     pub(crate) fn is_under_ceiling(&self, given: Timestamp) -> Option<u64> {
         if self.frozen.is_some() || given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
             return None;
@@ -32,8 +31,8 @@ impl Engine {
         Some(if given > self.ceiling_before { self.ceiling_lsn } else { 0 })
     }
 
-    /// Sees to it that a timestamp that is given out is below a ceiling in the
-    /// log; returns the record that must be on disk before.
+    /// Raises the ceiling in the log if necessary, and returns the record that must be durable
+    /// before a timestamp is given out.
     pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
         if let Some(last) = self.frozen {
             return if given > last.ceiling { u64::MAX } else { 0 };
@@ -47,12 +46,12 @@ impl Engine {
         if given > self.ceiling_before { self.ceiling_lsn } else { 0 }
     }
 
-    /// The snapshot of a request: its own, which must not be too old, or now.
+    /// The snapshot of a request: its own, if it is still readable, or the present.
     pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
         let Some(snapshot) = snapshot else {
             return Ok(self.clock.now(now.wall_ms));
         };
-        // A later commit must be above it.
+        // Later commits must be above it.
         self.clock.witness(snapshot, now.wall_ms)?;
         let readable = self.snapshots.readable();
         if readable.contains(snapshot) {
@@ -62,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// A snapshot of a server whose disk has failed: not behind what the client
-    /// has seen, maybe elsewhere.
+    /// A snapshot at a server whose disk has failed: not behind what the client has seen, perhaps
+    /// elsewhere.
     pub(crate) fn frozen_snapshot(
         &mut self,
         now: Now,
@@ -76,31 +75,30 @@ impl Engine {
         if seen <= whole && readable.contains(whole) {
             Ok(whole)
         } else if seen <= present && readable.contains(present) {
-            // What is lost in nodes that it asks for is not told.
+            // The read is refused later if it meets lost changes.
             Ok(present)
         } else {
             Err(Refusal::DiskFailed)
         }
     }
 
-    /// How long a server is to wait before it begins, lest others refuse its
-    /// times, which begin above what it may have given before it fell. Zero
-    /// also where it would take too long: times do not go back for all that.
+    /// Milliseconds that a server must wait after a crash so that other servers accept its
+    /// timestamps, which start above all that it may have given before. Zero if the wait would be
+    /// too long; timestamps still never go back.
     pub fn wait_ms(&self, now: Now) -> u64 {
         let ahead = self.clock.last().ms().saturating_sub(now.wall_ms);
         let wait = ahead.saturating_sub(CLOCK_AHEAD_MS_MAX);
         if wait > WAIT_MS_MAX { 0 } else { wait }
     }
 
-    /// It ends in order: nothing more is given out, and a restart begins where
-    /// this one has stopped.
+    /// Shuts down cleanly: no more timestamps are given, and a restart continues from here.
     pub fn end(&mut self, effects: &mut Effects) {
         if self.frozen.is_some() {
             return;
         }
-        // Where they are the same, nothing was given since the last start.
+        // If they are equal, no timestamp was given since the last start.
         if self.ceiling != self.clock.last() {
-            // Above the last that was given: no snapshot outlives a restart.
+            // Above the last timestamp given: no snapshot survives a restart.
             let above = Timestamp(self.clock.last().0.saturating_add(1));
             (self.ceiling, self.ceiling_before) = (above, above);
             self.log(&Record::Ceiling(above), effects);
@@ -108,7 +106,7 @@ impl Engine {
         self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
     }
 
-    /// The highest timestamp that it has given or seen.
+    /// Returns the present by the server's clock.
     pub fn clock(&mut self, now: Now) -> Timestamp {
         self.clock.now(now.wall_ms)
     }

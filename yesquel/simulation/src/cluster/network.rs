@@ -9,10 +9,10 @@ use std::{
     sync::Arc,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Ask, Asker};
+use yesquel_engine::{Caller, VoteQuery};
 use yesquel_model::ServerId;
-use yesquel_transport::{Cause, Holdings, Lost, Transport};
-use yesquel_wire::{News, Request, Writer};
+use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
+use yesquel_wire::{ClientHeartbeat, Request, Writer};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
@@ -20,7 +20,7 @@ pub(super) const OWN: u64 = u64::MAX;
 /// A message to a server.
 pub(crate) enum Body {
     Request { call: u64, bytes: Vec<u8> },
-    News { client: u64, news: News },
+    ClientHeartbeat { client: u64, heartbeat: ClientHeartbeat },
 }
 
 /// One direction of a connection.
@@ -56,7 +56,7 @@ pub(crate) struct Link {
     replies: Lane,
     /// Unanswered calls.
     calls: Vec<u64>,
-    news: Option<News>,
+    heartbeat: Option<ClientHeartbeat>,
 }
 
 /// A request in flight.
@@ -65,7 +65,7 @@ pub(crate) struct Call {
     reply: Option<Result<Vec<u8>, ()>>,
     waker: Option<Waker>,
     /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
-    ask: Option<(usize, u64, Ask)>,
+    ask: Option<(usize, u64, VoteQuery)>,
 }
 
 impl Cluster {
@@ -102,7 +102,7 @@ impl Cluster {
             requests: Lane::new(),
             replies: Lane::new(),
             calls: Vec::new(),
-            news: None,
+            heartbeat: None,
         });
         let link = self.links.len() - 1;
         self.open.insert((peer, server), link);
@@ -110,7 +110,13 @@ impl Cluster {
     }
 
     /// Sends a request and returns the number of the call.
-    fn call(&mut self, peer: usize, server: usize, bytes: Vec<u8>, ask: Option<(usize, u64, Ask)>) -> u64 {
+    fn call(
+        &mut self,
+        peer: usize,
+        server: usize,
+        bytes: Vec<u8>,
+        ask: Option<(usize, u64, VoteQuery)>,
+    ) -> u64 {
         let number = self.new_call(ask);
         if ask.is_none() && !self.count_call(peer) {
             return number;
@@ -138,7 +144,7 @@ impl Cluster {
         number
     }
 
-    fn new_call(&mut self, ask: Option<(usize, u64, Ask)>) -> u64 {
+    fn new_call(&mut self, ask: Option<(usize, u64, VoteQuery)>) -> u64 {
         self.last_call += 1;
         self.calls.insert(self.last_call, Call { ask, ..Call::default() });
         self.last_call
@@ -185,17 +191,21 @@ impl Cluster {
         self.links[link].requests.arrived = index;
         let connection = link as u64;
         match body {
-            Body::Request { call, bytes } => self.handle(server, Asker { connection, request: call }, &bytes),
-            Body::News { client, news } => self.on_news(server, connection, client, news),
+            Body::Request { call, bytes } => {
+                self.handle(server, Caller { connection, request: call }, &bytes)
+            }
+            Body::ClientHeartbeat { client, heartbeat } => {
+                self.on_news(server, connection, client, heartbeat)
+            }
         }
     }
 
     /// Sends a server's reply.
-    pub(super) fn reply(&mut self, asker: Asker, bytes: Vec<u8>) {
-        if asker.connection == OWN {
-            return self.complete(asker.request, Ok(bytes));
+    pub(super) fn reply(&mut self, caller: Caller, bytes: Vec<u8>) {
+        if caller.connection == OWN {
+            return self.complete(caller.request, Ok(bytes));
         }
-        let link = asker.connection as usize;
+        let link = caller.connection as usize;
         let Link { peer, server, ref replies, .. } = self.links[link];
         let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
         let now_us = self.now_us();
@@ -203,7 +213,7 @@ impl Cluster {
         lane.sent += 1;
         lane.last_us = lane.last_us.max(now_us + us);
         let (index, us) = (lane.sent, lane.last_us - now_us);
-        self.after(us, Event::Reply { link, index, call: asker.request, bytes });
+        self.after(us, Event::Reply { link, index, call: caller.request, bytes });
     }
 
     /// Delivers a reply to its caller, unless it is lost or must wait.
@@ -304,22 +314,22 @@ impl Cluster {
     /// Sends the heartbeat of each client on each of its connections, if it has changed.
     pub(super) fn send_news(&mut self) {
         for peer in (0..PROCESSES).chain([OBSERVER]) {
-            let holdings = self.processes[peer].holdings.as_ref().and_then(std::sync::Weak::upgrade);
-            let Some(holdings) = holdings else { continue };
-            let (client, news) = (holdings.client(), holdings.news());
+            let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
+            let Some(heartbeats) = heartbeats else { continue };
+            let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());
             // Servers that the client has not called yet must keep its snapshots too.
             for server in 0..SERVERS {
                 let Some(link) = self.link(peer, server) else { continue };
-                if self.links[link].news != Some(news) {
-                    self.links[link].news = Some(news);
-                    self.send(link, Body::News { client, news });
+                if self.links[link].heartbeat != Some(heartbeat) {
+                    self.links[link].heartbeat = Some(heartbeat);
+                    self.send(link, Body::ClientHeartbeat { client, heartbeat });
                 }
             }
         }
     }
 
     /// Sends a server's question for another one's vote.
-    pub(super) fn ask(&mut self, server: usize, ask: Ask) {
+    pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
         let mut bytes = Vec::new();
         Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
         let epoch = self.servers[server].epoch;
@@ -373,8 +383,8 @@ impl Transport for Network {
         wait(Rc::clone(&self.cluster), server, number)
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
-        self.cluster.borrow_mut().processes[self.peer].holdings = Some(Arc::downgrade(&holdings));
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        self.cluster.borrow_mut().processes[self.peer].heartbeats = Some(Arc::downgrade(&heartbeats));
     }
 }
 
@@ -387,13 +397,13 @@ impl Transport for LocalTransport {
         assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
         let number = cluster.new_call(None);
-        cluster.handle(self.server, Asker { connection: OWN, request: number }, request);
+        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
         wait(Rc::clone(&self.cluster), server, number)
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         if let Some(running) = &mut self.cluster.borrow_mut().servers[self.server].running {
-            running.holdings = Some(Arc::downgrade(&holdings));
+            running.heartbeats = Some(Arc::downgrade(&heartbeats));
         }
     }
 }

@@ -9,12 +9,12 @@ use std::{
     sync::Weak,
     task::{Poll, Waker},
 };
-use yesquel_engine::{Ask, Asker, Checkpoint, Effects, Engine, Record, Settings};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Record, Settings, VoteQuery};
 use yesquel_log::{LogError, Writer, checkpoint, open};
 use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
-use yesquel_transport::Holdings;
-use yesquel_wire::{Decision, News, Reply};
+use yesquel_transport::HeartbeatSource;
+use yesquel_wire::{ClientHeartbeat, Decision, Reply};
 
 const TICK_US: u64 = 50_000;
 
@@ -32,7 +32,7 @@ pub enum LogFact {
 /// A reply that waits for the disk.
 struct HeldReply {
     needs_lsn: u64,
-    asker: Asker,
+    caller: Caller,
     reply: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Running {
     checkpoint: Option<Checkpoint>,
     /// The background task, while it waits for work.
     background: Option<Waker>,
-    pub(super) holdings: Option<Weak<dyn Holdings>>,
+    pub(super) heartbeats: Option<Weak<dyn HeartbeatSource>>,
 }
 
 pub(crate) struct Server {
@@ -174,9 +174,13 @@ impl Cluster {
             let bytes = effects.bytes[reply.bytes.clone()].to_vec();
             let waits = reply.needs_lsn > running.synced;
             if waits && !running.failed {
-                running.held.push(HeldReply { needs_lsn: reply.needs_lsn, asker: reply.asker, reply: bytes });
+                running.held.push(HeldReply {
+                    needs_lsn: reply.needs_lsn,
+                    caller: reply.caller,
+                    reply: bytes,
+                });
             } else {
-                out.push((reply.asker, if waits { refused() } else { bytes }));
+                out.push((reply.caller, if waits { refused() } else { bytes }));
             }
         }
         if !running.failed && !effects.record_ends.is_empty() {
@@ -187,8 +191,8 @@ impl Cluster {
         if running.engine.has_work() {
             running.background.take().into_iter().for_each(Waker::wake);
         }
-        out.into_iter().for_each(|(asker, reply)| self.reply(asker, reply));
-        effects.asks.iter().for_each(|ask| self.ask(at, *ask));
+        out.into_iter().for_each(|(caller, reply)| self.reply(caller, reply));
+        effects.vote_queries.iter().for_each(|ask| self.ask(at, *ask));
         self.begin_write(at);
     }
 
@@ -204,24 +208,24 @@ impl Cluster {
         self.after(us, Event::Write { server: at, epoch });
     }
 
-    pub(super) fn handle(&mut self, at: usize, asker: Asker, request: &[u8]) {
+    pub(super) fn handle(&mut self, at: usize, caller: Caller, request: &[u8]) {
         let now = self.clock(at);
         self.step(at, |engine, effects| {
-            if let Err(malformed) = engine.handle(now, asker, request, effects) {
+            if let Err(malformed) = engine.handle(now, caller, request, effects) {
                 panic!("malformed request: {malformed}");
             }
         });
     }
 
-    pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, news: News) {
+    pub(super) fn on_news(&mut self, at: usize, connection: u64, client: u64, heartbeat: ClientHeartbeat) {
         let now = self.clock(at);
         if let Some(running) = &mut self.servers[at].running {
-            running.engine.hold(connection, news.oldest, news.more);
-            running.engine.known(now, client, news.known);
+            running.engine.hold(connection, heartbeat.oldest, heartbeat.more);
+            running.engine.known(now, client, heartbeat.known);
         }
     }
 
-    pub(super) fn on_vote(&mut self, at: usize, ask: Ask, vote: &[u8]) {
+    pub(super) fn on_vote(&mut self, at: usize, ask: VoteQuery, vote: &[u8]) {
         let now = self.clock(at);
         // A server whose disk has failed does not vote.
         let Ok(Reply::Vote(vote)) = Reply::decode(vote) else { return };
@@ -230,7 +234,7 @@ impl Cluster {
             return;
         }
         let before = running.engine.undecided().count();
-        self.step(at, |engine, effects| engine.learn(now, ask, &vote, effects));
+        self.step(at, |engine, effects| engine.on_vote(now, ask, &vote, effects));
         let after = self.servers[at].running.as_ref().map_or(0, |running| running.engine.undecided().count());
         self.counts.recovered += u64::from(after < before);
     }
@@ -239,10 +243,10 @@ impl Cluster {
         if !self.is_up(at, epoch) {
             return;
         }
-        let holdings =
-            self.servers[at].running.as_ref().and_then(|running| running.holdings.as_ref()?.upgrade());
-        if let Some(holdings) = holdings {
-            self.on_news(at, OWN, holdings.client(), holdings.news());
+        let heartbeats =
+            self.servers[at].running.as_ref().and_then(|running| running.heartbeats.as_ref()?.upgrade());
+        if let Some(heartbeats) = heartbeats {
+            self.on_news(at, OWN, heartbeats.client(), heartbeats.heartbeat());
         }
         let now = self.clock(at);
         self.step(at, |engine, effects| engine.tick(now, effects));
@@ -304,8 +308,8 @@ impl Cluster {
             let us = self.takes([6, at as u64, epoch, 0]) * 4;
             self.after(us, Event::Checkpoint { server: at, epoch });
         }
-        for HeldReply { asker, reply, .. } in ready {
-            self.reply(asker, reply);
+        for HeldReply { caller, reply, .. } in ready {
+            self.reply(caller, reply);
         }
         self.begin_write(at);
     }
@@ -343,7 +347,7 @@ impl Cluster {
         let lost =
             [running.writing, Record::first_seen(&running.log, &running.ends)].into_iter().flatten().min();
         self.step(at, |engine, effects| engine.freeze(synced, lost, effects));
-        held.into_iter().for_each(|held| self.reply(held.asker, refused()));
+        held.into_iter().for_each(|held| self.reply(held.caller, refused()));
         true
     }
 
@@ -416,7 +420,7 @@ impl Cluster {
             grown,
             checkpoint: None,
             background: None,
-            holdings: None,
+            heartbeats: None,
         });
         let epoch = server.epoch;
         self.counts.restarts += u64::from(epoch > 1);

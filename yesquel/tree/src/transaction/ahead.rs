@@ -8,7 +8,7 @@ use crate::{
     stored::Looked,
 };
 use std::{collections::BTreeMap, mem, ops::Bound};
-use yesquel_client::{CommitError, Moment};
+use yesquel_client::{CommitError, ReadView};
 use yesquel_model::{Key, NodeId, Refusal, Timestamp};
 use yesquel_transport::Transport;
 
@@ -66,10 +66,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
     }
 
     /// The moment at which a tree is read.
-    pub(crate) fn moment_of(&mut self, root: NodeId) -> &mut Moment {
+    pub(crate) fn view_of(&mut self, root: NodeId) -> &mut ReadView {
         match &mut self.makes {
-            Some(makes) if makes.of(root).is_some_and(|made| made.beyond.is_some()) => &mut makes.moment,
-            _ => &mut self.moment,
+            Some(makes) if makes.of(root).is_some_and(|made| made.beyond.is_some()) => &mut makes.view,
+            _ => &mut self.view,
         }
     }
 
@@ -234,11 +234,11 @@ impl<'a, T: Transport> Transaction<'a, T> {
     async fn enter(&mut self, root: NodeId) -> Result<(), TreeError> {
         let under_way = self.makes.as_ref().and_then(|makes| makes.of(root)?.under_way.clone());
         let Some(UnderWay { list, key }) = under_way else { return Ok(()) };
-        if self.moment.snapshot.is_none() {
+        if self.view.snapshot.is_none() {
             // By which others know whether it can still commit.
             self.stored(list, &key).await?;
         }
-        let snapshot = self.moment.snapshot.unwrap_or_default();
+        let snapshot = self.view.snapshot.unwrap_or_default();
         let mut first = Transaction::new(self.trees);
         first.create_tree(Tree::at(root));
         first.put(list, &key, &Entry { tree: Tree::at(root), snapshot }.encode())?;
@@ -252,7 +252,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         let held = self.trees.client.hold(at);
         self.pages.forget(root);
         let Some(makes) = &mut self.makes else { return };
-        makes.moment.snapshot = Some(at);
+        makes.view.snapshot = Some(at);
         makes.held = Some(held);
         let Some(made) = makes.all.iter_mut().find(|made| made.root == root) else { return };
         let beyond = last.map_or_else(Key::default, |last| low_of(Bound::Excluded(&last)));
@@ -302,8 +302,8 @@ impl<T: Transport> Trees<T> {
     /// Whether a snapshot can still be read at the server of a tree. If not, a
     /// transaction that has it can never commit there any more.
     pub async fn is_kept(&self, tree: Tree, snapshot: Timestamp) -> Result<bool, TreeError> {
-        let mut moment = Moment::from(Some(snapshot));
-        match self.client.lookup_at(&mut moment, tree.root, &[], Looked::of).await {
+        let mut view = ReadView::from(Some(snapshot));
+        match self.client.lookup_at(&mut view, tree.root, &[], Looked::of).await {
             Ok(_) => Ok(true),
             Err(yesquel_client::Error::Refused(Refusal::SnapshotTooOld { .. })) => Ok(false),
             Err(error) => Err(error.into()),

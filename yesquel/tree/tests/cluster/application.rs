@@ -8,6 +8,7 @@ use crate::{
 };
 use std::{cell::RefCell, rc::Rc};
 use yesquel_client::{Client, CommitError, Error};
+use yesquel_engine::SplitPlan;
 use yesquel_model::{Refusal, ServerId};
 use yesquel_simulation::{
     Application, Cluster, Counts, Fault, Job, LocalTransport, Network, SERVERS, SharedCluster, TASKS,
@@ -83,9 +84,9 @@ async fn split_nodes(
         rounds = if waited { 0 } else { rounds + 1 };
         assert!(rounds < ROUNDS_MAX, "server {server}: splits make nodes that must be split, without end");
         for node in full {
-            let full = cluster.borrow_mut().engine(server).map(|engine| engine.how_full(node));
-            let (parts, drags) = full.unwrap_or_default();
-            let split = done(splitter.split_into(&trees, node, parts, drags).await);
+            let plan = cluster.borrow_mut().engine(server).map(|engine| engine.split_plan(node));
+            let SplitPlan { parts, mostly_obsolete } = plan.unwrap_or_default();
+            let split = done(splitter.split_into(&trees, node, parts, mostly_obsolete).await);
             workload.borrow_mut().counts.splits += split;
         }
         for (node, key) in hot {

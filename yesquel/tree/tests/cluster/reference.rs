@@ -39,7 +39,7 @@ impl Effect {
             (Write(_, key, _), Clear(_, range) | Guard(_, range))
             | (Clear(_, range) | Guard(_, range), Write(_, key, _)) => range.contains(key),
             (Guard(..), Guard(..)) => false,
-            (Clear(_, a) | Guard(_, a), Clear(_, b) | Guard(_, b)) => a.meets(b),
+            (Clear(_, a) | Guard(_, a), Clear(_, b) | Guard(_, b)) => a.overlaps(b),
             _ => false,
         }
     }
@@ -397,7 +397,7 @@ impl History {
             }
             error => panic!("{attempt:?}: {error}"),
         };
-        let meets = |other: usize| {
+        let overlaps = |other: usize| {
             let pairs =
                 sent[number].iter().flat_map(|own| sent[other].iter().map(move |theirs| (own, theirs)));
             pairs.into_iter().any(|(own, theirs)| {
@@ -408,12 +408,12 @@ impl History {
         match refusal {
             Refusal::Conflict(Conflict::Prepared { by, .. }) => {
                 let other = self.attempts.iter().position(|attempt| attempt.txns.contains(by));
-                assert!(other.is_some_and(meets), "{attempt:?}: {error}");
+                assert!(other.is_some_and(overlaps), "{attempt:?}: {error}");
             }
             Refusal::Conflict(Conflict::Cell { .. } | Conflict::Range { .. } | Conflict::Guard { .. }) => {
                 let is_newer = |at: Timestamp| attempt.snapshot.is_some_and(|snapshot| at > snapshot);
                 let met =
-                    commits.iter().any(|(at, other)| is_newer(*at) && *other != number && meets(*other));
+                    commits.iter().any(|(at, other)| is_newer(*at) && *other != number && overlaps(*other));
                 assert!(met, "{attempt:?}: {error}, but nothing conflicts with it");
             }
             Refusal::GivenUp(_)

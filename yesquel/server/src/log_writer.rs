@@ -3,7 +3,7 @@
 
 use crate::{
     options::{Durability, Options},
-    state::{Gathered, Shared},
+    state::{PendingRecords, SharedState},
 };
 use std::{
     sync::{
@@ -16,29 +16,29 @@ use std::{
 use yesquel_log::{LogError, Writer, checkpoint, disk::Folder};
 
 /// The thread that writes the log.
-pub(crate) struct Keeper {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct LogWriter {
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) writer: Writer<Folder>,
     pub(crate) disk: Folder,
     pub(crate) options: Options,
     /// Bytes of log since the last checkpoint.
-    pub(crate) grown: u64,
+    pub(crate) bytes_since_checkpoint: u64,
     /// Bytes of the last checkpoint, if there is one.
-    pub(crate) stood: u64,
+    pub(crate) last_checkpoint_bytes: u64,
     /// Where it is said how the one went that is being written.
-    pub(crate) checkpoint: Option<Receiver<Written>>,
+    pub(crate) checkpoint: Option<Receiver<WrittenCheckpoint>>,
 }
 
 /// The last record of a checkpoint and its bytes, or why there is none.
-type Written = Result<(u64, u64), LogError>;
+type WrittenCheckpoint = Result<(u64, u64), LogError>;
 
-impl Keeper {
+impl LogWriter {
     pub(crate) fn run(mut self) {
-        let mut gathered = Gathered::default();
+        let mut pending_records = PendingRecords::default();
         loop {
-            let ending = self.wait(&mut gathered);
+            let ending = self.wait(&mut pending_records);
             let before = self.writer.next_lsn() - 1;
-            let written = self.writer.append(&gathered.log, &gathered.ends);
+            let written = self.writer.append(&pending_records.log, &pending_records.ends);
             let written = written.and_then(|()| match self.options.durability {
                 Durability::None if !ending => Ok(()),
                 _ => self.writer.sync(),
@@ -50,20 +50,20 @@ impl Keeper {
                     Durability::None => before,
                     _ => self.writer.synced_lsn(),
                 };
-                self.shared.fail(error.to_string(), reached, &gathered);
+                self.shared.fail(error.to_string(), reached, &pending_records);
                 self.shared.released();
                 // The folder is somebody else's then.
                 let _ = self.checkpoint.take().map(|said| said.recv());
                 return;
             }
-            self.grown += gathered.log.len() as u64;
+            self.bytes_since_checkpoint += pending_records.log.len() as u64;
             self.shared.release(self.writer.synced_lsn(), self.writer.bytes());
             self.shared.released();
             match self.checkpoint.as_ref().map(Receiver::try_recv) {
                 None | Some(Err(TryRecvError::Empty)) => {}
                 Some(written) => self.end_checkpoint(written.ok()),
             }
-            if self.grown >= self.checkpoint_after() && self.checkpoint.is_none() {
+            if self.bytes_since_checkpoint >= self.checkpoint_after() && self.checkpoint.is_none() {
                 self.begin_checkpoint();
             }
             if ending {
@@ -81,13 +81,13 @@ impl Keeper {
     }
 
     /// Waits for records, or for a checkpoint's end; whether these are the last.
-    fn wait(&self, gathered: &mut Gathered) -> bool {
-        gathered.log.clear();
-        gathered.ends.clear();
+    fn wait(&self, pending_records: &mut PendingRecords) -> bool {
+        pending_records.log.clear();
+        pending_records.ends.clear();
         self.shared.written.wait();
-        let mut inner = self.shared.lock();
-        std::mem::swap(&mut inner.gathered, gathered);
-        inner.ending
+        let mut state = self.shared.lock();
+        std::mem::swap(&mut state.pending_records, pending_records);
+        state.ending
     }
 
     /// Lets records gather for so long, or until the end.
@@ -101,12 +101,12 @@ impl Keeper {
     /// checkpoints are at most twice what the log is, and what a restart reads of the
     /// log at most half of what it reads anyway.
     fn checkpoint_after(&self) -> u64 {
-        self.options.checkpoint_bytes.max(self.stood / 2)
+        self.options.checkpoint_bytes.max(self.last_checkpoint_bytes / 2)
     }
 
     /// Has a checkpoint written while the log goes on.
     fn begin_checkpoint(&mut self) {
-        self.grown = 0;
+        self.bytes_since_checkpoint = 0;
         // Under the lock a look at each node, and no more.
         let mut state = self.shared.lock().engine.checkpoint();
         let (disk, lsn) = (self.disk.clone(), state.lsn());
@@ -118,7 +118,7 @@ impl Keeper {
             drop(state);
             // Somebody hears it: he is waited for at the end.
             let _ = say.send(written);
-            shared.written.ring();
+            shared.written.wake();
         };
         match thread::Builder::new().name("yesquel-checkpoint".to_owned()).spawn(write) {
             Ok(_) => self.checkpoint = Some(said),
@@ -127,11 +127,11 @@ impl Keeper {
     }
 
     /// Lets go of the log that a checkpoint stands for.
-    fn end_checkpoint(&mut self, written: Option<Written>) {
+    fn end_checkpoint(&mut self, written: Option<WrittenCheckpoint>) {
         self.checkpoint = None;
         let Some(written) = written else { return };
         if let Ok((lsn, bytes)) = written {
-            self.stood = bytes;
+            self.last_checkpoint_bytes = bytes;
             self.shared.tell_checkpoint(lsn, bytes);
         }
         // What is in it may be ahead of the log, which must hold what follows.

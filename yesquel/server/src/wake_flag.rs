@@ -8,37 +8,37 @@ use std::{
 /// Rung when there is something to look at. It goes on until somebody hears it:
 /// what it tells of may be looked at before it is waited for, and after.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rings: Mutex<bool>,
-    rung: Condvar,
+pub(crate) struct WakeFlag {
+    is_set: Mutex<bool>,
+    woken: Condvar,
 }
 
-impl Bell {
+impl WakeFlag {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes whoever waits, or the next who does.
-    pub(crate) fn ring(&self) {
-        let mut rings = self.lock();
-        if !*rings {
-            *rings = true;
-            self.rung.notify_one();
+    pub(crate) fn wake(&self) {
+        let mut is_set = self.lock();
+        if !*is_set {
+            *is_set = true;
+            self.woken.notify_one();
         }
     }
 
     /// Waits until it rings.
     pub(crate) fn wait(&self) {
-        let waited = self.rung.wait_while(self.lock(), |rings| !*rings);
+        let waited = self.woken.wait_while(self.lock(), |is_set| !*is_set);
         *waited.unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// The same, but no longer than until then; whether it rang.
     pub(crate) fn wait_until(&self, end: Instant) -> bool {
         let left = end.saturating_duration_since(Instant::now());
-        let waited = self.rung.wait_timeout_while(self.lock(), left, |rings| !*rings);
-        let (mut rings, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *rings, false)
+        let waited = self.woken.wait_timeout_while(self.lock(), left, |is_set| !*is_set);
+        let (mut is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *is_set, false)
     }
 
     /// The same, but no longer than that.
@@ -54,15 +54,15 @@ mod tests {
 
     #[test]
     fn a_ring_is_heard_once_before_or_after() {
-        let bell = Bell::default();
-        bell.ring();
-        bell.ring();
-        bell.wait();
-        assert!(!bell.wait_for(Duration::ZERO));
+        let wake_flag = WakeFlag::default();
+        wake_flag.wake();
+        wake_flag.wake();
+        wake_flag.wait();
+        assert!(!wake_flag.wait_for(Duration::ZERO));
         thread::scope(|scope| {
-            scope.spawn(|| bell.ring());
-            bell.wait();
+            scope.spawn(|| wake_flag.wake());
+            wake_flag.wait();
         });
-        assert!(!bell.wait_for(Duration::ZERO));
+        assert!(!wake_flag.wait_for(Duration::ZERO));
     }
 }

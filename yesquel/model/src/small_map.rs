@@ -1,35 +1,33 @@
-//! An ordered map of few entries: most transactions write in a tree or two, at
-//! one server, for which the nodes of a [`BTreeMap`](std::collections::BTreeMap)
-//! are larger than all that they hold.
+//! An ordered map of few entries. Most transactions write to one or two trees at one server, for
+//! which a node of a [`BTreeMap`](std::collections::BTreeMap) is larger than the content.
 
-/// Entries in the order of their keys. A look-up takes O(log n) steps; a key that
-/// is new moves those after it.
+/// Entries sorted by key. A lookup takes O(log n); inserting a new key moves the entries after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Few<K, V>(Vec<(K, V)>);
+pub struct SmallMap<K, V>(Vec<(K, V)>);
 
-impl<K, V> Default for Few<K, V> {
+impl<K, V> Default for SmallMap<K, V> {
     fn default() -> Self {
-        Few(Vec::new())
+        SmallMap(Vec::new())
     }
 }
 
-impl<K: Ord, V> Few<K, V> {
+impl<K: Ord, V> SmallMap<K, V> {
     fn place(&self, key: &K) -> Result<usize, usize> {
         self.0.binary_search_by(|(own, _)| own.cmp(key))
     }
 
-    /// The value under a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.place(key).ok().and_then(|place| self.0.get(place)).map(|(_, value)| value)
     }
 
-    /// The same, to change it.
+    /// Returns the value of a key for modification.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let place = self.place(key).ok()?;
         self.0.get_mut(place).map(|(_, value)| value)
     }
 
-    /// The value under a key; one that is made now if there is none.
+    /// Returns the value of a key, inserting the default if there is none.
     pub fn or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -38,7 +36,7 @@ impl<K: Ord, V> Few<K, V> {
             Ok(place) => place,
             Err(place) => {
                 if self.0.is_empty() {
-                    // A vector makes room for four at first.
+                    // A vector would reserve four places at first.
                     self.0.reserve_exact(1);
                 }
                 self.0.insert(place, (key, V::default()));
@@ -48,33 +46,33 @@ impl<K: Ord, V> Few<K, V> {
         &mut self.0[place].1
     }
 
-    /// All, in the order of their keys.
+    /// Iterates over the entries in key order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> + ExactSizeIterator {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// The keys, in their order.
+    /// Iterates over the keys in order.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The values, in the order of their keys.
+    /// Iterates over the values in key order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator {
         self.0.iter().map(|(_, value)| value)
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl<K, V> IntoIterator for Few<K, V> {
+impl<K, V> IntoIterator for SmallMap<K, V> {
     type Item = (K, V);
     type IntoIter = std::vec::IntoIter<(K, V)>;
 
@@ -92,7 +90,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_an_ordered_map(entries in prop::collection::vec((0..20u8, any::<u16>()), 0..60)) {
-            let (mut few, mut map) = (Few::default(), BTreeMap::new());
+            let (mut few, mut map) = (SmallMap::default(), BTreeMap::new());
             for (key, value) in entries {
                 *few.or_default(key) = value;
                 map.insert(key, value);

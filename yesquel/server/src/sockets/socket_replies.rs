@@ -1,10 +1,10 @@
 //! Replies on their way to connections.
 
-use crate::Deliver;
+use crate::ReplySink;
 use mio::Waker;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use yesquel_engine::Asker;
+use yesquel_engine::Caller;
 use yesquel_wire::frame::Outbox;
 
 /// What one connection is to be sent.
@@ -27,30 +27,30 @@ impl Replies {
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct ReplyQueues {
     of: FxHashMap<u64, Replies>,
     /// Connections with something to be sent.
     dirty: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    all: Mutex<All>,
+struct SharedQueues {
+    all: Mutex<ReplyQueues>,
     /// Wakes the thread that writes to sockets.
     waker: OnceLock<Waker>,
 }
 
 /// Takes the replies to requests that came by sockets. Clones are the same one.
 #[derive(Debug, Default, Clone)]
-pub struct Sink(Arc<Shared>);
+pub struct SocketReplies(Arc<SharedQueues>);
 
-impl Sink {
+impl SocketReplies {
     /// None yet.
-    pub fn new() -> Sink {
-        Sink::default()
+    pub fn new() -> SocketReplies {
+        SocketReplies::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, ReplyQueues> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,29 +92,29 @@ impl Sink {
     }
 }
 
-impl Deliver for Sink {
-    fn deliver(&self, asker: Asker, reply: &[u8]) {
+impl ReplySink for SocketReplies {
+    fn deliver(&self, caller: Caller, reply: &[u8]) {
         let mut locked = self.lock();
-        let All { of: all, dirty } = &mut *locked;
+        let ReplyQueues { of: all, dirty } = &mut *locked;
         // Whoever has gone takes nothing more.
-        let Some(of) = all.get_mut(&asker.connection) else { return };
-        of.out.push(asker.request, reply);
+        let Some(of) = all.get_mut(&caller.connection) else { return };
+        of.out.push(caller.request, reply);
         of.under_way = of.under_way.saturating_sub(1);
         if !of.is_dirty {
             of.is_dirty = true;
-            dirty.push(asker.connection);
+            dirty.push(caller.connection);
         }
     }
 
-    fn hold(&self, asker: Asker, bytes: usize) {
-        self.with(asker.connection, |of| of.held += bytes);
+    fn reply_held(&self, caller: Caller, bytes: usize) {
+        self.with(caller.connection, |of| of.held += bytes);
     }
 
-    fn let_go(&self, asker: Asker, bytes: usize) {
-        self.with(asker.connection, |of| of.held = of.held.saturating_sub(bytes));
+    fn reply_released(&self, caller: Caller, bytes: usize) {
+        self.with(caller.connection, |of| of.held = of.held.saturating_sub(bytes));
     }
 
-    fn delivered(&self) {
+    fn flush(&self) {
         if !self.lock().dirty.is_empty() {
             self.wake();
         }

@@ -1,23 +1,20 @@
-//! Counts that many threads add to.
+//! A counter that many threads add to.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Parts of a count: as many threads add to it without being in each other's
-/// way.
+/// Shards of a counter: about as many threads add to it without sharing cache lines.
 const PARTS: usize = 8;
 
-/// What stands alone in two lines of a processor's cache: they are fetched in
-/// pairs.
+/// A value alone in two cache lines, since processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Alone(AtomicU64);
 
-/// A count that only grows. Each thread adds to a part of it, which no other
-/// one has in its cache while threads are few.
+/// A counter that only grows. Each thread adds to one shard, which few other threads use.
 #[derive(Debug, Default)]
-pub struct Tally([Alone; PARTS]);
+pub struct ShardedCounter([Alone; PARTS]);
 
-/// Which part is the thread's: they take turns.
+/// The calling thread's shard; threads are assigned in turn.
 fn own_part() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -26,20 +23,20 @@ fn own_part() -> usize {
     PART.with(|part| *part)
 }
 
-impl Tally {
-    /// One more.
+impl ShardedCounter {
+    /// Adds one.
     pub fn add(&self) {
         self.add_many(1);
     }
 
-    /// So many more.
+    /// Adds `count`.
     pub fn add_many(&self, count: u64) {
         if let Some(Alone(part)) = self.0.get(own_part()) {
             part.fetch_add(count, Relaxed);
         }
     }
 
-    /// What all threads have counted.
+    /// Sum over all threads.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|Alone(part)| part.load(Relaxed)).sum()
     }
@@ -52,7 +49,7 @@ mod tests {
 
     #[test]
     fn threads_lose_no_count() {
-        let tally = Tally::default();
+        let tally = ShardedCounter::default();
         thread::scope(|scope| {
             for _ in 0..2 * PARTS {
                 scope.spawn(|| (0..3_000).for_each(|_| tally.add()));

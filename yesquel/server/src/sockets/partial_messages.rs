@@ -11,16 +11,16 @@ use std::{
 /// them come to their ends, one after the other, and none has to be closed for
 /// what another one holds.
 #[derive(Debug)]
-pub(super) struct Halfway {
+pub(super) struct PartialMessages {
     bytes_max: usize,
     bytes: usize,
     of: BTreeMap<u64, usize>,
     counters: Arc<SocketCounters>,
 }
 
-impl Halfway {
-    pub(super) fn new(bytes_max: usize, counters: Arc<SocketCounters>) -> Halfway {
-        Halfway { bytes_max, bytes: 0, of: BTreeMap::new(), counters }
+impl PartialMessages {
+    pub(super) fn new(bytes_max: usize, counters: Arc<SocketCounters>) -> PartialMessages {
+        PartialMessages { bytes_max, bytes: 0, of: BTreeMap::new(), counters }
     }
 
     /// What a connection holds now.
@@ -49,20 +49,23 @@ mod tests {
 
     #[test]
     fn where_there_is_no_room_one_goes_on() {
-        let mut halfway = Halfway::new(100, Arc::default());
-        halfway.holds(5, 60);
-        halfway.holds(3, 39);
-        assert!(![3, 4, 5].iter().any(|connection| halfway.waits(*connection)));
-        halfway.holds(7, 1);
-        assert_eq!([3, 4, 5, 7].map(|connection| halfway.waits(connection)), [false, false, true, true]);
-        assert_eq!(halfway.counters.unfinished.load(Relaxed), 100);
+        let mut partial_messages = PartialMessages::new(100, Arc::default());
+        partial_messages.holds(5, 60);
+        partial_messages.holds(3, 39);
+        assert!(![3, 4, 5].iter().any(|connection| partial_messages.waits(*connection)));
+        partial_messages.holds(7, 1);
+        assert_eq!(
+            [3, 4, 5, 7].map(|connection| partial_messages.waits(connection)),
+            [false, false, true, true]
+        );
+        assert_eq!(partial_messages.counters.unfinished.load(Relaxed), 100);
         // It has ended: the next one, or all if there is room.
-        halfway.holds(3, 0);
-        assert!(!halfway.waits(5) && !halfway.waits(7));
-        halfway.holds(7, 50);
-        assert!(!halfway.waits(5) && halfway.waits(7));
-        halfway.holds(5, 0);
-        halfway.holds(7, 0);
-        assert_eq!(halfway.counters.unfinished.load(Relaxed), 0);
+        partial_messages.holds(3, 0);
+        assert!(!partial_messages.waits(5) && !partial_messages.waits(7));
+        partial_messages.holds(7, 50);
+        assert!(!partial_messages.waits(5) && partial_messages.waits(7));
+        partial_messages.holds(5, 0);
+        partial_messages.holds(7, 0);
+        assert_eq!(partial_messages.counters.unfinished.load(Relaxed), 0);
     }
 }

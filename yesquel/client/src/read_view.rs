@@ -7,7 +7,7 @@ use yesquel_wire::{Answer, Question};
 /// The moment that a transaction reads: that of its first read. What is to be
 /// proved of it is asked beside what is read, so that it costs no request.
 #[derive(Debug, Default)]
-pub struct Moment {
+pub struct ReadView {
     /// It, once a server has given one.
     pub snapshot: Option<Timestamp>,
     proofs: Vec<Proof>,
@@ -24,12 +24,12 @@ struct Proof {
     key: Key,
     value: Box<[u8]>,
     other: NodeId,
-    outcome: Option<Outcome>,
+    outcome: Option<ProofOutcome>,
 }
 
 /// What has come of a proof.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ProofOutcome {
     /// The key has the value.
     Holds,
     /// It has another one, or none, which is empty here. The cells of the other
@@ -40,13 +40,13 @@ pub enum Outcome {
     Moved(Key, Box<[u8]>),
 }
 
-impl From<Option<Timestamp>> for Moment {
-    fn from(snapshot: Option<Timestamp>) -> Moment {
-        Moment { snapshot, ..Moment::default() }
+impl From<Option<Timestamp>> for ReadView {
+    fn from(snapshot: Option<Timestamp>) -> ReadView {
+        ReadView { snapshot, ..ReadView::default() }
     }
 }
 
-impl Moment {
+impl ReadView {
     /// Asks for a proof that a key of a node has a value; empty is also none. If
     /// it has not, all cells of another node are told of. It is known by the root
     /// of the tree.
@@ -61,14 +61,14 @@ impl Moment {
     }
 
     /// Takes what has come of the proof of a tree, if it was asked.
-    pub fn outcome(&mut self, root: NodeId) -> Option<Outcome> {
+    pub fn outcome(&mut self, root: NodeId) -> Option<ProofOutcome> {
         let place = self.proofs.iter().position(|proof| proof.root == root && proof.outcome.is_some())?;
         self.proofs.swap_remove(place).outcome
     }
 
     /// The same for one that holds.
     pub fn holds(&mut self, root: NodeId) -> bool {
-        let holds = |proof: &Proof| proof.root == root && matches!(proof.outcome, Some(Outcome::Holds));
+        let holds = |proof: &Proof| proof.root == root && matches!(proof.outcome, Some(ProofOutcome::Holds));
         let place = self.proofs.iter().position(holds);
         place.map(|place| self.proofs.swap_remove(place)).is_some()
     }
@@ -101,11 +101,11 @@ impl Moment {
         let here = |proof: &&mut Proof| proof.outcome.is_none() && proof.node.server == server;
         for proof in self.proofs.iter_mut().filter(here) {
             proof.outcome = Some(match answers.next() {
-                Some(Answer::Same) => Outcome::Holds,
+                Some(Answer::Same) => ProofOutcome::Holds,
                 Some(Answer::Differs(value, cells)) => {
-                    Outcome::Fails(value.into(), cells.map(|cells| Reading::of(&cells)))
+                    ProofOutcome::Fails(value.into(), cells.map(|cells| Reading::of(&cells)))
                 }
-                Some(Answer::Moved(_)) => Outcome::Moved(proof.key.clone(), proof.value.clone()),
+                Some(Answer::Moved(_)) => ProofOutcome::Moved(proof.key.clone(), proof.value.clone()),
                 _ => return false,
             });
             self.unasked -= 1;

@@ -2,7 +2,7 @@
 
 use crate::{
     options::Durability,
-    state::{Inner, Shared},
+    state::{SharedState, State},
 };
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
@@ -10,27 +10,27 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 /// microseconds.
 const LOOKS: usize = 200;
 
-impl Shared {
+impl SharedState {
     /// For one who changes something.
-    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> RwLockWriteGuard<'_, State> {
         // Mostly a read has it, for less time than falling asleep takes: one
         // who sleeps makes each who lets go of it wake somebody, and all slow.
         for _ in 0..LOOKS {
-            match self.inner.try_write() {
-                Ok(inner) => return inner,
+            match self.state.try_write() {
+                Ok(state) => return state,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
         }
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For one who changes nothing, unless somebody keeps it for himself for
     /// long.
-    fn share(&self) -> Option<RwLockReadGuard<'_, Inner>> {
+    fn share(&self) -> Option<RwLockReadGuard<'_, State>> {
         for _ in 0..LOOKS {
-            match self.inner.try_read() {
-                Ok(inner) => return Some(inner),
+            match self.state.try_read() {
+                Ok(state) => return Some(state),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
             }
@@ -41,13 +41,13 @@ impl Shared {
     /// The answer to a read that changes nothing and waits for nothing, at the
     /// end of `reply`; whether it was one.
     pub(crate) fn peek(&self, request: &[u8], reply: &mut Vec<u8>) -> bool {
-        let Some(inner) = self.share() else { return false };
+        let Some(state) = self.share() else { return false };
         // What time brings is done with the lock to oneself.
-        if inner.time.is_over(inner.now) {
+        if state.time.is_over(state.now) {
             return false;
         }
-        match inner.engine.peek(inner.now, request, reply) {
-            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= inner.synced => true,
+        match state.engine.peek(state.now, request, reply) {
+            Some(needs_lsn) if self.durability != Some(Durability::Sync) || needs_lsn <= state.synced => true,
             Some(_) => {
                 reply.clear();
                 false
@@ -61,8 +61,8 @@ impl Shared {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-    use crate::{Core, Deliver, ManualTime};
-    use yesquel_engine::{Asker, Settings};
+    use crate::{Core, ManualTime, ReplySink};
+    use yesquel_engine::{Caller, Settings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
         Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request, WriteOperation,
@@ -71,15 +71,15 @@ mod tests {
 
     struct Nobody;
 
-    impl Deliver for Nobody {
-        fn deliver(&self, _: Asker, _: &[u8]) {}
+    impl ReplySink for Nobody {
+        fn deliver(&self, _: Caller, _: &[u8]) {}
     }
 
     fn call(core: &Core, request: &Request<'_>) -> Vec<u8> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.write(&mut Writer(&mut bytes));
-        let asker = Asker { connection: 1, request: 1 };
-        assert!(core.call(asker, &bytes, &mut reply, || ()).unwrap());
+        let caller = Caller { connection: 1, request: 1 };
+        assert!(core.call(caller, &bytes, &mut reply, || ()).unwrap());
         reply
     }
 

@@ -1,4 +1,4 @@
-//! What an engine tells of itself.
+//! The engine's status report.
 
 use super::Engine;
 use crate::{effects::Now, node::Node};
@@ -12,20 +12,19 @@ use yesquel_wire::{
     },
 };
 
-/// Nodes that are named as the busiest.
+/// Nodes listed as the busiest.
 const BUSIEST_MAX: usize = 10;
 
-/// Bytes that it takes at least to tell of a node: the names of what is told,
-/// two ids and some numbers.
+/// Lower bound for the bytes of a node's report: field names, two ids, some numbers.
 const NODE_TOLD_BYTES: usize = 128;
 
-/// Bytes that it takes to tell of a node, about.
+/// Approximate bytes of a node's report.
 fn told_bytes(node: &NodeStatus) -> usize {
     let ids = node.node.len() + node.id.len() + node.children.len() * (node.id.len() + 3);
     NODE_TOLD_BYTES + ids + node.low.len() + node.high.as_ref().map_or(0, String::len)
 }
 
-/// Counts by powers of two.
+/// A histogram by powers of two.
 #[derive(Default)]
 struct Buckets(BTreeMap<u64, u64>);
 
@@ -49,9 +48,8 @@ fn id(node: NodeId) -> String {
 }
 
 impl Engine {
-    /// How many nodes there are by the server that they are named after, which
-    /// is this one unless it was started on what another has left. Takes a look
-    /// at each node.
+    /// Number of nodes by the server in their ids: this one, unless it was started on another
+    /// server's folder. Visits each node.
     pub fn nodes_by_server(&self) -> BTreeMap<ServerId, u64> {
         let mut nodes = BTreeMap::new();
         for node in self.store.iter() {
@@ -60,7 +58,7 @@ impl Engine {
         nodes
     }
 
-    /// What it tells of itself. Takes a look at each node.
+    /// Returns the status. Visits each node.
     pub fn status(&mut self, now: Now) -> Status {
         let clock = self.clock(now);
         let second = self.samples.second;
@@ -106,14 +104,14 @@ impl Engine {
             memory: MemoryStatus {
                 bytes: self.memory() as u64,
                 bytes_max: (bytes_max != usize::MAX).then_some(bytes_max as u64),
-                copies: self.store.copies() as u64,
+                copies: self.store.checkpoint_copies() as u64,
                 refused: self.counts.refused_memory,
             },
             transactions: TransactionStatus {
-                undecided: self.voted.len() as u64,
+                undecided: self.prepared.len() as u64,
                 leases: self.leases.count() as u64,
                 waiting: self.waiting_count() as u64,
-                clients: self.ends.clients() as u64,
+                clients: self.outcomes.clients() as u64,
             },
             snapshots: SnapshotStatus {
                 oldest: oldest.0,
@@ -127,7 +125,7 @@ impl Engine {
             },
             requests: RequestStatus {
                 reads: self.counts.reads + self.lookups.count(),
-                questions: self.counts.questions + self.lookups.count() + self.beside.count(),
+                questions: self.counts.questions + self.lookups.count() + self.extra_questions.count(),
                 commits: self.counts.commits,
                 prepares: self.counts.prepares,
                 conflicts: self.counts.conflicts,
@@ -142,15 +140,15 @@ impl Engine {
         }
     }
 
-    /// The nodes of a tree, in the order of their ids: those after `after`, or
-    /// all, and as many as an answer takes.
+    /// Returns the nodes of a tree in id order: those after `after`, or all, up to the size of one
+    /// report.
     pub fn nodes_of(&self, tree: TreeId, after: Option<NodeId>) -> TreeNodes {
         let (second, bytes_max) = (self.samples.second, self.settings.report_bytes_max);
         let is_value = |node: &Node| node.shape().is_some_and(|shape| shape.kind == NodeKind::Value);
         let is_next = |node: &&Node| node.id.tree == tree && after.is_none_or(|after| node.id > after);
         let mut nodes: Vec<&Node> =
             self.store.iter().filter(|node| is_next(node) && !is_value(node)).collect();
-        // Of many only those that may find room are put in order.
+        // Sorts only as many nodes as may fit.
         let most = bytes_max / NODE_TOLD_BYTES + 1;
         if nodes.len() > most {
             nodes.select_nth_unstable_by_key(most, |node| node.id);
@@ -169,7 +167,7 @@ impl Engine {
         told
     }
 
-    /// The leaves of a tree and the keys that are theirs, for tests.
+    /// Returns the leaves of a tree and their fences, for tests.
     pub fn leaves_of(&self, tree: TreeId) -> Vec<(NodeId, KeyRange)> {
         let of = self.store.iter().filter(|node| node.id.tree == tree);
         let mut leaves: Vec<(NodeId, KeyRange)> = of

@@ -1,13 +1,13 @@
 //! A server in this process, or servers at addresses.
 
 use std::{future::Future, sync::Arc};
-use yesquel_embedded::Embedded;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_model::ServerId;
-use yesquel_transport::{Holdings, Lost, Sockets, Transport};
+use yesquel_transport::{HeartbeatSource, Lost, Sockets, Transport};
 
 #[derive(Debug)]
-pub(crate) enum Any {
-    Embedded(Embedded),
+pub(crate) enum AnyTransport {
+    Embedded(EmbeddedServer),
     Sockets(Sockets),
 }
 
@@ -17,7 +17,7 @@ enum Call<A, B> {
     Sockets(B),
 }
 
-impl Transport for Any {
+impl Transport for AnyTransport {
     fn call<'a>(
         &'a self,
         server: ServerId,
@@ -25,8 +25,8 @@ impl Transport for Any {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         // What is called now is sent now, whenever it is polled.
         let call = match self {
-            Any::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),
-            Any::Sockets(sockets) => Call::Sockets(sockets.call(server, request)),
+            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),
+            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call(server, request)),
         };
         async move {
             match call {
@@ -38,8 +38,8 @@ impl Transport for Any {
 
     fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
         let call = match self {
-            Any::Embedded(embedded) => Call::Embedded(embedded.call_beside(server, request)),
-            Any::Sockets(sockets) => Call::Sockets(sockets.call_beside(server, request)),
+            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call_beside(server, request)),
+            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call_beside(server, request)),
         };
         async move {
             match call {
@@ -49,10 +49,10 @@ impl Transport for Any {
         }
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         match self {
-            Any::Embedded(embedded) => embedded.attend(holdings),
-            Any::Sockets(sockets) => sockets.attend(holdings),
+            AnyTransport::Embedded(embedded) => embedded.set_heartbeat_source(heartbeats),
+            AnyTransport::Sockets(sockets) => sockets.set_heartbeat_source(heartbeats),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Nodes that are kept for a checkpoint only, because the engine has changed
-//! its own copies of them meanwhile: memory like any other.
+//! Memory of node versions that only a checkpoint still holds, because the engine has changed its
+//! own copies since.
 
 use crate::node::{NODE_BYTES, Node};
 use std::sync::{
@@ -7,50 +7,48 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes that such nodes take. Clones are the same count: the engine's, and one
-/// of each checkpoint.
+/// Bytes of such nodes. Clones share the count: the engine has one, and each checkpoint.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Copies(Arc<AtomicUsize>);
+pub(crate) struct CheckpointCopies(Arc<AtomicUsize>);
 
-/// What a node takes in all.
+/// Bytes of a node.
 fn bytes(node: &Node) -> usize {
     NODE_BYTES + node.memory()
 }
 
-impl Copies {
+impl CheckpointCopies {
     pub(crate) fn bytes(&self) -> usize {
         self.0.load(Relaxed)
     }
 
-    /// What it takes to change a node: the bytes of another one, if a
-    /// checkpoint has it.
+    /// Memory that changing a node takes: the bytes of a copy, if a checkpoint holds it.
     pub(crate) fn price(node: &Arc<Node>) -> usize {
         if Arc::strong_count(node) > 1 { bytes(node) } else { 0 }
     }
 
-    /// A node to be changed, which is copied first if a checkpoint has it.
+    /// Returns a node for modification, copying it first if a checkpoint holds it.
     pub(crate) fn own<'a>(&self, node: &'a mut Arc<Node>) -> &'a mut Node {
-        let price = Copies::price(node);
+        let price = CheckpointCopies::price(node);
         if price > 0 {
             self.0.fetch_add(price, Relaxed);
         }
         Arc::make_mut(node)
     }
 
-    /// The engine has no use for a node any more, a checkpoint may.
+    /// The engine drops a node, which a checkpoint may still hold.
     pub(crate) fn leave(&self, node: &Arc<Node>) {
-        self.0.fetch_add(Copies::price(node), Relaxed);
+        self.0.fetch_add(CheckpointCopies::price(node), Relaxed);
     }
 
-    /// A checkpoint has no use for a node any more.
+    /// A checkpoint drops a node.
     pub(crate) fn end(&self, node: Arc<Node>) {
         if let Some(node) = Arc::into_inner(node) {
             self.take(bytes(&node));
         }
     }
 
-    /// A checkpoint is over. Where it let go of a node in the moment in which
-    /// the engine took it for shared, too much was counted.
+    /// Ends a checkpoint. If it dropped a node while the engine was taking that for shared, too
+    /// much was counted.
     pub(crate) fn settle(&self) {
         if Arc::strong_count(&self.0) == 2 {
             self.0.store(0, Relaxed);
@@ -59,7 +57,7 @@ impl Copies {
 
     fn take(&self, bytes: usize) {
         let less = |now: usize| Some(now.saturating_sub(bytes));
-        // There is always a number.
+        // The closure always returns a number.
         let _ = self.0.fetch_update(Relaxed, Relaxed, less);
     }
 }
