@@ -3,7 +3,7 @@
 
 use crate::{Client, CommitError, Error, Staging, Writes};
 use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
-use yesquel_transport::{Cause, Transport};
+use yesquel_transport::{LossCause, Transport};
 use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Staged, Vote};
 
 /// What a server says of its vote.
@@ -34,7 +34,11 @@ const OUTCOME_ATTEMPTS_MAX: usize = 3;
 /// How often it is asked for: once, by one who wants to wait no longer. A server
 /// that is well answers at once.
 fn attempts(error: &Error) -> usize {
-    if matches!(error, Error::Lost(lost) if lost.cause == Cause::GivenUp) { 1 } else { OUTCOME_ATTEMPTS_MAX }
+    if matches!(error, Error::Lost(lost) if lost.cause == LossCause::Cancelled) {
+        1
+    } else {
+        OUTCOME_ATTEMPTS_MAX
+    }
 }
 
 impl<T: Transport> Client<T> {
@@ -89,7 +93,7 @@ impl<T: Transport> Client<T> {
             // It had read nothing that a server might have lost since, and the server
             // has said that it is not done and will not be: it is another one now.
             Err(CommitError::Failed(Error::Lost(lost)))
-                if lost.cause == Cause::Ended && snapshot.is_none() && written.1.is_none() =>
+                if lost.cause == LossCause::Disconnected && snapshot.is_none() && written.1.is_none() =>
             {
                 // By the connection that was made anew for the question of its end.
                 self.try_commit_at_one(server, snapshot, written, false).await
@@ -112,7 +116,7 @@ impl<T: Transport> Client<T> {
         // if it comes later.
         let request = Client::<T>::bytes_of(&request);
         let sent = match may_overtake {
-            true => self.send_beside(server, &request).await,
+            true => self.send_unordered(server, &request).await,
             false => self.send(server, &request).await,
         };
         let bytes = match sent {

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use yesquel_model::{Refusal, ServerId};
-use yesquel_transport::Lost;
+use yesquel_transport::LostCall;
 use yesquel_wire::Malformed;
 
 /// Why a server was asked in vain.
@@ -13,7 +13,7 @@ pub enum Error {
     Refused(#[from] Refusal),
     /// It did not answer.
     #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(#[from] LostCall),
     /// It does not speak the protocol.
     #[error("the server's answer is no answer: {0}")]
     Malformed(#[from] Malformed),

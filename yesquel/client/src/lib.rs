@@ -29,8 +29,8 @@ use std::{
     },
 };
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Cells, Lookup, Question, Reply, Request, Writer};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
+use yesquel_wire::{Answer, Answers, ByteWriter, Cells, Lookup, Question, Reply, Request};
 
 thread_local! {
     /// Room for a request.
@@ -87,7 +87,7 @@ impl<T: Transport> Client<T> {
     }
 
     /// Sends a request.
-    async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, Lost> {
+    async fn call(&self, server: ServerId, request: &Request<'_>) -> Result<Vec<u8>, LostCall> {
         self.send(server, &Client::<T>::bytes_of(request)).await
     }
 
@@ -97,7 +97,7 @@ impl<T: Transport> Client<T> {
             _ => 0,
         };
         let mut bytes = Vec::with_capacity(128 + written);
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         bytes
     }
 
@@ -105,18 +105,25 @@ impl<T: Transport> Client<T> {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a, T> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a, T> {
         self.counters.sent(request.len());
         self.counted(self.transport.call(server, request))
     }
 
     /// Sends a request that may overtake others.
-    fn send_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn send_unordered(
+        &self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         self.counters.sent(request.len());
-        self.counted(self.transport.call_beside(server, request))
+        self.counted(self.transport.call_unordered(server, request))
     }
 
-    async fn counted(&self, reply: impl Future<Output = Result<Vec<u8>, Lost>>) -> Result<Vec<u8>, Lost> {
+    async fn counted(
+        &self,
+        reply: impl Future<Output = Result<Vec<u8>, LostCall>>,
+    ) -> Result<Vec<u8>, LostCall> {
         let reply = reply.await?;
         self.counters.received(reply.len());
         Ok(reply)
@@ -124,9 +131,9 @@ impl<T: Transport> Client<T> {
 
     /// Sends a request that may be done twice: where the connection has ended, as
     /// it does when the server is started anew, it is sent by another one.
-    async fn ask(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, Lost> {
+    async fn ask(&self, server: ServerId, request: &[u8]) -> Result<Vec<u8>, LostCall> {
         match self.send(server, request).await {
-            Err(lost) if lost.cause == Cause::Ended => self.send(server, request).await,
+            Err(lost) if lost.cause == LossCause::Disconnected => self.send(server, request).await,
             reply => reply,
         }
     }
@@ -139,11 +146,13 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         snapshot: Option<Timestamp>,
         request: &[u8],
-    ) -> Result<Vec<u8>, Lost> {
-        match self.send_beside(server, request).await {
+    ) -> Result<Vec<u8>, LostCall> {
+        match self.send_unordered(server, request).await {
             // A lane may have ended before the connection that is shared; this one then
             // too is only found to have ended when it is used.
-            Err(lost) if lost.cause == Cause::Ended && snapshot.is_none() => self.ask(server, request).await,
+            Err(lost) if lost.cause == LossCause::Disconnected && snapshot.is_none() => {
+                self.ask(server, request).await
+            }
             reply => reply,
         }
     }
@@ -170,7 +179,7 @@ impl<T: Transport> Client<T> {
         questions: &[Question<'_>],
     ) -> Result<Reading, Error> {
         let mut request = Vec::with_capacity(128);
-        Request::write_questions(&mut Writer(&mut request), read_view.snapshot, self.seen(), |writer| {
+        Request::write_questions(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
             read_view.questions(server).for_each(|question| question.write(writer));
         });
@@ -204,7 +213,7 @@ impl<T: Transport> Client<T> {
         let mut request = REQUEST.take();
         request.clear();
         let lookup = Lookup { snapshot: *snapshot, seen: self.seen(), node, key };
-        Request::write_lookup(&mut Writer(&mut request), &lookup);
+        Request::write_lookup(&mut ByteWriter(&mut request), &lookup);
         let bytes = self.question(node.server, *snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
@@ -236,7 +245,7 @@ impl<T: Transport> Client<T> {
         let mut request = REQUEST.take();
         request.clear();
         let all = std::iter::once(Question::Lookup { node, key }).chain(read_view.questions(server));
-        Request::write_read(&mut Writer(&mut request), read_view.snapshot, self.seen(), all);
+        Request::write_read(&mut ByteWriter(&mut request), read_view.snapshot, self.seen(), all);
         let bytes = self.question(server, read_view.snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
@@ -283,7 +292,7 @@ impl<T: Transport> Client<T> {
 
     /// The same, sent at once and waited for later: beside what is asked meanwhile it
     /// costs no round trip of its own. It is not sent again if the connection has ended.
-    pub fn take_beside(
+    pub fn take_unordered(
         &self,
         node: NodeId,
         count: u64,

@@ -7,7 +7,7 @@ use yesquel_engine::{VoteQuery, Caller, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
 use yesquel_wire::{
     Attribute, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, Writer,
+    Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, ByteWriter,
 };
 
 /// Whatever is asked of an engine: each request has one answer, the nodes are
@@ -239,7 +239,7 @@ impl Run {
 
     fn send(&mut self, input: &mut Input<'_>, request: &Request<'_>) {
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.handle(input.byte(), &bytes);
     }
 
@@ -342,7 +342,7 @@ impl Run {
         // Nobody waits who is not waiting for somebody.
         while let Some(txn) = self.engine.undecided().min() {
             let mut bytes = Vec::new();
-            Request::Decide { txn, decision: Decision::Abort }.write(&mut Writer(&mut bytes));
+            Request::Decide { txn, decision: Decision::Abort }.write(&mut ByteWriter(&mut bytes));
             self.handle(0, &bytes);
             self.settle();
         }
@@ -454,7 +454,7 @@ impl Run {
                     }
                 }
             };
-            question.write(&mut Writer(&mut bytes));
+            question.write(&mut ByteWriter(&mut bytes));
         }
         bytes
     }

@@ -23,5 +23,5 @@ pub use folder::{DataFolder, FolderError};
 pub use options::{CoreError, Durability, Options};
 pub use reply_sink::ReplySink;
 pub use socket_counters::SocketCounters;
-pub use sockets::{Listener, REQUESTS_MAX, SocketOptions, SocketReplies, Sockets};
+pub use sockets::{Listener, REQUESTS_MAX, SocketReplies, SocketServer, SocketServerOptions};
 pub use time::{ManualTime, Time, WallTime};

@@ -13,12 +13,12 @@ use std::{
     thread,
     time::Duration,
 };
-use yesquel_log::{LogError, Writer, checkpoint, disk::Folder};
+use yesquel_log::{LogError, SegmentWriter, checkpoint, disk::Folder};
 
 /// The thread that writes the log.
 pub(crate) struct LogWriter {
     pub(crate) shared: Arc<SharedState>,
-    pub(crate) writer: Writer<Folder>,
+    pub(crate) writer: SegmentWriter<Folder>,
     pub(crate) disk: Folder,
     pub(crate) options: Options,
     /// Bytes of log since the last checkpoint.
@@ -136,7 +136,7 @@ impl LogWriter {
         }
         // What is in it may be ahead of the log, which must hold what follows.
         let forgotten =
-            written.and_then(|(lsn, _)| self.writer.forget_up_to(lsn.min(self.writer.synced_lsn())));
+            written.and_then(|(lsn, _)| self.writer.delete_up_to(lsn.min(self.writer.synced_lsn())));
         self.shared.release(self.writer.synced_lsn(), self.writer.bytes());
         // The log is whole without it; the next one may go better.
         if let Err(error) = forgotten {

@@ -8,7 +8,7 @@ use crate::{
 use std::{fs, ops::RangeInclusive, time::SystemTime};
 use yesquel_engine::{Engine, Record, Settings};
 use yesquel_log::{
-    LogError, Torn, Writer, check, checkpoint,
+    LogError, SegmentWriter, TornTail, check, checkpoint,
     disk::{Disk as _, Folder},
     open,
 };
@@ -24,7 +24,7 @@ const AHEAD_BYTES: u64 = 512 << 10;
 /// What was read, and what goes on with it.
 pub(crate) struct Recovered {
     pub(crate) engine: Engine,
-    pub(crate) writer: Writer<Folder>,
+    pub(crate) writer: SegmentWriter<Folder>,
     pub(crate) disk: Folder,
     /// Bytes of log since the checkpoint.
     pub(crate) bytes_since_checkpoint: u64,
@@ -65,7 +65,7 @@ pub(crate) fn recover(
         replay(&mut engine, lsn, record);
         Ok(())
     })?;
-    if let Some(Torn { path, offset, bytes }) = &opened.torn {
+    if let Some(TornTail { path, offset, bytes }) = &opened.torn {
         tracing::warn!(
             file = %path.display(),
             offset,
@@ -77,7 +77,7 @@ pub(crate) fn recover(
     let (least, most) = SEGMENT_BYTES.into_inner();
     opened.writer.segment_bytes_max(options.checkpoint_bytes.clamp(least, most));
     if options.durability == Durability::Sync {
-        opened.writer.ahead(AHEAD_BYTES);
+        opened.writer.preallocate(AHEAD_BYTES);
     }
     if let Some((lsn, malformed)) = faulty {
         return Err(CoreError::Record { folder: folder.path().into(), lsn, malformed });

@@ -65,8 +65,8 @@ mod tests {
     use yesquel_engine::{Caller, Settings};
     use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
     use yesquel_wire::{
-        Answer, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request, WriteOperation,
-        Writer,
+        Answer, ByteWriter, Expect, NewNode, NodeKind, Operation, Operations, Question, Reply, Request,
+        WriteOperation,
     };
 
     struct Nobody;
@@ -77,7 +77,7 @@ mod tests {
 
     fn call(core: &Core, request: &Request<'_>) -> Vec<u8> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         let caller = Caller { connection: 1, request: 1 };
         assert!(core.call(caller, &bytes, &mut reply, || ()).unwrap());
         reply
@@ -104,7 +104,7 @@ mod tests {
         );
         assert!(matches!(Reply::decode(&committed), Ok(Reply::Committed(_))));
         let mut questions = Vec::new();
-        Question::Lookup { node, key: b"k" }.write(&mut Writer(&mut questions));
+        Question::Lookup { node, key: b"k" }.write(&mut ByteWriter(&mut questions));
         let questions = yesquel_wire::Questions::decode(&questions).unwrap();
         // Somebody else is at it all the time.
         let other = core.shared.share().unwrap();

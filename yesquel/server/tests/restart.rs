@@ -16,8 +16,8 @@ use yesquel_engine::{Caller, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, Options, ReplySink, WallTime};
 use yesquel_wire::{
-    Answer, Decision, Ended, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
-    Request, WriteOperation, Writer,
+    Answer, ByteWriter, Decision, Expect, NewNode, NodeKind, Operation, Operations, Outcome, Question,
+    Questions, Reply, Request, WriteOperation,
 };
 
 struct Replies(Sender<Vec<u8>>);
@@ -58,7 +58,7 @@ impl Server {
     fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
         self.number += 1;
         let mut bytes = Vec::new();
-        request.write(&mut Writer(&mut bytes));
+        request.write(&mut ByteWriter(&mut bytes));
         self.core.handle(Caller { connection: 1, request: self.number }, &bytes).unwrap();
         self.replies.recv().unwrap()
     }
@@ -100,7 +100,7 @@ impl Server {
 
     fn get(&mut self, number: u64) -> Option<Vec<u8>> {
         let (mut bytes, key) = (Vec::new(), number.to_be_bytes());
-        Question::Lookup { node: root(), key: &key }.write(&mut Writer(&mut bytes));
+        Question::Lookup { node: root(), key: &key }.write(&mut ByteWriter(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         let reply = self.ask(&Request::Read { snapshot: None, seen: Timestamp::ZERO, questions });
         let Reply::Answers { answers, .. } = Reply::decode(&reply).unwrap() else { panic!() };
@@ -179,7 +179,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
             // How a transaction ended is known, too.
             let reply = server.ask(&Request::Outcome { txn: server_txn });
             let ended = Reply::decode(&reply).unwrap();
-            assert!(matches!(ended, Reply::Ended(Ended::Decided(Decision::Commit(_)))), "{ended:?}");
+            assert!(matches!(ended, Reply::Outcome(Outcome::Decided(Decision::Commit(_)))), "{ended:?}");
         }
         drop(server);
         let names: Vec<String> = fs::read_dir(place.path())

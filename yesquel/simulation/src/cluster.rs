@@ -35,7 +35,7 @@ type OnRequest = Box<dyn FnMut(usize, ServerId, &Request<'_>)>;
 /// Milliseconds since 1970 at the start of a run.
 const START_MS: u64 = 1_000_000;
 /// Interval of the clients' heartbeats.
-const NEWS_US: u64 = 200_000;
+const HEARTBEAT_EVERY_US: u64 = 200_000;
 /// The peer that sets up a run and reads at its end; no fault meets it.
 pub(crate) const OBSERVER: usize = PEERS;
 
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     /// A server learns that a connection has ended.
     Disconnected { link: usize },
     /// Clients send heartbeats.
-    ClientHeartbeat,
+    Heartbeats,
     /// Log records go to a server's disk.
     Write { server: usize, epoch: u64 },
     /// What was written becomes durable.
@@ -207,7 +207,7 @@ impl Cluster {
                 _ => {}
             }
         }
-        cluster.after(NEWS_US, Event::ClientHeartbeat);
+        cluster.after(HEARTBEAT_EVERY_US, Event::Heartbeats);
         cluster
     }
 
@@ -296,9 +296,9 @@ impl Cluster {
             Event::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
             Event::Lost { call } => self.complete(call, Err(())),
             Event::Disconnected { link } => self.disconnected(link),
-            Event::ClientHeartbeat => {
+            Event::Heartbeats => {
                 self.send_news();
-                self.after(NEWS_US, Event::ClientHeartbeat);
+                self.after(HEARTBEAT_EVERY_US, Event::Heartbeats);
             }
             Event::Write { server, epoch } => self.write(server, epoch),
             Event::Sync { server, epoch } => self.sync(server, epoch),

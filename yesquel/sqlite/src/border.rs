@@ -25,7 +25,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
 };
-use yesquel::Patience;
+use yesquel::CancelCheck;
 
 const OK: c_int = 0;
 
@@ -64,13 +64,13 @@ unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<Trees> {
 }
 
 /// What a connection's application says while a server is waited for.
-fn patience_of(connection: *mut sqlite3) -> Patience {
-    fn is_over(connection: usize) -> bool {
+fn patience_of(connection: *mut sqlite3) -> CancelCheck {
+    fn is_cancelled(connection: usize) -> bool {
         // SAFETY: a session has it begin only while one of the connection's own
         // functions runs, on its thread.
         unsafe { yq_gives_up(connection as *mut sqlite3) != 0 }
     }
-    Patience { is_over, of: connection as usize }
+    CancelCheck { is_cancelled, argument: connection as usize }
 }
 
 /// Whether a text has a statement's end, outside of strings and triggers.

@@ -27,7 +27,7 @@ impl From<&Error> for Code {
     fn from(error: &Error) -> Code {
         match error {
             // Whoever gave up did not learn it.
-            Error::OutcomeUnknown(_) | Error::Connect(_) if yesquel::has_given_up() => Code::INTERRUPT,
+            Error::OutcomeUnknown(_) | Error::Connect(_) if yesquel::was_cancelled() => Code::INTERRUPT,
             Error::Conflict(_) | Error::SnapshotTooOld(_) | Error::Exists => Code::BUSY_SNAPSHOT,
             Error::Leased(_) => Code::BUSY,
             // The table was dropped by another one, as the schema will say at the

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel::{
-    Cursor, Database, Entry, Error, Lease, Map, Patience, Patient, Savepoint, Timestamp, Transaction,
+    CancelCheck, CancelGuard, Cursor, Database, Entry, Error, Lease, Map, Savepoint, Timestamp, Transaction,
 };
 
 type Running<'a> = Option<Transaction<'a>>;
@@ -35,7 +35,7 @@ self_cell!(
 /// A connection at a store.
 pub(crate) struct Session {
     /// Who says whether it goes on waiting for a server.
-    patience: Patience,
+    patience: CancelCheck,
     database: Database,
     open: Option<Open>,
     /// Databases of the connection that are in a transaction.
@@ -95,7 +95,7 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Shared, database: Database, patience: Patience) -> Session {
+    pub(crate) fn new(shared: Shared, database: Database, patience: CancelCheck) -> Session {
         Session {
             patience,
             database,
@@ -128,7 +128,7 @@ impl Session {
 
     /// As long as this is there, the thread waits for servers as the application
     /// wants it to.
-    pub(crate) fn waits(&self) -> Patient {
+    pub(crate) fn waits(&self) -> CancelGuard {
         self.patience.begin()
     }
 

@@ -9,7 +9,7 @@ use crate::{
     trees::Trees,
 };
 use std::{cell::RefCell, rc::Rc};
-use yesquel::{Database, Error, Map, Patience};
+use yesquel::{CancelCheck, Database, Error, Map};
 
 /// That of the schema's cookie.
 const COOKIE: usize = 1;
@@ -50,7 +50,7 @@ impl Side {
         address: &Address,
         (is_readonly, creates): (bool, bool),
         others: &[&Side],
-        patience: Patience,
+        patience: CancelCheck,
     ) -> Result<Side, Error> {
         let shared: Shared = store_of(address)?;
         let store = shared.store();

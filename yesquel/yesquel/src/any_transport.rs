@@ -3,12 +3,12 @@
 use std::{future::Future, sync::Arc};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_model::ServerId;
-use yesquel_transport::{HeartbeatSource, Lost, Sockets, Transport};
+use yesquel_transport::{HeartbeatSource, LostCall, SocketTransport, Transport};
 
 #[derive(Debug)]
 pub(crate) enum AnyTransport {
     Embedded(EmbeddedServer),
-    Sockets(Sockets),
+    Sockets(SocketTransport),
 }
 
 /// A call by the one way or the other.
@@ -22,7 +22,7 @@ impl Transport for AnyTransport {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         // What is called now is sent now, whenever it is polled.
         let call = match self {
             AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call(server, request)),
@@ -36,10 +36,14 @@ impl Transport for AnyTransport {
         }
     }
 
-    fn call_beside(&self, server: ServerId, request: &[u8]) -> impl Future<Output = Result<Vec<u8>, Lost>> {
+    fn call_unordered(
+        &self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> {
         let call = match self {
-            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call_beside(server, request)),
-            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call_beside(server, request)),
+            AnyTransport::Embedded(embedded) => Call::Embedded(embedded.call_unordered(server, request)),
+            AnyTransport::Sockets(sockets) => Call::Sockets(sockets.call_unordered(server, request)),
         };
         async move {
             match call {

@@ -130,7 +130,7 @@ impl Database {
 
     /// The same, asked for at once and waited for later: beside what is read
     /// meanwhile it costs no round trip of its own.
-    pub fn numbers_beside(
+    pub fn numbers_unordered(
         &self,
         map: Map,
         counter: u64,
@@ -138,7 +138,7 @@ impl Database {
         above: u64,
     ) -> Result<Numbers<'_>, Error> {
         let node = NodeId { local: LocalId(counter.max(1)), ..self.store.tree_of(map)?.root() };
-        let reply = Box::pin(self.trees().client().take_beside(node, count, above));
+        let reply = Box::pin(self.trees().client().take_unordered(node, count, above));
         Ok(Numbers { count, reply })
     }
 
@@ -200,7 +200,7 @@ impl Store {
     }
 }
 
-/// Numbers that were asked for, [`Database::numbers_beside`]. Those that are not
+/// Numbers that were asked for, [`Database::numbers_unordered`]. Those that are not
 /// waited for are used by nobody.
 pub struct Numbers<'a> {
     count: u64,

@@ -6,7 +6,7 @@ use yesquel_client::CommitError;
 use yesquel_log::LogError;
 use yesquel_model::{Refusal, TreeId};
 use yesquel_server::{CoreError, FolderError};
-use yesquel_transport::{Cause, ConnectError};
+use yesquel_transport::{ConnectError, LossCause};
 use yesquel_tree::TreeError;
 
 /// Why something was not done, or may not have been.
@@ -71,7 +71,7 @@ pub enum Error {
     /// The server did not answer; nothing was done.
     #[error("{0}")]
     Unavailable(String),
-    /// Whoever waited for the server gave up, as its [`Patience`](crate::Patience)
+    /// Whoever waited for the server gave up, as its [`CancelCheck`](crate::CancelCheck)
     /// said; nothing was done.
     #[error("{0}")]
     Interrupted(String),
@@ -174,10 +174,10 @@ impl From<yesquel_client::Error> for Error {
     fn from(error: yesquel_client::Error) -> Error {
         match error {
             yesquel_client::Error::Refused(refusal) => refusal.into(),
-            yesquel_client::Error::Lost(lost) if lost.cause == Cause::GivenUp => {
+            yesquel_client::Error::Lost(lost) if lost.cause == LossCause::Cancelled => {
                 Error::Interrupted(lost.to_string())
             }
-            yesquel_client::Error::Lost(lost) if lost.cause == Cause::Ended => {
+            yesquel_client::Error::Lost(lost) if lost.cause == LossCause::Disconnected => {
                 Error::Disconnected(lost.to_string())
             }
             yesquel_client::Error::Lost(lost) => Error::Unavailable(lost.to_string()),

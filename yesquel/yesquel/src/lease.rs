@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 use yesquel_model::{KeyRange, Refusal};
-use yesquel_transport::{block_on, gives_up};
+use yesquel_transport::{block_on, check_cancelled};
 
 /// How long [`Database::run`] and [`Database::put`] wait for leases of others.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -131,7 +131,7 @@ pub(crate) fn patiently<T>(
             Err(Error::Leased(Refusal::Leased { ms })) if Instant::now() < until => {
                 let rest = until.saturating_duration_since(Instant::now());
                 thread::sleep(Duration::from_millis(ms).min(LOOK_EVERY).min(rest));
-                if gives_up() {
+                if check_cancelled() {
                     return Err(Error::Interrupted("interrupted while others hold a lease".to_owned()));
                 }
             }

@@ -49,8 +49,8 @@ pub use yesquel_server::{
     Time, WallTime,
 };
 pub use yesquel_transport::{
-    Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, Patience, Patient, SocketOptions,
-    gives_up, has_given_up,
+    Address, AddressError, CancelCheck, CancelGuard, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions,
+    check_cancelled, was_cancelled,
 };
 pub use yesquel_tree::Counts as SearchCounts;
 pub use yesquel_wire::{

@@ -18,7 +18,8 @@ use std::{
     sync::Arc,
 };
 use yesquel_server::{
-    DataFolder, Listener, Options, SocketCounters, SocketOptions, SocketReplies, Sockets, Time, WallTime,
+    DataFolder, Listener, Options, SocketCounters, SocketReplies, SocketServer, SocketServerOptions, Time,
+    WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
@@ -73,7 +74,7 @@ impl Default for Reach {
 #[derive(Debug)]
 pub struct Server {
     // Dropped in this order.
-    sockets: Sockets,
+    sockets: SocketServer,
     host: Arc<Host>,
     addresses: Vec<Address>,
     /// Files of sockets, which go with it.
@@ -205,7 +206,7 @@ impl Server {
             Some(folder) => Host::open(folder, settings, options, time, sink.clone())?,
             None => Host::in_memory(settings, time, sink.clone())?,
         };
-        let options = SocketOptions {
+        let options = SocketServerOptions {
             server: settings.server,
             credential: reach.credential,
             tls: reach.tls,
@@ -215,7 +216,7 @@ impl Server {
             unfinished_bytes_max: (settings.memory_bytes_max / 4).max(UNFINISHED_BYTES_MAX),
         };
         let core = Arc::clone(host.transport().core());
-        let sockets = Sockets::serve(core, sink, listeners, options);
+        let sockets = SocketServer::serve(core, sink, listeners, options);
         let sockets =
             sockets.map_err(|error| Error::Internal(format!("no sockets can be served: {error}")))?;
         addresses.iter().for_each(|address| host.identity.is_at(address, settings.server));

@@ -13,7 +13,7 @@ use yesquel_engine::Caller;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
 use yesquel_server::{DataFolder, Options, ReplySink, WallTime};
-use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
+use yesquel_transport::{Address, SocketOptions, SocketTransport, block_on};
 use yesquel_tree::{Counts as SearchCounts, Tree, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
 
@@ -80,7 +80,7 @@ impl Store {
     /// At a server. All threads of a process share one connection to it.
     pub fn connect(address: &Address, options: SocketOptions) -> Result<Store, Error> {
         let client = client_number();
-        let sockets = Sockets::connect(std::slice::from_ref(address), client, options)?;
+        let sockets = SocketTransport::connect(std::slice::from_ref(address), client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
         let trees = Trees::new(Client::new(AnyTransport::Sockets(sockets), client));
         Ok(Store {

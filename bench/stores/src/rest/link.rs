@@ -154,7 +154,7 @@ fn words(error: &hyper::Error) -> String {
 #[derive(Debug, Clone)]
 enum Failure {
     /// The connection ended under it.
-    Lost(String),
+    LostCall(String),
     /// The answer is no HTTP.
     Nonsense(String),
     /// The answer did not come in time.

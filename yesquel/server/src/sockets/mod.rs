@@ -35,7 +35,7 @@ use yesquel_model::ServerId;
 
 /// How connections are served.
 #[derive(Debug)]
-pub struct SocketOptions {
+pub struct SocketServerOptions {
     /// Who serves them.
     pub server: ServerId,
     /// What a client must say to be served; `None`: nothing.
@@ -70,22 +70,22 @@ const FIRST_CONNECTION: u64 = 1 << 16;
 
 /// The thread of the sockets. Dropping it closes all connections.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct SocketServer {
     stopping: Arc<AtomicBool>,
     sink: SocketReplies,
     counters: Arc<SocketCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sockets {
+impl SocketServer {
     /// Serves connections to a core whose replies to them go to the sink.
     pub fn serve(
         core: Arc<Core>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
-        options: SocketOptions,
-    ) -> io::Result<Sockets> {
-        Sockets::serve_with_clock(core, sink, listeners, options, WallTime::default())
+        options: SocketServerOptions,
+    ) -> io::Result<SocketServer> {
+        SocketServer::serve_with_clock(core, sink, listeners, options, WallTime::default())
     }
 
     /// The same by a clock that is not the system's, for those who do not want
@@ -94,9 +94,9 @@ impl Sockets {
         core: Arc<Core>,
         sink: SocketReplies,
         listeners: Vec<Listener>,
-        options: SocketOptions,
+        options: SocketServerOptions,
         time: impl Time + 'static,
-    ) -> io::Result<Sockets> {
+    ) -> io::Result<SocketServer> {
         let poll = Poll::new()?;
         sink.wake_with(Waker::new(poll.registry(), WAKE)?);
         let listeners: io::Result<Vec<AnyListener>> = listeners.into_iter().map(AnyListener::new).collect();
@@ -106,7 +106,7 @@ impl Sockets {
         }
         let (stopping, counters) = (Arc::<AtomicBool>::default(), Arc::<SocketCounters>::default());
         core.count_sockets(Arc::clone(&counters));
-        let SocketOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
+        let SocketServerOptions { server, credential, tls, connections_max, unfinished_bytes_max } = options;
         let thread = Server {
             poll,
             core,
@@ -129,7 +129,7 @@ impl Sockets {
             counters: Arc::clone(&counters),
         };
         let thread = thread::Builder::new().name("yesquel-sockets".to_owned()).spawn(move || thread.run())?;
-        Ok(Sockets { stopping, sink, counters, thread: Some(thread) })
+        Ok(SocketServer { stopping, sink, counters, thread: Some(thread) })
     }
 
     /// What they have seen.
@@ -138,7 +138,7 @@ impl Sockets {
     }
 }
 
-impl Drop for Sockets {
+impl Drop for SocketServer {
     fn drop(&mut self) {
         self.stopping.store(true, Relaxed);
         self.sink.wake();

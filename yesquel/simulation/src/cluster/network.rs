@@ -11,8 +11,8 @@ use std::{
 };
 use yesquel_engine::{Caller, VoteQuery};
 use yesquel_model::ServerId;
-use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
-use yesquel_wire::{ClientHeartbeat, Request, Writer};
+use yesquel_transport::{HeartbeatSource, LossCause, LostCall, Transport};
+use yesquel_wire::{ByteWriter, ClientHeartbeat, Request};
 
 /// The connection number of a server's calls to itself.
 pub(super) const OWN: u64 = u64::MAX;
@@ -20,7 +20,7 @@ pub(super) const OWN: u64 = u64::MAX;
 /// A message to a server.
 pub(crate) enum Body {
     Request { call: u64, bytes: Vec<u8> },
-    ClientHeartbeat { client: u64, heartbeat: ClientHeartbeat },
+    Heartbeat { client: u64, heartbeat: ClientHeartbeat },
 }
 
 /// One direction of a connection.
@@ -194,9 +194,7 @@ impl Cluster {
             Body::Request { call, bytes } => {
                 self.handle(server, Caller { connection, request: call }, &bytes)
             }
-            Body::ClientHeartbeat { client, heartbeat } => {
-                self.on_news(server, connection, client, heartbeat)
-            }
+            Body::Heartbeat { client, heartbeat } => self.on_news(server, connection, client, heartbeat),
         }
     }
 
@@ -322,7 +320,7 @@ impl Cluster {
                 let Some(link) = self.link(peer, server) else { continue };
                 if self.links[link].heartbeat != Some(heartbeat) {
                     self.links[link].heartbeat = Some(heartbeat);
-                    self.send(link, Body::ClientHeartbeat { client, heartbeat });
+                    self.send(link, Body::Heartbeat { client, heartbeat });
                 }
             }
         }
@@ -331,7 +329,7 @@ impl Cluster {
     /// Sends a server's question for another one's vote.
     pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
         let mut bytes = Vec::new();
-        Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
+        Request::Resolve { txn: ask.txn }.write(&mut ByteWriter(&mut bytes));
         let epoch = self.servers[server].epoch;
         self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
     }
@@ -351,16 +349,16 @@ pub struct LocalTransport {
     pub(crate) server: usize,
 }
 
-async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
+async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, LostCall> {
     poll_fn(move |context| {
         let mut cluster = cluster.borrow_mut();
         let Some(call) = cluster.calls.get_mut(&number) else { panic!("call {number} is not known") };
         match call.reply.take() {
             Some(reply) => {
                 cluster.calls.remove(&number);
-                Poll::Ready(reply.map_err(|()| Lost {
+                Poll::Ready(reply.map_err(|()| LostCall {
                     place: format!("server {}", server.0),
-                    cause: Cause::Other,
+                    cause: LossCause::Other,
                     why: "simulated".to_owned(),
                 }))
             }
@@ -378,7 +376,7 @@ impl Transport for Network {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         let number = self.cluster.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
         wait(Rc::clone(&self.cluster), server, number)
     }
@@ -393,7 +391,7 @@ impl Transport for LocalTransport {
         &'a self,
         server: ServerId,
         request: &[u8],
-    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+    ) -> impl Future<Output = Result<Vec<u8>, LostCall>> + use<'a> {
         assert_eq!(usize::from(server.0), self.server, "a call to another server");
         let mut cluster = self.cluster.borrow_mut();
         let number = cluster.new_call(None);

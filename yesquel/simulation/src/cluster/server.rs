@@ -10,7 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Record, Settings, VoteQuery};
-use yesquel_log::{LogError, Writer, checkpoint, open};
+use yesquel_log::{LogError, SegmentWriter, checkpoint, open};
 use yesquel_model::{Key, NodeId, Refusal, ServerId, Timestamp, TxnId};
 use yesquel_seeds::Random;
 use yesquel_transport::HeartbeatSource;
@@ -39,7 +39,7 @@ struct HeldReply {
 /// A running server.
 pub(crate) struct Running {
     pub(super) engine: Engine,
-    writer: Writer<SimulatedDisk>,
+    writer: SegmentWriter<SimulatedDisk>,
     /// Records that are not written yet, and where each ends.
     log: Vec<u8>,
     ends: Vec<usize>,
@@ -109,7 +109,7 @@ impl Server {
     }
 
     /// Loads the checkpoint and the log, as `yesquel_server::Core::open` does.
-    fn recover(&self) -> Result<(Engine, Writer<SimulatedDisk>, u64), LogError> {
+    fn recover(&self) -> Result<(Engine, SegmentWriter<SimulatedDisk>, u64), LogError> {
         let mut engine = Engine::new(self.settings());
         let replay = |engine: &mut Engine, bytes: &[u8]| match Record::decode(bytes) {
             Ok(record) => engine.replay(&record),
@@ -131,7 +131,7 @@ impl Server {
         })?;
         opened.writer.segment_bytes_max(self.segment_bytes);
         // Some servers preallocate the log.
-        opened.writer.ahead(self.segment_bytes % 3 * 300);
+        opened.writer.preallocate(self.segment_bytes % 3 * 300);
         engine.replayed();
         Ok((engine, opened.writer, grown))
     }
@@ -323,7 +323,7 @@ impl Cluster {
         let Some(mut state) = running.checkpoint.take() else { return };
         let written = checkpoint::write(&server.disk, state.lsn(), |take| state.write(take));
         let forgotten =
-            written.and_then(|_| running.writer.forget_up_to(state.lsn().min(running.writer.synced_lsn())));
+            written.and_then(|_| running.writer.delete_up_to(state.lsn().min(running.writer.synced_lsn())));
         if self.servers[at].disk.power_is_lost() {
             return self.lose_power(at);
         }

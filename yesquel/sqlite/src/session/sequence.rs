@@ -151,7 +151,7 @@ impl Session {
         self.begun();
         let _waits = self.waits();
         let asking = Asking::try_new(self.database().clone(), |database| {
-            database.numbers_beside(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
+            database.numbers_unordered(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
         });
         // Whoever wants it asks himself, and is told what is wrong.
         let asking: Result<_, Error> = asking;
