@@ -6,6 +6,7 @@ use serval_measure::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
         PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
+    flags::SAMPLES_MIN,
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
@@ -15,9 +16,6 @@ use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
-
-/// Operations below which tail percentiles say little.
-const SAMPLES_MIN: u64 = 1000;
 
 /// Names of properties whose values are secrets.
 pub(crate) fn is_secret(name: &str) -> bool {

@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod experiment;
+pub mod flags;
 pub mod group;
 pub mod hdr_log;
 pub mod histogram;

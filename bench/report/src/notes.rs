@@ -7,6 +7,7 @@ use crate::{
 };
 use serval_measure::{
     document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
+    flags::Offered,
     load::Steadiness,
 };
 
@@ -18,9 +19,6 @@ const MESSAGE_MAX: usize = 200;
 
 /// Characters shown of a reason why the client bounded a result.
 const REASON_MAX: usize = 500;
-
-/// Share of the target below which the run did not reach it.
-const TARGET_REACHED: f64 = 0.99;
 
 /// Share of the 99th percentile of response times from which lateness is
 /// worth a word.
@@ -134,20 +132,13 @@ fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<String> {
 }
 
 /// That a schedule asked for more than was done, if it did.
-pub fn target_missed(document: &ResultDocument) -> Option<String> {
-    let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
-    // Random arrivals are more or fewer than their mean, by the square root of
-    // their number.
-    let due = pacing.target * overall.duration_s;
-    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-    let missing = due - overall.throughput * overall.duration_s;
-    (missing > due * (1.0 - TARGET_REACHED) + chance).then(|| {
-        format!(
-            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
-            rate(pacing.target),
-            rate(overall.throughput)
-        )
-    })
+fn target_missed(document: &ResultDocument) -> Option<String> {
+    let offered = Offered::of(document).filter(Offered::is_missed)?;
+    Some(format!(
+        "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+        rate(offered.target),
+        rate(offered.throughput)
+    ))
 }
 
 /// The percentile of a latency, if it was asked for.

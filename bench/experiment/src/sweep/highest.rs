@@ -3,13 +3,13 @@
 
 use super::{
     conduct::{ConductError, Conductor, Job, Ran, window},
-    flags::flags,
     journal::JournalError,
 };
 use crate::{perform::ExperimentError, promise::Promise};
 use serval_measure::{
     document::ResultDocument,
     experiment::{Flag, Highest, PromiseTrial, RunEntry, RunKind},
+    flags::flags,
 };
 use serval_model::properties::Faults;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};

@@ -1,6 +1,5 @@
 //! A run that has been made: what its folder has, and how an experiment lists it.
 
-use super::flags::flags;
 use crate::{
     folder::{FolderError, ResultFolder},
     plan::Plan,
@@ -8,6 +7,7 @@ use crate::{
 use serval_measure::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind},
+    flags::flags,
 };
 
 /// Writes the result and the properties in force into a run's folder, and ends it.
