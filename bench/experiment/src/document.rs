@@ -2,15 +2,17 @@
 
 use crate::{costs::Costs, plan::Plan, session::merged};
 use serval_measure::{
+    histogram::Histogram,
+    recorder::{Messages, Pair, Totals},
+};
+use serval_model::{Metric, Status, properties::Source};
+use serval_result::{
     document::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
         PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
     flags::SAMPLES_MIN,
-    histogram::Histogram,
-    recorder::{Messages, Pair, Totals},
 };
-use serval_model::{Metric, Status, properties::Source};
 use serval_runner::{Lost, RunRecord};
 use std::{collections::BTreeMap, time::SystemTime};
 

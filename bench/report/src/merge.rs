@@ -5,12 +5,12 @@
 //! Summaries of intervals cannot be added, so that the series is left out
 //! (the HDR logs of the parts have all of it).
 
-use serval_measure::{
+use serval_measure::histogram::{DecodeError, Histogram};
+use serval_result::{
     document::{
         BufferedResult, Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult,
         PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
-    histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Usage},
 };
 use std::collections::BTreeMap;

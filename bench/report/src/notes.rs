@@ -5,7 +5,7 @@ use crate::{
     group, lag, stationary,
     units::{count, percent, plural, rate, time},
 };
-use serval_measure::{
+use serval_result::{
     document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
     flags::Offered,
     load::Steadiness,

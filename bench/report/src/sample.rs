@@ -1,16 +1,15 @@
 //! Results for tests.
 
 use proptest::prelude::*;
-use serval_measure::{
+use serval_measure::{histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{
         Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
         MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
         SCHEMA_VERSION, TimesResult, levels,
     },
-    histogram::Histogram,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Survival, SurvivalStep, Versions, Violations},
     load::{ClientLoad, ProcessLoad, Usage},
-    recorder::Pair,
 };
 use std::collections::BTreeMap;
 

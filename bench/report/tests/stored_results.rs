@@ -4,12 +4,12 @@
 
 mod synthetic;
 
-use serval_measure::experiment::{Highest, RunKind};
 use serval_report::{
     experiment::{self, Loaded, Part},
     stored::{self, Stored, StoredExperiment},
     summary::{Styles, WIDTH},
 };
+use serval_result::experiment::{Highest, RunKind};
 use std::path::Path;
 use synthetic::Size;
 

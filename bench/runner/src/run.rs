@@ -9,14 +9,16 @@ use crate::{
     stage::Stage,
 };
 use serval_measure::{
-    group::GroupResult,
     histogram::Histogram,
-    lag::{LagKey, LagResult},
     legacy::Legacy,
-    load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
 use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
+use serval_result::{
+    group::GroupResult,
+    lag::{LagKey, LagResult},
+    load::{Stationarity, Steadiness},
+};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,

@@ -14,7 +14,7 @@ use common::{
     program, workload,
 };
 use rustix::process::Signal;
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 
 fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
     let (place, root) = (folder(), root());

@@ -14,7 +14,7 @@ use common::{
 };
 use rustix::process::Signal;
 use serval_conformance::{Between, variable};
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunKind},
 };

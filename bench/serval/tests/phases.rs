@@ -10,7 +10,7 @@ use common::{
     program, serval, workload, write,
 };
 use rustix::process::Signal;
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, PhaseEntry},
 };

@@ -8,11 +8,13 @@ use serval_coordination::{
 };
 use serval_lag::analysis::{self, Part, PartClock, Setting};
 use serval_measure::{
+    histogram::Histogram,
+    recorder::{Messages, Totals},
+};
+use serval_result::{
     document::Latency,
     group::{GroupClient, GroupResult},
-    histogram::Histogram,
     lag::{LagKey, LagResult},
-    recorder::{Messages, Totals},
 };
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
 use std::{

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serval_lag::journal::Journal;
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
-    load::ClientLoad,
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
+use serval_result::load::ClientLoad;
 use serval_runner::{EndedBy, Interval, Look, RunRecord};
 use std::{collections::BTreeMap, time::Duration};
 

@@ -15,10 +15,10 @@ use crate::{
     sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
-use serval_measure::experiment::{
+use serval_model::{StoreError, properties::Origin};
+use serval_result::experiment::{
     Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
 };
-use serval_model::{StoreError, properties::Origin};
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{

@@ -16,13 +16,13 @@ use crate::{
     properties as p,
     watching::{Step, Watcher},
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
-};
 use serval_model::{
     OperationKind, StoreError,
     properties::{Origin, Properties, units::format_duration},
+};
+use serval_result::{
+    document::ResultDocument,
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
 };
 use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{

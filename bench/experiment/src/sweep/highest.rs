@@ -6,13 +6,13 @@ use super::{
     journal::JournalError,
 };
 use crate::{perform::ExperimentError, promise::Promise};
-use serval_measure::{
+use serval_model::properties::Faults;
+use serval_report::{stored::StoredExperiment, units::rate as per_second};
+use serval_result::{
     document::ResultDocument,
     experiment::{Flag, Highest, PromiseTrial, RunEntry, RunKind},
     flags::flags,
 };
-use serval_model::properties::Faults;
-use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_statistics::crossing::{Crossing, Trial, crossing};
 
 /// How far above the saturation the search begins.

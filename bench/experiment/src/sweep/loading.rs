@@ -13,8 +13,8 @@ use crate::{
     plan::{Plan, Request},
     properties as p,
 };
-use serval_measure::experiment::{RunEntry, RunKind};
 use serval_model::{OperationKind, StoreError};
+use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
     Workload,

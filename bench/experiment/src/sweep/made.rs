@@ -4,7 +4,7 @@ use crate::{
     folder::{FolderError, ResultFolder},
     plan::Plan,
 };
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind},
     flags::flags,

@@ -6,7 +6,7 @@ use crate::{
     stored::{self, EXPERIMENT, RESULT, Stored, StoredExperiment},
     units::{digits, rate},
 };
-use serval_measure::experiment::{Flag, RunEntry, RunKind};
+use serval_result::experiment::{Flag, RunEntry, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},

@@ -10,7 +10,7 @@ use crate::{
     stored::{HISTOGRAM_LOG, StoredError},
     summary::two_times,
 };
-use serval_measure::{
+use serval_result::{
     document::{Latency, ResultDocument},
     flags::Offered,
 };

@@ -6,12 +6,10 @@ use super::{
 };
 use crate::{json, sample, stored::HISTOGRAM_LOG, summary::Styles};
 use proptest::prelude::*;
-use serval_measure::{
+use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{IntervalMetric, IntervalSummary, IntervalTimes, ResultDocument, TimesResult},
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind, Saturation},
-    hdr_log::HdrLog,
-    histogram::Histogram,
-    recorder::Pair,
 };
 use std::{
     collections::BTreeMap,

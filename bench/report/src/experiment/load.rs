@@ -11,11 +11,11 @@ use crate::{
     plot::{POINTS_MAX, distribution},
     stored::{StoredError, StoredExperiment},
 };
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_result::{
     document::{IntervalSummary, ResultDocument, TimesResult},
     experiment::{Flag, RunEntry, RunKind},
     flags::Offered,
-    histogram::Histogram,
     load::Usage,
 };
 use std::collections::{BTreeMap, BTreeSet};

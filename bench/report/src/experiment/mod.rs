@@ -26,7 +26,7 @@ pub use csv::COLUMNS;
 pub use load::Loaded;
 pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
     flags::flags,
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::{html::parts::checks::check, sample, summary::WIDTH};
     use proptest::prelude::*;
-    use serval_measure::{
+    use serval_result::{
         document::{BufferedResult, Censored},
         experiment::Flag,
     };

@@ -8,7 +8,7 @@ use crate::{
     notes::printable,
     units::{bytes, count, plural, rate, time},
 };
-use serval_measure::experiment::{ExperimentDocument, RunKind};
+use serval_result::experiment::{ExperimentDocument, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Tiles of curves at most.

@@ -9,7 +9,7 @@ use crate::{
     notes::printable,
     plot::{Key, Shape},
 };
-use serval_measure::experiment::{Highest, Saturation};
+use serval_result::experiment::{Highest, Saturation};
 use std::collections::BTreeMap;
 
 /// Operations that have plots of their own.

@@ -10,16 +10,15 @@
 
 pub mod searched;
 
-use serval_measure::{
+use serval_measure::{histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{
         Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
         MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
         SCHEMA_VERSION, TimesResult, levels,
     },
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, Flag, RunEntry, RunKind, Saturation},
-    histogram::Histogram,
     load::{ClientLoad, ProcessLoad, Steadiness, Usage},
-    recorder::Pair,
 };
 use std::{
     collections::BTreeMap,

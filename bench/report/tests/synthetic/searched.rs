@@ -1,7 +1,7 @@
 //! An experiment that looked for the highest rate under a promise.
 
 use super::{Size, sweep};
-use serval_measure::experiment::{
+use serval_result::experiment::{
     ExperimentDocument, Flag, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind,
 };
 use std::path::Path;

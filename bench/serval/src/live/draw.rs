@@ -14,8 +14,8 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Block, Borders, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Sparkline, Table},
 };
-use serval_measure::experiment::Flag;
 use serval_report::units::{count, percent, rate, time};
+use serval_result::experiment::Flag;
 use std::time::Duration;
 
 /// Fewest rows in which the throughput is plotted, axes and all; else there

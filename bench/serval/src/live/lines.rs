@@ -127,7 +127,7 @@ fn result(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::made_up, *};
-    use serval_measure::experiment::Flag;
+    use serval_result::experiment::Flag;
     use std::{
         sync::{Arc, Mutex},
         time::Instant,

@@ -2,12 +2,12 @@
 
 use super::seen::Seen;
 use serval_experiment::watching::Step;
-use serval_measure::{
+use serval_measure::recorder::Pair;
+use serval_model::{Metric, Status};
+use serval_result::{
     document::{Censored, Environment, MetricResult, Overall, ResultDocument, RunFacts, TimesResult},
     experiment::{Curve, ExperimentDocument, Flag, RunEntry, RunKind},
-    recorder::Pair,
 };
-use serval_model::{Metric, Status};
 use serval_runner::{Interval, Progress};
 use std::{
     collections::BTreeMap,

@@ -2,12 +2,12 @@
 //! the conductor's thread writes once an interval and others show.
 
 use serval_experiment::watching::Step;
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_model::{Metric, OperationKind};
+use serval_result::{
     document::{IntervalTimes, ResultDocument},
     experiment::{ExperimentDocument, Flag, RunEntry, RunKind},
-    histogram::Histogram,
 };
-use serval_model::{Metric, OperationKind};
 use serval_runner::{Interval, Progress};
 use std::{
     collections::VecDeque,

@@ -7,13 +7,15 @@
 
 use crate::{
     group::GroupResult,
-    histogram::{DecodeError, Histogram},
     lag::LagResult,
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
-    recorder::{Buffered, Pair},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serval_measure::{
+    histogram::{DecodeError, Histogram},
+    recorder::{Buffered, Pair},
+};
 use std::collections::BTreeMap;
 
 /// Version of the document's schema.
