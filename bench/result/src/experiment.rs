@@ -7,6 +7,8 @@
 //! time. Its version is counted apart from that of results, by the same rule:
 //! a field is never renamed or given another unit under the same version.
 
+pub use crate::flags::Flag;
+
 use crate::document::Environment;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -161,45 +163,6 @@ pub enum RunKind {
     Search,
     /// A point of the curve.
     Point,
-}
-
-/// Something about a run that a reader of its numbers must know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Flag {
-    /// The warm-up was cut off before throughput and service time were steady.
-    Unsteady,
-    /// Throughput or service time changed while they were measured.
-    Changed,
-    /// For some time of the measured part nearly nothing was done.
-    Stalled,
-    /// The offered load was more than the store did: what waits grows, and
-    /// with it response times, for as long as the run lasts.
-    Overloaded,
-    /// The client bounded the result.
-    ClientBound,
-    /// Operations failed.
-    Failures,
-    /// Too few operations for the tail percentiles.
-    FewSamples,
-    /// The run was ended before its time.
-    Interrupted,
-}
-
-impl Flag {
-    /// The flag in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Flag::Unsteady => "never steady",
-            Flag::Changed => "changed",
-            Flag::Stalled => "stalled",
-            Flag::Overloaded => "overloaded",
-            Flag::ClientBound => "client bound",
-            Flag::Failures => "failures",
-            Flag::FewSamples => "few samples",
-            Flag::Interrupted => "interrupted",
-        }
-    }
 }
 
 /// One run.

@@ -1,7 +1,9 @@
 //! What a reader of a run's numbers must know, by the numbers themselves: the
 //! one derivation of a run's flags.
 
-use crate::{document::ResultDocument, experiment::Flag};
+use crate::document::ResultDocument;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Operations below which tail percentiles say little.
 pub const SAMPLES_MIN: u64 = 1000;
@@ -12,6 +14,45 @@ const TARGET_REACHED: f64 = 0.99;
 /// The phase whose operations are not sampled: a load has as many as there are
 /// records.
 const LOAD: &str = "load";
+
+/// Something about a run that a reader of its numbers must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flag {
+    /// The warm-up was cut off before throughput and service time were steady.
+    Unsteady,
+    /// Throughput or service time changed while they were measured.
+    Changed,
+    /// For some time of the measured part nearly nothing was done.
+    Stalled,
+    /// The offered load was more than the store did: what waits grows, and
+    /// with it response times, for as long as the run lasts.
+    Overloaded,
+    /// The client bounded the result.
+    ClientBound,
+    /// Operations failed.
+    Failures,
+    /// Too few operations for the tail percentiles.
+    FewSamples,
+    /// The run was ended before its time.
+    Interrupted,
+}
+
+impl Flag {
+    /// The flag in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Flag::Unsteady => "never steady",
+            Flag::Changed => "changed",
+            Flag::Stalled => "stalled",
+            Flag::Overloaded => "overloaded",
+            Flag::ClientBound => "client bound",
+            Flag::Failures => "failures",
+            Flag::FewSamples => "few samples",
+            Flag::Interrupted => "interrupted",
+        }
+    }
+}
 
 /// An offered load and what was done of it.
 #[derive(Debug, Clone, Copy, PartialEq)]

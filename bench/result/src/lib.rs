@@ -6,4 +6,6 @@ pub mod experiment;
 pub mod flags;
 pub mod group;
 pub mod lag;
+pub mod latency;
 pub mod load;
+pub mod series;
