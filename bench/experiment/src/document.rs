@@ -157,7 +157,7 @@ pub(crate) fn document(
         operations: totals.units,
         failed: totals.units_failed,
         throughput: if duration_s > 0.0 { totals.units as f64 / duration_s } else { 0.0 },
-        ended_by: record.ended_by.name().to_owned(),
+        ended_by: record.ended_by.into(),
         client_cpu_s: record.cpu.as_secs_f64(),
     };
     let catalog = crate::properties::catalog();

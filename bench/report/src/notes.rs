@@ -6,7 +6,7 @@ use crate::{
     units::{count, percent, plural, rate, time},
 };
 use serval_result::{
-    document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
+    document::{BufferedResult, Censored, EndedBy, Latency, MetricResult, ResultDocument},
     flags::Offered,
     load::Steadiness,
 };
@@ -64,11 +64,11 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     for note in document.group.iter().flat_map(group::notes) {
         say(note.text, note.details);
     }
-    match document.overall.ended_by.as_str() {
-        "interrupted" => {
+    match document.overall.ended_by.known() {
+        Some(EndedBy::Interrupted) => {
             say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])
         }
-        "failed" => {
+        Some(EndedBy::Failed) => {
             say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
         }
         _ => (),

@@ -14,11 +14,12 @@ use crate::{
     group::GroupResult,
     lag::LagResult,
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
+    word::Word,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serval_measure::recorder::Buffered;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Version of the document's schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -140,9 +141,39 @@ pub struct Overall {
     pub throughput: f64,
     /// How the run ended: `count`, `time`, `interrupted`, `stopped` (the
     /// clients had no more to do) or `failed`.
-    pub ended_by: String,
+    pub ended_by: Word<EndedBy>,
     /// CPU seconds that the client used, all threads, in the measured time.
     pub client_cpu_s: f64,
+}
+
+/// Why a run ended. Of several runs the largest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// All units were done, or the schedule was over.
+    #[default]
+    Count,
+    /// The clients had no more to do, before their number of units was done
+    /// or the time was over: a script's `stop()`.
+    Stopped,
+    /// The time was over.
+    Time,
+    /// A stop was requested.
+    Interrupted,
+    /// The store was lost, the workload failed, or clients stopped for failures.
+    Failed,
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EndedBy::Count => "count",
+            EndedBy::Stopped => "stopped",
+            EndedBy::Time => "time",
+            EndedBy::Interrupted => "interrupted",
+            EndedBy::Failed => "failed",
+        })
+    }
 }
 
 /// One operation's numbers.

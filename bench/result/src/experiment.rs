@@ -9,10 +9,10 @@
 
 pub use crate::flags::Flag;
 
-use crate::document::Environment;
+use crate::{document::Environment, word::Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Version of the experiment document's schema.
 pub const EXPERIMENT_VERSION: u32 = 1;
@@ -36,7 +36,7 @@ pub struct ExperimentDocument {
     #[serde(default)]
     pub saw: String,
     /// `sweep`, `max` or `phases`.
-    pub kind: String,
+    pub kind: Word<ExperimentKind>,
     /// When it began, RFC 3339.
     pub started: String,
     /// The command line that began it.
@@ -69,6 +69,32 @@ pub struct ExperimentDocument {
     pub time_s: BTreeMap<String, f64>,
     /// Things a reader must know before quoting a number.
     pub warnings: Vec<String>,
+}
+
+/// What an experiment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExperimentKind {
+    /// Points of offered load.
+    #[default]
+    Sweep,
+    /// A search for the highest rate under a promise.
+    Max,
+    /// Phases, one after the other.
+    Phases,
+    /// A single run, as reports of several have it; no file says so.
+    Run,
+}
+
+impl fmt::Display for ExperimentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExperimentKind::Sweep => "sweep",
+            ExperimentKind::Max => "max",
+            ExperimentKind::Phases => "phases",
+            ExperimentKind::Run => "run",
+        })
+    }
 }
 
 /// One workload on one store: a line of the figure.

@@ -1,7 +1,7 @@
 //! What a reader of a run's numbers must know, by the numbers themselves: the
 //! one derivation of a run's flags.
 
-use crate::document::ResultDocument;
+use crate::document::{EndedBy, ResultDocument};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +100,7 @@ pub fn flags(document: &ResultDocument) -> Vec<Flag> {
         (Flag::ClientBound, document.client.as_ref().is_some_and(|load| !load.bound_by_client.is_empty())),
         (Flag::Failures, document.failed() > 0 || document.censored.in_flight > 0),
         (Flag::FewSamples, overall.operations < SAMPLES_MIN && document.run.phase != LOAD),
-        (Flag::Interrupted, matches!(overall.ended_by.as_str(), "interrupted" | "failed")),
+        (Flag::Interrupted, overall.ended_by.known().is_some_and(|ended| ended >= EndedBy::Interrupted)),
     ];
     raised.into_iter().filter_map(|(flag, raised)| raised.then_some(flag)).collect()
 }

@@ -9,3 +9,4 @@ pub mod lag;
 pub mod latency;
 pub mod load;
 pub mod series;
+pub mod word;

@@ -345,18 +345,6 @@ pub(crate) fn record(
     Ok(sum)
 }
 
-/// What counts more of the ways in which clients ended.
-fn worse(a: EndedBy, b: EndedBy) -> EndedBy {
-    let rank = |ended| match ended {
-        EndedBy::Count => 0,
-        EndedBy::Stopped => 1,
-        EndedBy::Time => 2,
-        EndedBy::Interrupted => 3,
-        EndedBy::Failed => 4,
-    };
-    if rank(b) > rank(a) { b } else { a }
-}
-
 /// What a client did, for its row.
 fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
@@ -381,7 +369,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     let (in_flight, not_started) = part.unfinished()?;
     sum.duration = sum.duration.max(duration);
     sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
-    sum.ended_by = worse(sum.ended_by, part.ended_by()?);
+    sum.ended_by = sum.ended_by.max(part.ended_by);
     add(&mut sum.totals.warm_up, &totals.warm_up);
     add(&mut sum.totals.measured, &totals.measured);
     sum.totals.lateness.merge(&totals.lateness);

@@ -17,7 +17,7 @@ use crate::{
 };
 use serval_model::{StoreError, properties::Origin};
 use serval_result::experiment::{
-    Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
+    Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
 };
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
 use serval_workload::core::Phase;
@@ -60,7 +60,7 @@ impl Phases {
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: "phases".to_owned(),
+            kind: ExperimentKind::Phases.into(),
             started: timestamp(SystemTime::now()),
             command_line,
             plan: file.to_toml(),

@@ -11,7 +11,7 @@ use crate::{
     summary::two_times,
 };
 use serval_result::{
-    document::{Latency, ResultDocument},
+    document::{EndedBy, Latency, ResultDocument},
     flags::Offered,
 };
 use std::{
@@ -98,9 +98,9 @@ impl Run {
         if overall.operations == 0 {
             notes.push("measured no operation");
         }
-        match overall.ended_by.as_str() {
-            "interrupted" => notes.push("were interrupted"),
-            "failed" => notes.push("failed before their end"),
+        match overall.ended_by.known() {
+            Some(EndedBy::Interrupted) => notes.push("were interrupted"),
+            Some(EndedBy::Failed) => notes.push("failed before their end"),
             _ => (),
         }
         if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {

@@ -28,7 +28,7 @@ pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_result::{
     document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
     flags::flags,
 };
 use std::{collections::BTreeMap, io::Write, path::Path};
@@ -92,7 +92,7 @@ impl Part {
             about: String::new(),
             figure: String::new(),
             saw: String::new(),
-            kind: "run".to_owned(),
+            kind: ExperimentKind::Run.into(),
             started: run.started.clone(),
             command_line: run.command_line.clone(),
             plan: String::new(),
@@ -299,7 +299,7 @@ mod tests {
     use crate::{html::parts::checks::check, sample, summary::WIDTH};
     use proptest::prelude::*;
     use serval_result::{
-        document::{BufferedResult, Censored},
+        document::{BufferedResult, Censored, EndedBy},
         experiment::Flag,
     };
 
@@ -361,8 +361,8 @@ mod tests {
             (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 1, unsent: 0 }), &[Flag::Failures]),
             (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 0, unsent: 1 }), &[Flag::Failures]),
             (|run| run.censored.in_flight = 1, &[Flag::Failures]),
-            (|run| run.overall.ended_by = "interrupted".to_owned(), &[Flag::Interrupted]),
-            (|run| run.overall.ended_by = "failed".to_owned(), &[Flag::Interrupted]),
+            (|run| run.overall.ended_by = EndedBy::Interrupted.into(), &[Flag::Interrupted]),
+            (|run| run.overall.ended_by = EndedBy::Failed.into(), &[Flag::Interrupted]),
             (|run| run.overall.operations = 999, &[Flag::FewSamples]),
         ];
         for (number, (change, wanted)) in cases.into_iter().enumerate() {

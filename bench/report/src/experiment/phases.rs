@@ -15,7 +15,7 @@ use crate::{
 };
 use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
-    experiment::PhaseEntry,
+    experiment::{ExperimentKind, PhaseEntry},
     lag::LagResult,
 };
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
@@ -88,7 +88,7 @@ fn told(part: &Part) -> Vec<Told<'_>> {
 
 /// Whether there are phases in it.
 pub(super) fn has(part: &Part) -> bool {
-    part.experiment.document.kind == "phases"
+    part.experiment.document.kind == ExperimentKind::Phases
 }
 
 /// What is to be known before a number of a phase is quoted.

@@ -328,7 +328,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ("store".to_owned(), run.store.clone()),
         ("workload".to_owned(), run.workload.clone()),
         ("started".to_owned(), run.started.clone()),
-        ("ended by".to_owned(), overall.ended_by.clone()),
+        ("ended by".to_owned(), overall.ended_by.to_string()),
         ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
         ("seed".to_owned(), run.seed.to_string()),
     ];
