@@ -2,6 +2,7 @@
 //! runs laid over each other: a page, a summary, a table as CSV, plots as
 //! files. All are made from what [`Loaded`] keeps of the runs' results.
 
+mod alike;
 mod costs;
 mod csv;
 mod curves;
@@ -53,7 +54,7 @@ impl Part {
     /// What is stored, by the name that tells it from others; reads the
     /// results of an experiment's runs.
     pub fn read(name: &str, stored: &Stored) -> Result<Part, StoredError> {
-        let name = crate::notes::printable(name, NAME_MAX);
+        let name = crate::text::printable(name, NAME_MAX);
         match stored {
             Stored::Experiment(experiment) => {
                 let (experiment, loaded) = ((**experiment).clone(), Loaded::read(experiment)?);
@@ -64,7 +65,7 @@ impl Part {
     }
 
     fn of_run(name: String, path: &Path, document: &ResultDocument) -> Part {
-        let name = crate::notes::printable(&name, NAME_MAX);
+        let name = crate::text::printable(&name, NAME_MAX);
         let (run, overall) = (&document.run, &document.overall);
         let entry = RunEntry {
             curve: 0,
@@ -88,7 +89,7 @@ impl Part {
         let document = ExperimentDocument {
             experiment_version: EXPERIMENT_VERSION,
             serval_version: run.serval_version.clone(),
-            title: crate::notes::title(document),
+            title: crate::text::title(document),
             about: String::new(),
             figure: String::new(),
             saw: String::new(),
@@ -114,13 +115,14 @@ impl Part {
             complete: true,
             time_s: BTreeMap::new(),
             warnings: Vec::new(),
+            notes: Vec::new(),
         };
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
     }
 
     fn of(experiment: &StoredExperiment, loaded: &Loaded) -> Part {
-        let name = crate::notes::printable(&experiment.document.title, NAME_MAX);
+        let name = crate::text::printable(&experiment.document.title, NAME_MAX);
         Part { name, experiment: experiment.clone(), loaded: loaded.clone(), is_run: false }
     }
 }
