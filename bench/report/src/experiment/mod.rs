@@ -303,6 +303,7 @@ mod tests {
     use serval_result::{
         document::{BufferedResult, Censored, EndedBy},
         experiment::Flag,
+        group::GroupResult,
     };
 
     /// Two runs, and an experiment of the same results whose words are odd too.
@@ -385,6 +386,43 @@ mod tests {
         let pacing = slow.pacing.as_mut().unwrap();
         (pacing.target, slow.overall.failed, slow.censored) = (1000.0, 0, Censored::default());
         assert_eq!(flags(&slow), [Flag::Overloaded]);
+    }
+
+    #[test]
+    fn what_runs_have_alike_is_said_once() {
+        let part = |name: &str, skew_ns: u64| {
+            let mut document = sample::unpaced();
+            (document.overall.operations, document.environment.debug) = (900, true);
+            document.group = Some(GroupResult {
+                start_skew_ns: Some(skew_ns),
+                clock_error_ns: Some(80_000),
+                ..GroupResult::default()
+            });
+            // As a run writes it.
+            document.notes = crate::notes::notes(&document);
+            document.warnings = crate::notes::lines(&document.notes);
+            Part::of_run(name.to_owned(), Path::new("result.json"), &document)
+        };
+        let parts = [part("a", 2_500_000), part("b", 3_000_000_000), part("c", 20_000_000)];
+        let said = warnings::warnings(&View::new(&parts));
+        let said: Vec<String> = said.iter().map(crate::notes::Warning::line).collect();
+        let at = "a at 16 clients; b at 16 clients; c at 16 clients";
+        let wanted = [
+            format!(
+                "Failures: times are of what succeeded: {at}. 3 of 11,053 READ (0.027 %); 3 × NOT_FOUND: <b>no such key</b> & \
+                 \"none\" in 'usertable'"
+            ),
+            format!("Few samples: too few operations for the tail percentiles: {at}."),
+            "The store runs on the same machine as the client. (all points)".to_owned(),
+            "The clients may have begun as much as 2.58 ms to 3.00 s apart (clocks are known to 80.0 µs). (all points)"
+                .to_owned(),
+            "This is a debug build of the client: its numbers are not to be quoted. (all points)".to_owned(),
+        ];
+        let mut sorted = said.clone();
+        sorted.sort();
+        let mut wanted = wanted.to_vec();
+        wanted.sort();
+        assert_eq!(sorted, wanted);
     }
 
     #[test]

@@ -75,11 +75,11 @@ fn some(points: &[Named<'_>]) -> String {
     if more > 0 { format!("{shown}; and {more} more") } else { shown }
 }
 
-/// Sentences of points, each once; with the points where there are several.
-fn each_once(said: Vec<(Named<'_>, String)>) -> Vec<String> {
+/// Sentences of points, each once; with its points, where these are not all that are named above.
+fn each_once(said: Vec<(Named<'_>, String)>, above: &[Named<'_>]) -> Vec<String> {
     let forms = together(said);
     let only = forms.len() == 1;
-    let line = |(sentence, points): (String, Vec<Named<'_>>)| match only {
+    let line = |(sentence, points): (String, Vec<Named<'_>>)| match only || points == above {
         true => sentence,
         false => format!("{}: {sentence}", some(&points)),
     };
@@ -121,7 +121,7 @@ fn bound(view: &View<'_>, say: Say<'_>) {
     });
     say(
         format!("Client bound: the client, and not the store, bounded these points: {}.", some(&bound)),
-        each_once(reasons.collect()),
+        each_once(reasons.collect(), &bound),
     );
 }
 
@@ -139,7 +139,7 @@ fn flagged(view: &View<'_>, say: Say<'_>) {
             .collect();
         if !flagged.is_empty() {
             let details = match flag {
-                Flag::Failures => failures(view),
+                Flag::Failures => failures(view, &flagged),
                 Flag::Stalled => numbers(view, |note| match note {
                     Note::Stalled { stalls: told, judged_s } => Some(stalls(told, *judged_s)),
                     _ => None,
@@ -269,7 +269,7 @@ fn numbers(view: &View<'_>, of: impl Fn(&Note) -> Option<String>) -> Vec<String>
 }
 
 /// What failed, by operation, and what the stores said.
-fn failures(view: &View<'_>) -> Vec<String> {
+fn failures(view: &View<'_>, above: &[Named<'_>]) -> Vec<String> {
     let mut said = Vec::new();
     for (curve, point) in view.points() {
         for metric in point.metrics.iter().filter(|metric| metric.failed > 0) {
@@ -287,7 +287,7 @@ fn failures(view: &View<'_>) -> Vec<String> {
             line.push_str(&format!("; {} × {words}", count(*times)));
         }
     }
-    each_once(said)
+    each_once(said, above)
 }
 
 #[cfg(test)]
