@@ -18,6 +18,7 @@ use serval_result::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
         PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
+    experiment::{EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind},
     note::Note,
 };
 use serval_runner::Lost;
@@ -139,6 +140,27 @@ fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
 /// What a plan warns of, as an experiment notes it.
 pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
     warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
+}
+
+/// The document of an experiment that begins now. What it is, and what it will do, is
+/// still to be filled in.
+pub(crate) fn experiment_document(
+    kind: ExperimentKind,
+    command_line: Vec<String>,
+    warnings: &[Fault],
+) -> ExperimentDocument {
+    let notes = plan_notes(warnings);
+    ExperimentDocument {
+        experiment_version: EXPERIMENT_VERSION,
+        serval_version: env!("CARGO_PKG_VERSION").to_owned(),
+        kind: kind.into(),
+        started: timestamp(SystemTime::now()),
+        command_line,
+        environment: crate::environment::environment(),
+        warnings: serval_report::notes::lines(&notes),
+        notes,
+        ..ExperimentDocument::default()
+    }
 }
 
 /// Makes the document of a run.

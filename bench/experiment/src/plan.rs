@@ -9,7 +9,9 @@ use crate::{
 use serval_measure::legacy::LegacyKind;
 use serval_model::{
     Share,
-    properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration},
+    properties::{
+        Catalog, Fault, Faults, NameFault, NameKind, Origin, Properties, Reader, units::format_duration,
+    },
 };
 use serval_runner::{
     RunOptions, Steady,
@@ -278,23 +280,24 @@ pub fn names(
 ) -> (Vec<Fault>, Vec<Fault>) {
     let tables = p::catalog();
     let tables = tables.tables().iter().copied().chain(script.map(|script| script.table));
-    let (faults, warnings) =
-        properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES, strict);
+    let found = properties.check_names(&Catalog::new(tables), crate::foreign::PROPERTIES);
     if !store.passes_on() {
-        return (faults, warnings);
+        let is_fault = |kind| kind == NameKind::Slip || (strict && kind == NameKind::Unknown);
+        let (faults, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| is_fault(found.kind));
+        let faults_of = |found: Vec<NameFault>| found.into_iter().map(|found| found.fault).collect();
+        return (faults_of(faults), faults_of(warnings));
     }
     // The driver may know them; what looks like a slip is worth a word.
-    let near = |fault: &Fault| fault.problem.contains("did you mean");
-    let slips = faults
-        .into_iter()
-        .filter(near)
-        .map(|fault| Fault { problem: format!("{} It is passed to the driver", fault.problem), ..fault });
+    let slips =
+        found.iter().filter(|found| found.kind == NameKind::Slip).map(|NameFault { fault, .. }| Fault {
+            problem: format!("{} It is passed to the driver", fault.problem),
+            ..fault.clone()
+        });
     // What a store of Serval's own makes nothing of may be what the driver's needs.
     let stores = || serval_stores::STORES.iter().flat_map(|info| info.properties.properties);
-    let of_a_store =
-        |fault: &Fault| stores().any(|own| fault.problem.starts_with(&format!("'{}' ", own.name)));
-    let ignored = |fault: &Fault| fault.problem.contains("has no effect") && !of_a_store(fault);
-    (Vec::new(), slips.chain(warnings.into_iter().filter(ignored)).collect())
+    let of_a_store = |name: &str| stores().any(|own| own.name == name);
+    let ignored = found.iter().filter(|found| found.kind == NameKind::Ignored && !of_a_store(&found.name));
+    (Vec::new(), slips.chain(ignored.map(|found| found.fault.clone())).collect())
 }
 
 impl Plan {

@@ -38,6 +38,13 @@ pub struct Step {
     pub remaining: Duration,
 }
 
+impl Step {
+    /// Whether `what` has the number of clients in it: in a search for the saturation.
+    pub fn names_clients(&self) -> bool {
+        self.kind == RunKind::Search && self.target.is_none()
+    }
+}
+
 /// Looks on while an experiment goes. Called on the thread that conducts it,
 /// which is never a client's. What it is told of the run under way comes by
 /// [`Observer`].

@@ -227,6 +227,13 @@ impl BufferedResult {
     }
 }
 
+impl Overall {
+    /// Operations a second that failed.
+    pub fn failed_per_s(&self) -> f64 {
+        if self.duration_s > 0.0 { self.failed as f64 / self.duration_s } else { 0.0 }
+    }
+}
+
 impl ResultDocument {
     /// Whether operations that did not end make a percentile a lower bound.
     pub fn is_lower_bound(&self, percentile: f64) -> bool {

@@ -9,7 +9,12 @@
 
 pub use crate::flags::Flag;
 
-use crate::{document::Environment, note::Note, word::Word};
+use crate::{
+    document::{Environment, ResultDocument},
+    flags::flags,
+    note::Note,
+    word::Word,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -18,7 +23,7 @@ use std::{collections::BTreeMap, fmt};
 pub const EXPERIMENT_VERSION: u32 = 1;
 
 /// An experiment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentDocument {
     /// Version of this schema: 1.
     pub experiment_version: u32,
@@ -235,6 +240,32 @@ pub struct RunEntry {
     pub records_before: Option<u64>,
     /// What to know of it.
     pub flags: Vec<Flag>,
+}
+
+impl RunEntry {
+    /// A run with this result, of the first curve and point, as fast as the store
+    /// answers.
+    pub fn of(document: &ResultDocument, kind: RunKind, folder: String) -> RunEntry {
+        let overall = &document.overall;
+        RunEntry {
+            curve: 0,
+            kind,
+            point: 0,
+            repeat: 0,
+            target: None,
+            share: None,
+            clients: document.run.clients,
+            folder,
+            started: document.run.started.clone(),
+            throughput: overall.throughput,
+            failed_per_s: overall.failed_per_s(),
+            duration_s: overall.duration_s,
+            warm_up_s: overall.warm_up_s,
+            whole_s: overall.duration_s + overall.warm_up_s,
+            records_before: None,
+            flags: flags(document),
+        }
+    }
 }
 
 /// A phase that has ended. Times are seconds since the first phase began, by the clock of

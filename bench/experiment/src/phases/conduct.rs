@@ -5,7 +5,7 @@ use super::{
     program::{Ended, Outcome, Program, run as run_program},
 };
 use crate::{
-    document::{plan_notes, timestamp},
+    document::{experiment_document, timestamp},
     file::{At, PhaseSpec, PhaseWork},
     group::{CommandWire, GroupError, Team},
     perform::{ExperimentError, Files, Performed, perform},
@@ -18,15 +18,12 @@ use crate::{
 use serval_model::{StoreError, properties::Origin};
 use serval_report::notes::lines;
 use serval_result::{
-    experiment::{
-        Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
-    },
+    experiment::{Curve, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind},
     note::Note,
 };
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
-    collections::BTreeMap,
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -57,36 +54,25 @@ impl Phases {
         let mut file = self.file.clone();
         let seed = file.seed.unwrap_or_else(crate::plan::fresh_seed);
         file.seed = Some(seed);
+        let curve = Curve {
+            name: file.store.name.clone(),
+            store: file.store.name.clone(),
+            binding: self.store.name.to_owned(),
+            workload: String::new(),
+            at: None,
+            saturation: None,
+            highest: None,
+        };
         ExperimentDocument {
-            experiment_version: EXPERIMENT_VERSION,
-            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
             title: file.title.clone(),
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: ExperimentKind::Phases.into(),
-            started: timestamp(SystemTime::now()),
-            command_line,
             plan: file.to_toml(),
             seed,
-            axis: None,
-            environment: crate::environment(),
-            curves: vec![Curve {
-                name: file.store.name.clone(),
-                store: file.store.name.clone(),
-                binding: self.store.name.to_owned(),
-                workload: String::new(),
-                at: None,
-                saturation: None,
-                highest: None,
-            }],
-            runs: Vec::new(),
-            phases: Vec::new(),
+            curves: vec![curve],
             runs_planned: file.phases.len() as u64,
-            complete: false,
-            time_s: BTreeMap::new(),
-            warnings: self.warnings.iter().map(ToString::to_string).collect(),
-            notes: plan_notes(&self.warnings),
+            ..experiment_document(ExperimentKind::Phases, command_line, &self.warnings)
         }
     }
 
@@ -498,7 +484,7 @@ impl Conductor<'_> {
         let run = RunEntry {
             point: nth,
             target: plan.options.rate.as_ref().map(|rate| rate.rate_max()),
-            ..made::entry(&document, kind, entry.folder.clone().unwrap_or_default())
+            ..RunEntry::of(&document, kind, entry.folder.clone().unwrap_or_default())
         };
         entry.flags = run.flags.clone();
         entry.notes.extend(document.notes.iter().cloned());

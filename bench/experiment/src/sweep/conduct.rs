@@ -7,7 +7,7 @@ use super::{
     made,
 };
 use crate::{
-    document::{plan_notes, timestamp},
+    document::{experiment_document, plan_notes},
     file::{Point, Question, RunSettings},
     folder::FolderError,
     group::Team,
@@ -23,7 +23,7 @@ use serval_model::{
 use serval_report::notes::{line, lines};
 use serval_result::{
     document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
+    experiment::{Curve, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
     note::Note,
 };
 use serval_runner::{Control, EndedBy, RunError};
@@ -33,7 +33,7 @@ use serval_workload::{
 };
 use std::{
     collections::BTreeMap,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// Why a conducted experiment stopped.
@@ -136,31 +136,21 @@ impl Experiment {
             saturation: None,
             highest: None,
         });
+        let kind = match question {
+            Question::Sweep(_) => ExperimentKind::Sweep,
+            Question::Max(_) => ExperimentKind::Max,
+        };
         ExperimentDocument {
-            experiment_version: EXPERIMENT_VERSION,
-            serval_version: env!("CARGO_PKG_VERSION").to_owned(),
             title: file.title.clone(),
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: match question {
-                Question::Sweep(_) => ExperimentKind::Sweep.into(),
-                Question::Max(_) => ExperimentKind::Max.into(),
-            },
-            started: timestamp(SystemTime::now()),
-            command_line,
             plan: file.to_toml(),
             seed,
             axis: file.axis.clone(),
-            environment: crate::environment(),
             curves: curves.collect(),
-            runs: Vec::new(),
-            phases: Vec::new(),
             runs_planned: self.curves.len() as u64 * points as u64 * file.run.repeats,
-            complete: false,
-            time_s: BTreeMap::new(),
-            warnings: self.warnings.iter().map(ToString::to_string).collect(),
-            notes: plan_notes(&self.warnings),
+            ..experiment_document(kind, command_line, &self.warnings)
         }
     }
 
@@ -457,7 +447,7 @@ impl Conductor<'_> {
             share: self.share(job),
             whole_s: begun.elapsed().as_secs_f64() - ready_s,
             records_before,
-            ..made::entry(&document, job.kind, folder_name)
+            ..RunEntry::of(&document, job.kind, folder_name)
         };
         self.ended(entry, &document)?;
         Ok(Ran::Done(Box::new(document)))

@@ -210,7 +210,7 @@ impl Conductor<'_> {
         spend(&mut self.spent, "loading", begun.elapsed().as_secs_f64());
         if let Some((name, folder)) = folder.take() {
             made::keep(folder, &plan, &document)?;
-            let entry = made::entry(&document, RunKind::Load, name);
+            let entry = RunEntry::of(&document, RunKind::Load, name);
             let entry = RunEntry {
                 curve: job.curve,
                 warm_up_s: 0.0,

@@ -30,9 +30,8 @@ pub use searches::COLUMNS as TRIAL_COLUMNS;
 use serval_result::{
     document::ResultDocument,
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
-    flags::flags,
 };
-use std::{collections::BTreeMap, io::Write, path::Path};
+use std::{io::Write, path::Path};
 use view::View;
 
 /// Characters of a name at most.
@@ -66,56 +65,33 @@ impl Part {
 
     fn of_run(name: String, path: &Path, document: &ResultDocument) -> Part {
         let name = crate::text::printable(&name, NAME_MAX);
-        let (run, overall) = (&document.run, &document.overall);
-        let entry = RunEntry {
-            curve: 0,
-            kind: RunKind::Point,
-            point: 0,
-            repeat: 0,
-            target: document.pacing.as_ref().map(|pacing| pacing.target),
-            share: None,
-            clients: run.clients,
-            folder: String::new(),
-            started: run.started.clone(),
-            throughput: overall.throughput,
-            failed_per_s: overall.failed as f64 / overall.duration_s.max(f64::MIN_POSITIVE),
-            duration_s: overall.duration_s,
-            warm_up_s: overall.warm_up_s,
-            whole_s: overall.duration_s + overall.warm_up_s,
-            records_before: None,
-            flags: flags(document),
-        };
+        let run = &document.run;
+        let target = document.pacing.as_ref().map(|pacing| pacing.target);
+        let entry = RunEntry { target, ..RunEntry::of(document, RunKind::Point, String::new()) };
         let loaded = Loaded::of_result(&entry, document);
+        let curve = Curve {
+            name: name.clone(),
+            store: name.clone(),
+            binding: run.store.clone(),
+            workload: run.workload.rsplit('.').next().unwrap_or(&run.workload).to_owned(),
+            at: None,
+            saturation: None,
+            highest: None,
+        };
         let document = ExperimentDocument {
             experiment_version: EXPERIMENT_VERSION,
             serval_version: run.serval_version.clone(),
             title: crate::text::title(document),
-            about: String::new(),
-            figure: String::new(),
-            saw: String::new(),
             kind: ExperimentKind::Run.into(),
             started: run.started.clone(),
             command_line: run.command_line.clone(),
-            plan: String::new(),
             seed: run.seed,
-            axis: None,
             environment: document.environment.clone(),
-            curves: vec![Curve {
-                name: name.clone(),
-                store: name.clone(),
-                binding: run.store.clone(),
-                workload: run.workload.rsplit('.').next().unwrap_or(&run.workload).to_owned(),
-                at: None,
-                saturation: None,
-                highest: None,
-            }],
+            curves: vec![curve],
             runs: vec![entry],
-            phases: Vec::new(),
             runs_planned: 1,
             complete: true,
-            time_s: BTreeMap::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
+            ..ExperimentDocument::default()
         };
         let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         Part { name, experiment: StoredExperiment { folder, document }, loaded, is_run: true }
@@ -303,6 +279,7 @@ mod tests {
     use serval_result::{
         document::{BufferedResult, Censored, EndedBy},
         experiment::Flag,
+        flags::flags,
         group::GroupResult,
     };
 

@@ -45,8 +45,7 @@ impl Lines {
     pub(super) fn step(&mut self, seen: &Seen, step: &Step) {
         self.next = LINE_EVERY;
         let mut parts = vec![named(seen.curve(step.curve), &plain(&step.what))];
-        // Searches for the saturation have the number in their name.
-        if !step.what.contains("client") {
+        if !step.names_clients() {
             parts.push(plural(step.clients as u64, "client"));
         }
         if let Some(target) = step.target {
