@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     args::BenchArgs,
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     interrupt,
     live::{Both, Live},
     render,
@@ -72,7 +72,7 @@ fn request(args: &BenchArgs) -> Result<BenchRequest, Failure> {
 
 fn interrupted() -> Failure {
     Failure {
-        status: failure::INTERRUPTED,
+        exit: Exit::Interrupted,
         message: "interrupted while loading: there is nothing to report, and nothing was left behind".into(),
     }
 }
@@ -117,7 +117,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                 }
                 if let Some(failure) = loaded.load_failure() {
                     return Err(Failure {
-                        status: failure::OPERATIONS_FAILED,
+                        exit: Exit::OperationsFailed,
                         message: format!("{failure}. Nothing was measured and nothing was left behind"),
                     });
                 }

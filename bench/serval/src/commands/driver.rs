@@ -3,7 +3,7 @@
 use super::{properties, run_properties, store};
 use crate::{
     args::{CheckArgs, PropertyArgs, ServeArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     stdout,
 };
 use anstyle::{AnsiColor, Style};
@@ -86,7 +86,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         let words = if report.passed() { "It keeps" } else { "It does not keep" };
         anstream::println!("{words} to the protocol.");
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(failure::OPERATIONS_FAILED) })
+    Ok(if report.passed() { ExitCode::SUCCESS } else { Exit::OperationsFailed.into() })
 }
 
 /// `serval driver serve STORE`.
@@ -102,7 +102,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),
         error @ (ServeError::Io(_) | ServeError::Protocol(_)) => {
-            Failure { status: failure::STORE, message: error.to_string() }
+            Failure { exit: Exit::Store, message: error.to_string() }
         }
     })
 }
@@ -122,6 +122,6 @@ fn end_when_left_alone(grace: Duration) {
         }
         std::thread::sleep(grace + PATIENCE);
         tell!("Serval has hung up, and the store does not let go: ended");
-        std::process::exit(i32::from(failure::STORE));
+        std::process::exit(i32::from(Exit::Store.code()));
     });
 }

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod driver;
+mod experiments;
 pub(crate) mod explain;
 mod export;
 mod phases;

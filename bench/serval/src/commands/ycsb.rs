@@ -3,7 +3,7 @@
 use super::{agent, command_line, export, java_flags, phases, resolved, run_properties, tell_warnings};
 use crate::{
     args::{LoadArgs, YcsbArgs},
-    failure::{self, Failure},
+    failure::{Exit, Failure},
     interrupt,
     live::{Both, Live},
     render::files,
@@ -155,7 +155,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     let unfinished_load =
         plan.phase == Phase::Load && plan.workload.units().is_some_and(|units| overall.operations < units);
     if performed.record.ended_by == EndedBy::Interrupted && plan.is_bounded() {
-        return ExitCode::from(failure::INTERRUPTED);
+        return Exit::Interrupted.into();
     }
     // What a client learns at its end is told there: writes that a buffer held
     // and that were not done. How many, only the message says.
@@ -165,7 +165,7 @@ pub(crate) fn exit_code(plan: &Plan, performed: &Performed) -> ExitCode {
     // A workload that stops by itself may have nothing to do.
     let nothing = overall.operations == 0 && performed.record.ended_by != EndedBy::Stopped;
     if too_many || unfinished_load || nothing {
-        return ExitCode::from(failure::OPERATIONS_FAILED);
+        return Exit::OperationsFailed.into();
     }
     ExitCode::SUCCESS
 }
