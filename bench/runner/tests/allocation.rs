@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_model::properties::{Catalog, Properties, Reader};
-use serval_runner::{Control, RunOptions, run};
+use serval_runner::{
+    Control, RunOptions,
+    pacing::{Arrivals, rate::RateSchedule},
+    run,
+};
 use serval_scripts::{Script, ScriptWorkload};
 use serval_stores::noop::Noop;
 use serval_workload::{
@@ -54,6 +58,16 @@ static ALLOCATOR: Counting = Counting;
 /// Allocations of a run of so many operations, of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
     let mut all = Properties::new();
+    allocations_with(
+        properties,
+        script,
+        phase,
+        RunOptions { units: Some(operations), ..RunOptions::default() },
+    )
+}
+
+fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, options: RunOptions) -> u64 {
+    let operations = options.units.unwrap();
     all.load(properties.as_bytes(), Path::new("test")).unwrap();
     all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
     let mut reader = Reader::new(&all);
@@ -78,7 +92,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
     reader.finish().unwrap();
     // One interval, so that only clients work during the run.
     let interval = std::time::Duration::from_secs(3600);
-    let options = RunOptions { units: Some(operations), interval, seed: 1, ..RunOptions::default() };
+    let options = RunOptions { interval, seed: 1, ..options };
     let store = Arc::new(Noop::open(&all).unwrap());
     let before = ALLOCATIONS.load(Relaxed);
     let record = run(&store, &workload, &options, &Control::default(), &mut ()).unwrap();
@@ -86,7 +100,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
     ALLOCATIONS.load(Relaxed) - before
 }
 
-/// Both tests count the whole process's: one at a time.
+/// All tests count the whole process's: one at a time.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -116,6 +130,21 @@ fn operations_allocate_nothing() {
 
 /// Neither does a script whose keys are numbers and whose values the core
 /// makes. A text that crosses from Lua costs one (mlua counts its references).
+/// Every operation is due before it can be sent, so that no client sleeps.
+#[test]
+fn intended_starts_allocate_nothing() {
+    let _turn = TURN.lock().unwrap();
+    for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
+        let allocations = |operations| {
+            let rate = Some(RateSchedule::constant(1e9));
+            let options = RunOptions { units: Some(operations), rate, arrivals, ..RunOptions::default() };
+            allocations_with("readproportion=1\nupdateproportion=0\n", None, Phase::Run, options)
+        };
+        let (few, many) = (allocations(2_000), allocations(200_000));
+        assert!(many < few + 1_000, "{arrivals:?}: {few} for 2,000 operations, {many} for 200,000");
+    }
+}
+
 #[test]
 fn operations_of_scripts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
