@@ -8,7 +8,7 @@ use crate::{
     looks::{Looks, ended},
     pacing::{Schedule, rate::RateSchedule},
     run::{EndedBy, Gate, Interval, Look, Observer, Progress, RunError, RunOptions, RunRecord},
-    slot::Seen,
+    slot::{Seen, Slot},
     stage::Stage,
     warm_up::WarmUp,
 };
@@ -504,7 +504,9 @@ impl<C: Clock> Conductor<'_, C> {
         // A schedule knows no end; what is beyond the units asked for was
         // never to be done.
         let mut left = self.units.map_or(u64::MAX, |units| units.saturating_sub(done));
-        let begun = self.stage.slots.iter().filter(|slot| matches!(slot.seen(), Seen::InFlight(_)));
+        // Looked at once: a client may still go on.
+        let seen: Vec<Seen> = self.stage.slots.iter().map(Slot::seen).collect();
+        let begun = seen.iter().filter(|seen| matches!(seen, Seen::InFlight(_)));
         left = left.saturating_sub(begun.count() as u64);
         let mut waiting = |intended: u64, n: u64| {
             let n = n.min(left);
@@ -514,8 +516,8 @@ impl<C: Clock> Conductor<'_, C> {
                 late.record_n(end_at - intended, n);
             }
         };
-        for slot in &self.stage.slots {
-            match slot.seen() {
+        for seen in seen {
+            match seen {
                 Seen::InFlight(intended) => in_flight.record(now.saturating_sub(intended)),
                 Seen::Waiting(intended) => waiting(intended, 1),
                 Seen::Idle => {}
