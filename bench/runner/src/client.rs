@@ -2,6 +2,7 @@
 //! write down the times. The measured path, the same for every store.
 
 use crate::{
+    clock::nanoseconds,
     pacing::Schedule,
     run::Lost,
     slot::{Seen, Slot},
@@ -125,7 +126,7 @@ impl Seat<'_> {
         sleeper: &S,
     ) -> Option<Option<Due>> {
         let Some(schedule) = &self.course.schedule else { return Some(None) };
-        let intended = self.course.start + schedule.take(self.index)?;
+        let intended = self.course.start.saturating_add(schedule.take(self.index)?);
         self.slot.wait(intended);
         let free = sleeper.now() < intended;
         let due = !free || self.sleep(client, sleeper, intended).await || sleeper.now() >= intended;
@@ -269,7 +270,7 @@ impl Seat<'_> {
                 Step::Probe => (true, &Status::ALL),
                 Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
-                    let until = sleeper.now().saturating_add(span.as_nanos() as u64);
+                    let until = sleeper.now().saturating_add(nanoseconds(span));
                     if !self.sleep(client, sleeper, until).await {
                         let end = End { composite: None, verified: None, ok: false, stop: true };
                         return Some((end, unit));

@@ -2,7 +2,7 @@
 //! comes of it.
 
 use crate::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, nanoseconds},
     conductor::Conductor,
     crew::Crew,
     pacing::{Arrivals, rate::RateSchedule},
@@ -438,7 +438,7 @@ impl<S: Store> Prepared<S> {
             units,
             seed: options.seed,
             recorder: options.recorder.clone(),
-            slack: slack.as_nanos() as u64,
+            slack: nanoseconds(slack),
         });
         Ok(Prepared { options, stage, crew, slack })
     }
