@@ -165,7 +165,7 @@ pub struct RecorderHandle {
 /// When and for whom something was timed, beside the times themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Whether the intended start was in the warm-up, which results leave out.
+    /// Whether it ended in the warm-up, which results leave out.
     pub warm_up: bool,
     /// The client.
     pub client: u32,
