@@ -16,7 +16,7 @@ use serval_measure::{
     load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
-use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
+use serval_model::{Execution, Metric, Share, Status, Store, StoreError, properties::units::counted};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
@@ -507,11 +507,8 @@ pub fn run<S: Store>(
             return Err(error.into());
         }
     };
-    let execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
+    let execution =
+        if threads { counted(options.clients as u64, "thread") } else { counted(loops as u64, "event loop") };
     let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
     prepared.complete(record, store, execution)
-}
-
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -27,7 +27,7 @@ use properties as p;
 use range::KeyRange;
 use serval_model::{
     OperationKind, Record, Reply, Schema, Share, Status,
-    properties::{Properties, Property, Reader},
+    properties::{Properties, Property, Reader, units::counted},
 };
 use std::{
     ops::Range,
@@ -555,12 +555,15 @@ impl Workload for CoreWorkload {
         let (end, range) = (self.0.inserts.end(), &self.0.range);
         if self.0.phase == Phase::Run && ranged && end > range.end {
             return vec![format!(
-                "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
+                "the key range ran out: it was laid out for {} and there were {}; {unused} \
                  never chosen. Set expectedoperations to more, or operationcount to what is done; proportions that \
+            let unused = match end - range.end {
+                1 => "the last record was".to_owned(),
+                n => format!("the last {n} records were"),
+            };
                  do not sum to 1 make the last of them larger than it says",
-                range.end.saturating_sub(range.records),
+                counted(range.end.saturating_sub(range.records), "insert"),
                 end - range.records,
-                end - range.end,
             )];
         }
         Vec::new()
