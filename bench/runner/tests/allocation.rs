@@ -17,6 +17,7 @@ use serval_workload::{
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -57,7 +58,6 @@ static ALLOCATOR: Counting = Counting;
 
 /// Allocations of a run of so many operations, of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
-    let mut all = Properties::new();
     allocations_with(
         properties,
         script,
@@ -68,6 +68,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
 
 fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, options: RunOptions) -> u64 {
     let operations = options.units.unwrap();
+    let mut all = Properties::new();
     all.load(properties.as_bytes(), Path::new("test")).unwrap();
     all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
     let mut reader = Reader::new(&all);
@@ -80,13 +81,14 @@ fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, option
         resume: false,
         share: serval_model::Share::WHOLE,
     };
+    let no_files = BTreeMap::new();
     let workload: Arc<dyn Workload> = match script {
-        None => Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap()),
+        None => Arc::new(CoreWorkload::open(&mut reader, &facts, &no_files).unwrap()),
         Some(text) => {
             let file = tempfile::Builder::new().suffix(".lua").tempfile().unwrap();
             std::fs::write(file.path(), text).unwrap();
             let script = Script::read(file.path(), &Catalog::default()).unwrap();
-            Arc::new(ScriptWorkload::open(&mut reader, &facts, Arc::new(script)).unwrap())
+            Arc::new(ScriptWorkload::open(&mut reader, &facts, &no_files, Arc::new(script)).unwrap())
         }
     };
     reader.finish().unwrap();
@@ -128,8 +130,6 @@ fn operations_allocate_nothing() {
     }
 }
 
-/// Neither does a script whose keys are numbers and whose values the core
-/// makes. A text that crosses from Lua costs one (mlua counts its references).
 /// Every operation is due before it can be sent, so that no client sleeps.
 #[test]
 fn intended_starts_allocate_nothing() {
@@ -145,6 +145,8 @@ fn intended_starts_allocate_nothing() {
     }
 }
 
+/// Neither does a script whose keys are numbers and whose values the core
+/// makes. A text that crosses from Lua costs one (mlua counts its references).
 #[test]
 fn operations_of_scripts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
