@@ -184,7 +184,7 @@ pub struct RecorderHandle {
 
 /// When and for whom something was timed, beside the times themselves.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment {
+pub struct SampleOrigin {
     /// Whether it ended in the warm-up, which results leave out.
     pub warm_up: bool,
     /// The client.
@@ -196,7 +196,7 @@ pub struct Moment {
 impl RecorderHandle {
     /// Counts an operation's times under its metric and status.
     #[inline]
-    pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
+    pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: SampleOrigin) {
         let slots = if at.warm_up {
             self.warmed(metric, times.service);
             &self.warm_up
@@ -239,7 +239,7 @@ impl RecorderHandle {
     }
 
     /// Counts a flush, and the writes that were sent in it.
-    pub fn flush(&self, flush: &Flush, at: Moment) {
+    pub fn flush(&self, flush: &Flush, at: SampleOrigin) {
         let times = Times { service: flush.took_ns, response: flush.took_ns };
         self.record(Metric::FLUSH, &flush.outcome, times, at);
         if !at.warm_up {
@@ -285,7 +285,7 @@ impl RecorderHandle {
     }
 
     #[cold]
-    fn record_more(&self, metric: Metric, status: Status, times: Times, at: Moment) {
+    fn record_more(&self, metric: Metric, status: Status, times: Times, at: SampleOrigin) {
         if let Some(legacy) = &self.recorder.legacy {
             legacy.lock().unwrap_or_else(PoisonError::into_inner).record(metric, status, times, at.end_ns);
         }
@@ -396,7 +396,7 @@ impl Totals {
 mod tests {
     use super::*;
 
-    const AT: Moment = Moment { warm_up: false, client: 0, end_ns: 5 };
+    const AT: SampleOrigin = SampleOrigin { warm_up: false, client: 0, end_ns: 5 };
 
     fn times(ns: u64) -> Times {
         Times { service: ns, response: ns + 1000 }
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn warm_up_is_kept_apart_and_statuses_too() {
         let (recorder, handle) = Recorder::new(&RecorderOptions { paced: true, ..Default::default() });
-        handle.record(Metric::READ, &Outcome::OK, times(10), Moment { warm_up: true, ..AT });
+        handle.record(Metric::READ, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
         handle.record(Metric::READ, &Outcome::OK, times(20), AT);
         handle.record(Metric::READ, &Outcome::NOT_FOUND, times(30), AT);
         let totals = Totals::of(&[recorder]);
@@ -419,7 +419,7 @@ mod tests {
     fn a_flush_is_timed_and_its_writes_are_counted_after_the_warm_up() {
         let (recorder, handle) = Recorder::new(&RecorderOptions::default());
         let flush = |outcome, writes, lost| Flush { outcome, took_ns: 70, ago_ns: 0, writes, lost };
-        handle.flush(&flush(Outcome::OK, 100, 0), Moment { warm_up: true, ..AT });
+        handle.flush(&flush(Outcome::OK, 100, 0), SampleOrigin { warm_up: true, ..AT });
         handle.flush(&flush(Outcome::OK, 10, 0), AT);
         handle.flush(&flush(Outcome::error("full"), 9, 4), AT);
         let messages = recorder.messages();

@@ -1,16 +1,16 @@
 //! One run: clients, pacing, warm-up and stop. Turns a workload into
 //! operations on a store and writes down the times.
 
-mod client;
+mod client_loop;
+mod client_pool;
+mod client_state;
 pub mod clock;
 mod conductor;
-mod crew;
-mod looks;
 pub mod pacing;
 mod probe;
 mod run;
-mod slot;
-mod stage;
+mod run_barrier;
+mod stationarity;
 mod timers;
 pub mod virtual_time;
 mod warm_up;
@@ -18,7 +18,7 @@ mod warm_up;
 pub use conductor::late_from;
 pub use probe::probe;
 pub use run::{
-    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Look, Lost, Observer, Progress,
-    RunError, RunOptions, RunRecord, Steady, run,
+    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Lost, Observer, Progress, RunError,
+    RunOptions, RunRecord, Sample, Steady, run,
 };
 pub use warm_up::WarmUp;

@@ -2,11 +2,11 @@
 //! comes of it.
 
 use crate::{
+    client_pool::ClientPool,
     clock::{Clock, SystemClock, nanoseconds},
-    conductor::Conductor,
-    crew::Crew,
+    conductor::RunConductor,
     pacing::{Arrivals, rate::RateSchedule},
-    stage::Stage,
+    run_barrier::RunBarrier,
 };
 use serval_measure::{
     group::GroupResult,
@@ -74,7 +74,7 @@ impl fmt::Debug for Gate {
 
 /// What had ended at an instant of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Look {
+pub struct Sample {
     /// The instant, ns from the start.
     pub at: u64,
     /// Operations (units) that have ended since then.
@@ -86,17 +86,17 @@ pub struct Look {
 /// Says when the measured part of a run begins that warms up until steady: of several that
 /// run together, none knows by itself.
 #[derive(Clone)]
-pub struct Judge(Arc<dyn Fn(Look) -> Option<u64> + Send + Sync>);
+pub struct Judge(Arc<dyn Fn(Sample) -> Option<u64> + Send + Sync>);
 
 impl Judge {
-    /// `look` is told every 50 ms of the warm-up what has ended, and returns the instant at which the measured
+    /// `judge` is told every 50 ms of the warm-up what has ended, and returns the instant at which the measured
     /// part begins, ns of [`now`](crate::clock::now), once that is known. Until then the longest warm-up holds.
-    pub fn new(look: impl Fn(Look) -> Option<u64> + Send + Sync + 'static) -> Judge {
-        Judge(Arc::new(look))
+    pub fn new(judge: impl Fn(Sample) -> Option<u64> + Send + Sync + 'static) -> Judge {
+        Judge(Arc::new(judge))
     }
 
-    pub(crate) fn look(&self, look: Look) -> Option<u64> {
-        (self.0)(look)
+    pub(crate) fn judge(&self, sample: Sample) -> Option<u64> {
+        (self.0)(sample)
     }
 }
 
@@ -182,15 +182,15 @@ impl RunOptions {
 
 /// Ends a run from outside: from a signal handler's thread, say.
 #[derive(Debug, Clone, Default)]
-pub struct Control(Arc<Mutex<(bool, Option<Arc<Stage>>)>>);
+pub struct Control(Arc<Mutex<(bool, Option<Arc<RunBarrier>>)>>);
 
 impl Control {
     /// Asks the run, now or when it begins, to end cleanly and report.
     pub fn interrupt(&self) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.0 = true;
-        if let Some(stage) = &inner.1 {
-            stage.interrupt();
+        if let Some(barrier) = &inner.1 {
+            barrier.interrupt();
         }
     }
 
@@ -199,12 +199,12 @@ impl Control {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    pub(crate) fn attach(&self, stage: &Arc<Stage>) {
+    pub(crate) fn attach(&self, barrier: &Arc<RunBarrier>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.0 {
-            stage.interrupt();
+            barrier.interrupt();
         }
-        inner.1 = Some(Arc::clone(stage));
+        inner.1 = Some(Arc::clone(barrier));
     }
 }
 
@@ -401,8 +401,8 @@ fn loops(options: &RunOptions) -> usize {
 /// A run that is ready to begin, in real time or virtual.
 pub(crate) struct Prepared<S> {
     pub(crate) options: RunOptions,
-    pub(crate) stage: Arc<Stage>,
-    pub(crate) crew: Arc<Crew<S>>,
+    pub(crate) barrier: Arc<RunBarrier>,
+    pub(crate) pool: Arc<ClientPool<S>>,
     slack: Duration,
 }
 
@@ -427,10 +427,10 @@ impl<S: Store> Prepared<S> {
         // tells service times of its own.
         options.recorder.paced = options.rate.is_some() || store.times_itself();
         let slack = slack(&options);
-        let stage = Arc::new(Stage::new(options.clients));
-        control.attach(&stage);
-        let crew = Arc::new(Crew {
-            stage: Arc::clone(&stage),
+        let barrier = Arc::new(RunBarrier::new(options.clients));
+        control.attach(&barrier);
+        let pool = Arc::new(ClientPool {
+            barrier: Arc::clone(&barrier),
             store: Arc::clone(store),
             workload: Arc::clone(workload),
             table: workload.schema().table,
@@ -440,7 +440,7 @@ impl<S: Store> Prepared<S> {
             recorder: options.recorder.clone(),
             slack: nanoseconds(slack),
         });
-        Ok(Prepared { options, stage, crew, slack })
+        Ok(Prepared { options, barrier, pool, slack })
     }
 
     pub(crate) fn conductor<'a, C: Clock>(
@@ -448,9 +448,9 @@ impl<S: Store> Prepared<S> {
         clock: C,
         recorders: Vec<Arc<Recorder>>,
         observer: &'a mut dyn Observer,
-    ) -> Conductor<'a, C> {
-        let Prepared { options, stage, crew, slack } = self;
-        Conductor { clock, stage, options, units: crew.units, slack: *slack, recorders, observer }
+    ) -> RunConductor<'a, C> {
+        let Prepared { options, barrier, pool, slack } = self;
+        RunConductor { clock, barrier, options, units: pool.units, slack: *slack, recorders, observer }
     }
 
     /// What can only be said when nothing runs any more.
@@ -497,13 +497,13 @@ pub fn run<S: Store>(
             }
             _ => Duration::ZERO,
         })?;
-    let Prepared { stage, crew, options, .. } = &prepared;
+    let Prepared { barrier, pool, options, .. } = &prepared;
     let loops = loops_of(options);
-    let recorders = if threads { crew.on_threads() } else { crew.on_event_loops(loops) };
+    let recorders = if threads { pool.on_threads() } else { pool.on_event_loops(loops) };
     let recorders = match recorders {
         Ok(recorders) => recorders,
         Err(error) => {
-            stage.cancel();
+            barrier.cancel();
             return Err(error.into());
         }
     };

@@ -221,31 +221,31 @@ mod tests {
 
     #[test]
     fn sleepers_wake_in_order_and_never_early() {
-        let order = on_a_loop(async {
+        let command = on_a_loop(async {
             let timers = LoopTimers::new(5, 0).unwrap();
             task::spawn_local(Rc::clone(&timers).drive());
             let start = clock::now();
-            let order = Rc::new(RefCell::new(Vec::new()));
+            let command = Rc::new(RefCell::new(Vec::new()));
             let tasks: Vec<_> = [40u64, 10, 30, 20, 0]
                 .into_iter()
                 .enumerate()
                 .map(|(client, ms)| {
                     let sleeper = LoopSleeper::new(Rc::clone(&timers), client);
-                    let order = Rc::clone(&order);
+                    let command = Rc::clone(&command);
                     task::spawn_local(async move {
                         let instant = start + ms * 1_000_000;
                         assert!(sleeper.until(instant).await);
                         assert!(clock::now() >= instant);
-                        order.borrow_mut().push(ms);
+                        command.borrow_mut().push(ms);
                     })
                 })
                 .collect();
             for task in tasks {
                 task.await.unwrap();
             }
-            order.take()
+            command.take()
         });
-        assert_eq!(order, [0, 10, 20, 30, 40]);
+        assert_eq!(command, [0, 10, 20, 30, 40]);
     }
 
     #[test]

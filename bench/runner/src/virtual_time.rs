@@ -4,11 +4,11 @@
 //! what is measured is true.
 
 use crate::{
+    client_pool::ClientPool,
     clock::Clock,
     conductor::Next,
-    crew::Crew,
     run::{Control, Observer, Prepared, RunError, RunOptions, RunRecord},
-    stage::{Finish, Stage},
+    run_barrier::{FinishGuard, RunBarrier},
     timers::Sleeper,
 };
 use serval_measure::recorder::Recorder;
@@ -152,7 +152,7 @@ impl Clock for &VirtualTime {
 /// Sleeps for one client.
 struct VirtualSleeper {
     time: VirtualTime,
-    stage: Arc<Stage>,
+    barrier: Arc<RunBarrier>,
 }
 
 impl Sleeper for VirtualSleeper {
@@ -163,7 +163,7 @@ impl Sleeper for VirtualSleeper {
     async fn until(&self, instant: u64) -> bool {
         let mut queued = false;
         poll_fn(|context| {
-            if self.stage.is_stopping() {
+            if self.barrier.is_stopping() {
                 return Poll::Ready(false);
             }
             if self.time.now() >= instant {
@@ -179,19 +179,19 @@ impl Sleeper for VirtualSleeper {
 /// Numbers of tasks that want to go on, in the order of their wishes.
 type Ready = Arc<Mutex<VecDeque<usize>>>;
 
-struct Wish {
+struct TaskWaker {
     task: usize,
-    waits: AtomicBool,
+    queued: AtomicBool,
     ready: Ready,
 }
 
-impl Wake for Wish {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.waits.swap(true, Relaxed) {
+        if !self.queued.swap(true, Relaxed) {
             self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.task);
         }
     }
@@ -200,7 +200,7 @@ impl Wake for Wish {
 /// A future that is to be run to its end.
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
-    wish: Arc<Wish>,
+    task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
@@ -214,14 +214,14 @@ struct Tasks {
 impl Tasks {
     fn spawn(&mut self, future: impl Future<Output = ()> + 'static) {
         let (task, ready) = (self.tasks.len(), Arc::clone(&self.ready));
-        let wish = Arc::new(Wish { task, waits: AtomicBool::new(false), ready });
-        let waker = Waker::from(Arc::clone(&wish));
-        wish.wake_by_ref();
-        self.tasks.push(Some(Task { future: Box::pin(future), wish, waker }));
+        let task_waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready });
+        let waker = Waker::from(Arc::clone(&task_waker));
+        task_waker.wake_by_ref();
+        self.tasks.push(Some(Task { future: Box::pin(future), task_waker, waker }));
     }
 
     fn wake_all(&self) {
-        self.tasks.iter().flatten().for_each(|task| task.wish.wake_by_ref());
+        self.tasks.iter().flatten().for_each(|task| task.task_waker.wake_by_ref());
     }
 
     /// Runs until every task waits for something.
@@ -230,7 +230,7 @@ impl Tasks {
             let next = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(index) = next else { return };
             let Some(task) = &mut self.tasks[index] else { continue };
-            task.wish.waits.store(false, Relaxed);
+            task.task_waker.queued.store(false, Relaxed);
             if task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready() {
                 self.tasks[index] = None;
             }
@@ -245,16 +245,16 @@ impl Tasks {
 /// Connects the clients, all at the same time.
 fn connect<S: Store>(
     time: &VirtualTime,
-    crew: &Crew<S>,
+    pool: &ClientPool<S>,
     observer: &mut dyn Observer,
 ) -> Result<Vec<S::Client>, StoreError> {
-    let local = Rc::new(crew.store.local()?);
+    let local = Rc::new(pool.store.local()?);
     let connected: Rc<RefCell<Vec<Option<S::Client>>>> = Rc::default();
     let failure: Rc<RefCell<Option<StoreError>>> = Rc::default();
     let mut tasks = Tasks::default();
-    for index in 0..crew.clients {
+    for index in 0..pool.clients {
         connected.borrow_mut().push(None);
-        let (store, local) = (Arc::clone(&crew.store), Rc::clone(&local));
+        let (store, local) = (Arc::clone(&pool.store), Rc::clone(&local));
         let (connected, failure) = (Rc::clone(&connected), Rc::clone(&failure));
         tasks.spawn(async move {
             match store.connect(&local, index).await {
@@ -277,7 +277,7 @@ fn connect<S: Store>(
         time.advance(next);
     }
     let clients: Vec<_> = connected.take().into_iter().flatten().collect();
-    observer.connected(clients.len(), crew.clients);
+    observer.connected(clients.len(), pool.clients);
     Ok(clients)
 }
 
@@ -294,45 +294,45 @@ pub fn run<S: Store>(
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, RunError> {
     let prepared = Prepared::new(store, workload, options, control, |_| Duration::ZERO)?;
-    let Prepared { stage, crew, options, .. } = &prepared;
-    let clients = connect(time, crew, observer)?;
-    if stage.tally().interrupted {
+    let Prepared { barrier, pool, options, .. } = &prepared;
+    let clients = connect(time, pool, observer)?;
+    if barrier.counts().interrupted {
         return Err(RunError::Interrupted);
     }
     let (recorder, handle) = Recorder::new(&options.recorder);
     let handle = Rc::new(handle);
     let mut conductor = prepared.conductor(time, vec![recorder], observer);
-    let mut watch = conductor.start(stage, workload.verifies(), None);
+    let mut state = conductor.start(barrier, workload.verifies(), None);
     let mut tasks = Tasks::default();
     for (index, mut client) in clients.into_iter().enumerate() {
-        let (crew, handle) = (Arc::clone(crew), Rc::clone(&handle));
-        let sleeper = VirtualSleeper { time: time.clone(), stage: Arc::clone(stage) };
+        let (pool, handle) = (Arc::clone(pool), Rc::clone(&handle));
+        let sleeper = VirtualSleeper { time: time.clone(), barrier: Arc::clone(barrier) };
         tasks.spawn(async move {
-            let _finish = Finish { stage: &crew.stage, client: index };
-            crew.run_client(index, &mut client, &handle, &sleeper).await;
+            let _finish = FinishGuard { barrier: &pool.barrier, client: index };
+            pool.run_client(index, &mut client, &handle, &sleeper).await;
         });
     }
     drop(handle);
     let (mut wake, mut seen, mut stopped) = (0, None, false);
     loop {
         tasks.settle();
-        let tally = {
-            let tally = stage.tally();
-            (tally.finished, tally.done, tally.interrupted, tally.lost.is_some())
+        let counts = {
+            let counts = barrier.counts();
+            (counts.finished, counts.done, counts.interrupted, counts.lost.is_some())
         };
-        if time.now() >= wake || seen != Some(tally) {
-            seen = Some(tally);
-            let closing = watch.closing;
-            match conductor.step(&mut watch) {
+        if time.now() >= wake || seen != Some(counts) {
+            seen = Some(counts);
+            let closing = state.closing;
+            match conductor.step(&mut state) {
                 Next::Done => break,
                 Next::At(instant) => wake = instant,
             }
-            if stage.is_stopping() && !stopped {
+            if barrier.is_stopping() && !stopped {
                 stopped = true;
                 tasks.wake_all();
                 continue;
             }
-            if watch.closing != closing {
+            if state.closing != closing {
                 continue;
             }
         }
@@ -341,6 +341,6 @@ pub fn run<S: Store>(
     // What is in flight is left where it is. Nobody is to wake for it later.
     drop(tasks);
     time.sleepers().heap.clear();
-    let record = conductor.finish(watch)?;
+    let record = conductor.finish(state)?;
     prepared.complete(record, store, "virtual time".into())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How often is looked. The window then has its sixteen parts after 1.6 s, and
 /// the sums of a thousand clients cost nothing yet.
-const LOOK_NS: u64 = 50_000_000;
+const SAMPLE_NS: u64 = 50_000_000;
 
 /// The longest time over which a change is taken to go on at its pace. Caches
 /// fill ever more slowly: beyond that it says more than is known.
@@ -27,7 +27,7 @@ pub struct WarmUp {
     start: u64,
     since: u64,
     before: (u64, u64),
-    seen: Vec<Interval>,
+    samples: Vec<Interval>,
     verdict: Verdict,
 }
 
@@ -40,13 +40,13 @@ impl WarmUp {
         units: Option<u64>,
         start: u64,
     ) -> Self {
-        let (before, seen, verdict) = Default::default();
-        WarmUp { steady, is_paced, time, units, start, since: start, before, seen, verdict }
+        let (before, samples, verdict) = Default::default();
+        WarmUp { steady, is_paced, time, units, start, since: start, before, samples, verdict }
     }
 
     /// When to look next.
-    pub(crate) fn next_look(&self) -> u64 {
-        self.since + LOOK_NS
+    pub(crate) fn next_sample(&self) -> u64 {
+        self.since + SAMPLE_NS
     }
 
     /// Whether the run was found steady.
@@ -55,15 +55,15 @@ impl WarmUp {
     }
 
     /// Somebody else looks, and says whether it is steady.
-    pub(crate) fn told(&mut self, now: u64, steady: bool) {
+    pub(crate) fn set_verdict(&mut self, now: u64, steady: bool) {
         self.since = now;
         self.verdict.steady = steady;
     }
 
     /// Looks, at `now`, at how many operations have ended and at the sum of their service times, ns. Returns
     /// whether the run is steady, which it is not said to be before it `may` be.
-    pub fn look(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
-        self.seen.push(Interval {
+    pub fn sample(&mut self, now: u64, operations: u64, ns: u64, may: bool) -> bool {
+        self.samples.push(Interval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
             service_s: ns.wrapping_sub(self.before.1) as f64 / 1e9,
@@ -76,7 +76,7 @@ impl WarmUp {
             patience: ((now - self.start) as f64 / self.steady.max.as_nanos().max(1) as f64).min(1.0),
             is_paced: self.is_paced,
         };
-        self.verdict = judge(&self.seen, &terms);
+        self.verdict = judge(&self.samples, &terms);
         self.verdict.steady &= may;
         self.verdict.steady
     }

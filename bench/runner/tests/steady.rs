@@ -20,7 +20,7 @@ const MAX: Duration = Duration::from_secs(60);
 
 /// Checks that all who look on see the same boundary.
 #[derive(Default)]
-struct Looks {
+struct BoundaryObserver {
     warm_up: Duration,
     warm: u64,
     measured: u64,
@@ -28,7 +28,7 @@ struct Looks {
     last_warm: Duration,
 }
 
-impl Observer for Looks {
+impl Observer for BoundaryObserver {
     fn measuring(&mut self) {
         self.measuring += 1;
     }
@@ -62,17 +62,18 @@ fn go(law: impl Law, options: &RunOptions) -> RunRecord {
     let time = VirtualTime::new();
     let store = Arc::new(Synthetic::new(&time, law));
     let workload: Arc<dyn Workload> = Arc::new(Reads);
-    let mut looks = Looks::default();
-    let record = run(&time, &store, &workload, options, &Control::default(), &mut looks).unwrap();
+    let mut monitor = BoundaryObserver::default();
+    let record = run(&time, &store, &workload, options, &Control::default(), &mut monitor).unwrap();
     let reads = |warm: bool| {
         let totals = if warm { &record.totals.warm_up } else { &record.totals.measured };
         totals.get(&(Metric::READ, Status::Ok)).map_or(0, |pair| pair.service.count())
     };
-    assert_eq!((looks.warm_up, looks.measuring), (record.warm_up, 1));
-    assert_eq!((looks.warm, looks.measured), (reads(true), reads(false)));
+    assert_eq!((monitor.warm_up, monitor.measuring), (record.warm_up, 1));
+    assert_eq!((monitor.warm, monitor.measured), (reads(true), reads(false)));
     assert_eq!(record.totals.units, reads(false));
     assert!(
-        looks.last_warm < record.warm_up && record.warm_up - looks.last_warm <= Duration::from_millis(100)
+        monitor.last_warm < record.warm_up
+            && record.warm_up - monitor.last_warm <= Duration::from_millis(100)
     );
     assert!(record.duration - Duration::from_secs(10) < Duration::from_millis(100), "{:?}", record.duration);
     record

@@ -9,7 +9,7 @@ use serval_measure::{
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
-use serval_runner::{EndedBy, Interval, Look, RunRecord};
+use serval_runner::{EndedBy, Interval, RunRecord, Sample};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Times by metric and status.
@@ -128,17 +128,17 @@ impl IntervalWire {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LooksWire {
-    /// Instant from the start, operations, sum of service times: ns, as [`Look`] has them.
+    /// Instant from the start, operations, sum of service times: ns, as [`Sample`] has them.
     looks: Vec<(u64, u64, u64)>,
 }
 
 impl LooksWire {
-    pub(crate) fn of(looks: &[Look]) -> LooksWire {
+    pub(crate) fn of(looks: &[Sample]) -> LooksWire {
         LooksWire { looks: looks.iter().map(|look| (look.at, look.operations, look.service_ns)).collect() }
     }
 
-    pub(crate) fn looks(&self) -> impl Iterator<Item = Look> {
-        self.looks.iter().map(|&(at, operations, service_ns)| Look { at, operations, service_ns })
+    pub(crate) fn looks(&self) -> impl Iterator<Item = Sample> {
+        self.looks.iter().map(|&(at, operations, service_ns)| Sample { at, operations, service_ns })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use serval_measure::{
     legacy::{Legacy as LegacyRecorder, LegacyKind},
-    recorder::{Moment, Recorder, RecorderOptions, Totals},
+    recorder::{Recorder, RecorderOptions, SampleOrigin, Totals},
     times::Times,
 };
 use serval_model::{Outcome, java::string_hash};
@@ -64,7 +64,7 @@ fn replay(golden: &Golden, paced: bool, kind: Option<LegacyKind>) -> (Totals, Le
             end_ns += 1_000_000;
             let times = Times { service: us * 1000 + 500, response: us * 1000 + 500 };
             let outcome = Outcome { status, message: None };
-            handle.record(metric, &outcome, times, Moment { warm_up: false, client: 0, end_ns });
+            handle.record(metric, &outcome, times, SampleOrigin { warm_up: false, client: 0, end_ns });
         }
     };
     let verbose =

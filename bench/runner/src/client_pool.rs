@@ -1,8 +1,8 @@
 //! Where clients run: a thread each, or as tasks on event loops.
 
 use crate::{
-    client::Seat,
-    stage::{Finish, Order, Stage},
+    client_loop::ClientLoop,
+    run_barrier::{FinishGuard, LoopCommand, RunBarrier},
     timers::{LoopSleeper, LoopTimers, ThreadSleeper},
 };
 use serval_measure::recorder::{Recorder, RecorderHandle, RecorderOptions};
@@ -23,8 +23,8 @@ use tokio::task::LocalSet;
 const CONNECTING_MAX: usize = 64;
 
 /// What every client needs.
-pub(crate) struct Crew<S> {
-    pub(crate) stage: Arc<Stage>,
+pub(crate) struct ClientPool<S> {
+    pub(crate) barrier: Arc<RunBarrier>,
     pub(crate) store: Arc<S>,
     pub(crate) workload: Arc<dyn Workload>,
     pub(crate) table: String,
@@ -35,7 +35,7 @@ pub(crate) struct Crew<S> {
     pub(crate) slack: u64,
 }
 
-impl<S: Store> Crew<S> {
+impl<S: Store> ClientPool<S> {
     /// Units of one client: an even share, the first ones one more.
     fn share(&self, index: usize) -> Option<u64> {
         let (clients, index) = (self.clients as u64, index as u64);
@@ -53,12 +53,12 @@ impl<S: Store> Crew<S> {
         recorder: &RecorderHandle,
         sleeper: &P,
     ) {
-        let Some(course) = self.stage.wait_for_start().await else { return };
+        let Some(control) = self.barrier.wait_for_start().await else { return };
         let place = self.place(index);
-        let seat = Seat {
-            stage: &self.stage,
-            course,
-            slot: &self.stage.slots[index],
+        let client_loop = ClientLoop {
+            barrier: &self.barrier,
+            control,
+            status: &self.barrier.statuses[index],
             recorder,
             index,
             workload: self.workload.client(place, Rng::stream(self.seed, index as u64)),
@@ -66,8 +66,8 @@ impl<S: Store> Crew<S> {
             units: place.units,
             lost: None,
         };
-        if let Some(error) = seat.run(client, sleeper).await {
-            self.stage.lost(error);
+        if let Some(error) = client_loop.run(client, sleeper).await {
+            self.barrier.lost(error);
         }
     }
 
@@ -75,24 +75,24 @@ impl<S: Store> Crew<S> {
     pub(crate) fn on_threads(self: &Arc<Self>) -> Result<Vec<Arc<Recorder>>, StoreError> {
         let (sender, recorders) = mpsc::channel();
         for index in 0..self.clients {
-            let (crew, sender) = (Arc::clone(self), sender.clone());
+            let (pool, sender) = (Arc::clone(self), sender.clone());
             let spawned = thread::Builder::new().name(format!("client-{index}")).spawn(move || {
-                let stage = Arc::clone(&crew.stage);
-                stage.register(thread::current());
-                let _finish = Finish { stage: &stage, client: index };
+                let barrier = Arc::clone(&pool.barrier);
+                barrier.register(thread::current());
+                let _finish = FinishGuard { barrier: &barrier, client: index };
                 // A handle stays on its thread, so it is made there.
-                let (recorder, handle) = Recorder::new(&crew.recorder);
+                let (recorder, handle) = Recorder::new(&pool.recorder);
                 let _ = sender.send(recorder);
                 drop(sender);
                 block_on(async {
-                    let connecting = async { crew.store.connect(&crew.store.local()?, index).await };
+                    let connecting = async { pool.store.connect(&pool.store.local()?, index).await };
                     match connecting.await {
                         Ok(mut client) => {
-                            stage.connected(Ok(()));
-                            let sleeper = ThreadSleeper::new(&stage.stopping);
-                            crew.run_client(index, &mut client, &handle, &sleeper).await;
+                            barrier.connected(Ok(()));
+                            let sleeper = ThreadSleeper::new(&barrier.stopping);
+                            pool.run_client(index, &mut client, &handle, &sleeper).await;
                         }
-                        Err(error) => stage.connected(Err(error)),
+                        Err(error) => barrier.connected(Err(error)),
                     }
                 });
             });
@@ -113,15 +113,15 @@ impl<S: Store> Crew<S> {
     pub(crate) fn on_event_loops(self: &Arc<Self>, loops: usize) -> Result<Vec<Arc<Recorder>>, StoreError> {
         let (sender, recorders) = mpsc::channel();
         for number in 0..loops {
-            let (crew, sender) = (Arc::clone(self), sender.clone());
+            let (pool, sender) = (Arc::clone(self), sender.clone());
             let spawned = thread::Builder::new().name(format!("event-loop-{number}")).spawn(move || {
-                let clients: Vec<usize> = (number..crew.clients).step_by(loops).collect();
-                let _open = crew.stage.open_loop();
-                let (recorder, handle) = Recorder::new(&crew.recorder);
+                let clients: Vec<usize> = (number..pool.clients).step_by(loops).collect();
+                let _open = pool.barrier.open_loop();
+                let (recorder, handle) = Recorder::new(&pool.recorder);
                 let _ = sender.send(recorder);
                 drop(sender);
-                if let Err(error) = crew.event_loop(&clients, Rc::new(handle)) {
-                    crew.stage.connected(Err(error));
+                if let Err(error) = pool.event_loop(&clients, Rc::new(handle)) {
+                    pool.barrier.connected(Err(error));
                 }
             });
             if let Err(error) = spawned {
@@ -147,9 +147,9 @@ impl<S: Store> Crew<S> {
                 let tasks: Vec<_> = group
                     .iter()
                     .map(|&index| {
-                        let (crew, shared) = (Arc::clone(self), Rc::clone(&shared));
+                        let (pool, shared) = (Arc::clone(self), Rc::clone(&shared));
                         tokio::task::spawn_local(
-                            async move { (index, crew.store.connect(&shared, index).await) },
+                            async move { (index, pool.store.connect(&shared, index).await) },
                         )
                     })
                     .collect();
@@ -158,10 +158,10 @@ impl<S: Store> Crew<S> {
                         return Err(StoreError::new("event loop", "a client panicked while connecting"));
                     };
                     connected.push((index, result?));
-                    self.stage.connected(Ok(()));
+                    self.barrier.connected(Ok(()));
                 }
             }
-            if self.stage.wait_for_start().await.is_none() {
+            if self.barrier.wait_for_start().await.is_none() {
                 return Ok(());
             }
             self.run_tasks(connected, recorder).await.map_err(system)
@@ -173,16 +173,16 @@ impl<S: Store> Crew<S> {
         connected: Vec<(usize, S::Client)>,
         recorder: Rc<RecorderHandle>,
     ) -> std::io::Result<()> {
-        let mut orders = self.stage.orders();
+        let mut commands = self.barrier.commands();
         let timers = LoopTimers::new(connected.len(), self.slack)?;
         let driver = tokio::task::spawn_local(Rc::clone(&timers).drive());
         let mut tasks = Vec::with_capacity(connected.len());
-        for (seat, (index, mut client)) in connected.into_iter().enumerate() {
-            let (crew, recorder) = (Arc::clone(self), Rc::clone(&recorder));
-            let sleeper = LoopSleeper::new(Rc::clone(&timers), seat);
+        for (number, (index, mut client)) in connected.into_iter().enumerate() {
+            let (pool, recorder) = (Arc::clone(self), Rc::clone(&recorder));
+            let sleeper = LoopSleeper::new(Rc::clone(&timers), number);
             tasks.push(tokio::task::spawn_local(async move {
-                let _finish = Finish { stage: &crew.stage, client: index };
-                crew.run_client(index, &mut client, &recorder, &sleeper).await;
+                let _finish = FinishGuard { barrier: &pool.barrier, client: index };
+                pool.run_client(index, &mut client, &recorder, &sleeper).await;
             }));
         }
         drop(recorder);
@@ -197,10 +197,10 @@ impl<S: Store> Crew<S> {
             tokio::select! {
                 biased;
                 () = &mut all => break,
-                _ = orders.changed() => match *orders.borrow_and_update() {
-                    Order::Run => {}
-                    Order::Stop => timers.stop(),
-                    Order::Abandon => break,
+                _ = commands.changed() => match *commands.borrow_and_update() {
+                    LoopCommand::Run => {}
+                    LoopCommand::Stop => timers.stop(),
+                    LoopCommand::Abandon => break,
                 },
             }
         }

@@ -12,19 +12,19 @@ use serval_statistics::{
 use std::sync::Arc;
 
 /// How often is looked at first: a run of 3 s can then be judged.
-const LOOK_NS: u64 = 50_000_000;
+const SAMPLE_NS: u64 = 50_000_000;
 
 /// What is kept at most, 1.5 MB and almost an hour. Of longer runs two looks are
 /// then made one, and every second is left out from then on.
-const LOOKS_MAX: usize = 1 << 16;
+const SAMPLES_MAX: usize = 1 << 16;
 
 /// What has been seen of a measured part.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct StationarityMonitor {
     every: u64,
     since: u64,
     before: (u64, u64),
-    seen: Vec<Interval>,
+    samples: Vec<Interval>,
     /// Whether it is over: a client operates no more, or the time has ended.
     over: bool,
 }
@@ -36,14 +36,20 @@ pub(crate) fn ended(recorders: &[Arc<Recorder>]) -> (u64, u64) {
     sums.fold((0, 0), |a, b| (a.0 + b.0, a.1.wrapping_add(b.1)))
 }
 
-impl Looks {
+impl StationarityMonitor {
     /// From now on.
-    pub(crate) fn new(recorders: &[Arc<Recorder>], now: u64) -> Looks {
-        Looks { every: LOOK_NS, since: now, before: ended(recorders), seen: Vec::new(), over: false }
+    pub(crate) fn new(recorders: &[Arc<Recorder>], now: u64) -> StationarityMonitor {
+        StationarityMonitor {
+            every: SAMPLE_NS,
+            since: now,
+            before: ended(recorders),
+            samples: Vec::new(),
+            over: false,
+        }
     }
 
     /// When to look next.
-    pub(crate) fn next_look(&self) -> u64 {
+    pub(crate) fn next_sample(&self) -> u64 {
         if self.over { u64::MAX } else { self.since.saturating_add(self.every) }
     }
 
@@ -53,26 +59,26 @@ impl Looks {
     }
 
     /// Looks, if it is time to.
-    pub(crate) fn look(&mut self, recorders: &[Arc<Recorder>], now: u64) {
-        if now < self.next_look() {
+    pub(crate) fn sample(&mut self, recorders: &[Arc<Recorder>], now: u64) {
+        if now < self.next_sample() {
             return;
         }
         let (operations, ns) = ended(recorders);
-        self.seen.push(Interval {
+        self.samples.push(Interval {
             length_s: (now - self.since) as f64 / 1e9,
             operations: operations - self.before.0,
             service_s: ns.wrapping_sub(self.before.1) as f64 / 1e9,
         });
         (self.since, self.before) = (now, (operations, ns));
-        if self.seen.len() >= LOOKS_MAX {
+        if self.samples.len() >= SAMPLES_MAX {
             self.every = self.every.saturating_mul(2);
-            self.seen = self.seen.chunks(2).map(together).collect();
+            self.samples = self.samples.chunks(2).map(together).collect();
         }
     }
 
     /// What can be said, if anything.
     pub(crate) fn judged(&self) -> Option<Stationarity> {
-        let verdict = stationary::judge(&self.seen)?;
+        let verdict = stationary::judge(&self.samples)?;
         let change = |change: stationary::Change, unit: f64| Change {
             shape: match change.shape {
                 Shape::Drift => ChangeShape::Drift,
@@ -113,15 +119,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_runs_are_looked_at_less_often_and_nothing_is_lost() {
-        let mut looks = Looks::new(&[], 0);
-        for n in 1..=3 * LOOKS_MAX as u64 {
-            looks.look(&[], n * LOOK_NS);
+    fn long_runs_are_sampled_less_often_and_nothing_is_lost() {
+        let mut monitor = StationarityMonitor::new(&[], 0);
+        for n in 1..=3 * SAMPLES_MAX as u64 {
+            monitor.sample(&[], n * SAMPLE_NS);
         }
-        assert!(looks.seen.len() < LOOKS_MAX && looks.every == 4 * LOOK_NS, "{}", looks.seen.len());
-        let seen: f64 = looks.seen.iter().map(|interval| interval.length_s).sum();
-        assert!((seen - looks.since as f64 / 1e9).abs() < 1e-3);
-        looks.end();
-        assert_eq!(looks.next_look(), u64::MAX);
+        assert!(
+            monitor.samples.len() < SAMPLES_MAX && monitor.every == 4 * SAMPLE_NS,
+            "{}",
+            monitor.samples.len()
+        );
+        let total: f64 = monitor.samples.iter().map(|interval| interval.length_s).sum();
+        assert!((total - monitor.since as f64 / 1e9).abs() < 1e-3);
+        monitor.end();
+        assert_eq!(monitor.next_sample(), u64::MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! Where clients and the conductor of a run meet: who has connected, who has
 //! finished, when to go and when to stop.
 
-use crate::{client::Course, run::Lost, slot::Slot};
+use crate::{client_loop::RunControl, client_state::ClientStatus, run::Lost};
 use serval_model::StoreError;
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// What event loops are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum LoopCommand {
     Run,
     /// Begin nothing more; wait for what is in flight.
     Stop,
@@ -24,7 +24,7 @@ pub(crate) enum Order {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ClientCounts {
     pub(crate) connected: usize,
     /// Clients that operate no more; those that have closed are among them.
     pub(crate) done: usize,
@@ -48,72 +48,76 @@ enum Start {
 
 /// One run's meeting place.
 #[derive(Debug)]
-pub(crate) struct Stage {
-    pub(crate) slots: Box<[Slot]>,
+pub(crate) struct RunBarrier {
+    pub(crate) statuses: Box<[ClientStatus]>,
     pub(crate) stopping: AtomicBool,
-    course: OnceLock<Course>,
-    tally: Mutex<Tally>,
+    control: OnceLock<RunControl>,
+    counts: Mutex<ClientCounts>,
     changed: Condvar,
     threads: Mutex<Vec<Thread>>,
     starting: watch::Sender<Start>,
-    orders: watch::Sender<Order>,
+    commands: watch::Sender<LoopCommand>,
     /// Whether clients may close.
     closing: watch::Sender<bool>,
 }
 
-impl Stage {
+impl RunBarrier {
     pub(crate) fn new(clients: usize) -> Self {
-        Stage {
-            slots: (0..clients).map(|_| Slot::default()).collect(),
+        RunBarrier {
+            statuses: (0..clients).map(|_| ClientStatus::default()).collect(),
             stopping: AtomicBool::new(false),
-            course: OnceLock::new(),
-            tally: Mutex::default(),
+            control: OnceLock::new(),
+            counts: Mutex::default(),
             changed: Condvar::new(),
             threads: Mutex::default(),
             starting: watch::channel(Start::Pending).0,
-            orders: watch::channel(Order::Run).0,
+            commands: watch::channel(LoopCommand::Run).0,
             closing: watch::channel(false).0,
         }
     }
 
-    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn counts(&self) -> MutexGuard<'_, ClientCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Tally)) {
-        change(&mut self.tally());
+    fn change(&self, change: impl FnOnce(&mut ClientCounts)) {
+        change(&mut self.counts());
         self.changed.notify_all();
     }
 
     /// Waits for a change, at most for `span`.
-    pub(crate) fn wait<'a>(&self, tally: MutexGuard<'a, Tally>, span: Duration) -> MutexGuard<'a, Tally> {
-        self.changed.wait_timeout(tally, span).unwrap_or_else(PoisonError::into_inner).0
+    pub(crate) fn wait<'a>(
+        &self,
+        counts: MutexGuard<'a, ClientCounts>,
+        span: Duration,
+    ) -> MutexGuard<'a, ClientCounts> {
+        self.changed.wait_timeout(counts, span).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// A client has connected, or not.
     pub(crate) fn connected(&self, result: Result<(), StoreError>) {
-        self.change(|tally| match result {
-            Ok(()) => tally.connected += 1,
+        self.change(|counts| match result {
+            Ok(()) => counts.connected += 1,
             Err(error) => {
-                tally.failure.get_or_insert(error);
+                counts.failure.get_or_insert(error);
             }
         });
     }
 
     /// Waits until clients may begin. Returns `None` if they never may. Does not block the
     /// thread: a driver's tasks on the same event loop keep running.
-    pub(crate) async fn wait_for_start(&self) -> Option<&Course> {
+    pub(crate) async fn wait_for_start(&self) -> Option<&RunControl> {
         let mut starting = self.starting.subscribe();
         // An error means that the sender is gone, and this stage with it.
         let start = *starting.wait_for(|start| *start != Start::Pending).await.ok()?;
-        if start == Start::Cancelled { None } else { self.course.get() }
+        if start == Start::Cancelled { None } else { self.control.get() }
     }
 
     /// Lets the clients go.
-    pub(crate) fn go(&self, course: Course) -> &Course {
-        let course = self.course.get_or_init(|| course);
+    pub(crate) fn go(&self, control: RunControl) -> &RunControl {
+        let control = self.control.get_or_init(|| control);
         self.starting.send_replace(Start::Go);
-        course
+        control
     }
 
     /// There will be no start.
@@ -121,19 +125,19 @@ impl Stage {
         self.close();
         self.starting.send_replace(Start::Cancelled);
         self.stop();
-        self.orders.send_replace(Order::Abandon);
+        self.commands.send_replace(LoopCommand::Abandon);
     }
 
     /// Somebody wants the run to end now.
     pub(crate) fn interrupt(&self) {
-        self.change(|tally| tally.interrupted = true);
+        self.change(|counts| counts.interrupted = true);
     }
 
     /// The run cannot go on, as one of its clients has found.
     pub(crate) fn lost(&self, error: Lost) {
-        self.change(|tally| {
-            tally.done += 1;
-            tally.lost.get_or_insert(error);
+        self.change(|counts| {
+            counts.done += 1;
+            counts.lost.get_or_insert(error);
         });
     }
 
@@ -143,10 +147,10 @@ impl Stage {
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             thread.unpark();
         }
-        self.orders.send_if_modified(|order| {
-            let first = *order == Order::Run;
+        self.commands.send_if_modified(|command| {
+            let first = *command == LoopCommand::Run;
             if first {
-                *order = Order::Stop;
+                *command = LoopCommand::Stop;
             }
             first
         });
@@ -161,7 +165,7 @@ impl Stage {
     /// has carried is known only as long as it is open.
     pub(crate) async fn done(&self) {
         let mut closing = self.closing.subscribe();
-        self.change(|tally| tally.done += 1);
+        self.change(|counts| counts.done += 1);
         // An error says that the sender is gone, and with it this stage.
         let _ = closing.wait_for(|closing| *closing).await;
     }
@@ -173,25 +177,25 @@ impl Stage {
 
     /// Gives up on what is still in flight.
     pub(crate) fn abandon(&self) {
-        self.orders.send_replace(Order::Abandon);
+        self.commands.send_replace(LoopCommand::Abandon);
     }
 
     /// An event loop begins.
-    pub(crate) fn open_loop(&self) -> OpenLoop<'_> {
-        self.change(|tally| tally.loops += 1);
-        OpenLoop(self)
+    pub(crate) fn open_loop(&self) -> LoopGuard<'_> {
+        self.change(|counts| counts.loops += 1);
+        LoopGuard(self)
     }
 
     /// Waits until all event loops have let go of their connections, so that
     /// the next run on the same store finds none taken; not longer than
     /// `span`, for a store may hold its loop.
     pub(crate) fn wait_for_loops(&self, span: Duration) {
-        let open = |tally: &mut Tally| tally.loops > 0;
-        drop(self.changed.wait_timeout_while(self.tally(), span, open));
+        let open = |counts: &mut ClientCounts| counts.loops > 0;
+        drop(self.changed.wait_timeout_while(self.counts(), span, open));
     }
 
-    pub(crate) fn orders(&self) -> watch::Receiver<Order> {
-        self.orders.subscribe()
+    pub(crate) fn commands(&self) -> watch::Receiver<LoopCommand> {
+        self.commands.subscribe()
     }
 
     /// Has this thread unparked when the run stops.
@@ -201,28 +205,28 @@ impl Stage {
 }
 
 /// Says that a client has finished, even when it panics.
-pub(crate) struct Finish<'a> {
-    pub(crate) stage: &'a Stage,
+pub(crate) struct FinishGuard<'a> {
+    pub(crate) barrier: &'a RunBarrier,
     pub(crate) client: usize,
 }
 
-impl Drop for Finish<'_> {
+impl Drop for FinishGuard<'_> {
     fn drop(&mut self) {
         let panicking = std::thread::panicking();
-        self.stage.change(|tally| {
-            tally.finished += 1;
+        self.barrier.change(|counts| {
+            counts.finished += 1;
             if panicking {
-                tally.panicked.get_or_insert(self.client);
+                counts.panicked.get_or_insert(self.client);
             }
         });
     }
 }
 
 /// An event loop that stands.
-pub(crate) struct OpenLoop<'a>(&'a Stage);
+pub(crate) struct LoopGuard<'a>(&'a RunBarrier);
 
-impl Drop for OpenLoop<'_> {
+impl Drop for LoopGuard<'_> {
     fn drop(&mut self) {
-        self.0.change(|tally| tally.loops -= 1);
+        self.0.change(|counts| counts.loops -= 1);
     }
 }

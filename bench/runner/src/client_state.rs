@@ -20,16 +20,16 @@ const IN_FLIGHT: u64 = 2 << INSTANT_BITS;
 /// own, since it is written twice an operation.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Slot {
+pub(crate) struct ClientStatus {
     /// The kind of state in the two highest bits, the intended start in the others. One word, so
     /// that a reader never combines the state of one operation with the start of another.
-    state: AtomicU64,
+    word: AtomicU64,
     last_end: AtomicU64,
 }
 
 /// A client's state as seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ClientState {
     /// Between operations, or finished.
     Idle,
     /// Holds an operation that is not sent; its intended start.
@@ -38,7 +38,7 @@ pub(crate) enum Seen {
     InFlight(u64),
 }
 
-impl Slot {
+impl ClientStatus {
     /// The client holds an operation and waits for its intended start.
     pub(crate) fn wait(&self, intended: u64) {
         self.set(WAITING | intended.min(INSTANT_MAX));
@@ -57,11 +57,11 @@ impl Slot {
         self.set(IDLE);
     }
 
-    /// Pairs with the load in [`seen`](Self::seen): a reader that sees a state sees the end of the
+    /// Pairs with the load in [`state`](Self::state): a reader that sees a state sees the end of the
     /// operation before it.
     #[inline]
     fn set(&self, state: u64) {
-        self.state.store(state, Release);
+        self.word.store(state, Release);
     }
 
     /// When the last operation ended; 0 when none has.
@@ -69,13 +69,13 @@ impl Slot {
         self.last_end.load(Relaxed)
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        let state = self.state.load(Acquire);
+    pub(crate) fn state(&self) -> ClientState {
+        let state = self.word.load(Acquire);
         let intended = state & INSTANT_MAX;
         match state & !INSTANT_MAX {
-            WAITING => Seen::Waiting(intended),
-            IN_FLIGHT => Seen::InFlight(intended),
-            _ => Seen::Idle,
+            WAITING => ClientState::Waiting(intended),
+            IN_FLIGHT => ClientState::InFlight(intended),
+            _ => ClientState::Idle,
         }
     }
 }
@@ -89,35 +89,37 @@ mod tests {
     #[test]
     fn a_state_is_never_seen_with_the_start_of_another_operation() {
         const OPERATIONS: u64 = 10_000_000;
-        let slot = Slot::default();
+        let status = ClientStatus::default();
         thread::scope(|scope| {
             let client = scope.spawn(|| {
                 for intended in (0..OPERATIONS).step_by(2) {
-                    slot.begin(intended);
-                    slot.end(intended);
-                    slot.wait(intended + 1);
+                    status.begin(intended);
+                    status.end(intended);
+                    status.wait(intended + 1);
                 }
             });
             while !client.is_finished() {
-                match slot.seen() {
-                    Seen::Idle => {}
-                    Seen::InFlight(intended) => assert_eq!(intended % 2, 0, "in flight since {intended}"),
-                    Seen::Waiting(intended) => assert_eq!(intended % 2, 1, "waiting for {intended}"),
+                match status.state() {
+                    ClientState::Idle => {}
+                    ClientState::InFlight(intended) => {
+                        assert_eq!(intended % 2, 0, "in flight since {intended}")
+                    }
+                    ClientState::Waiting(intended) => assert_eq!(intended % 2, 1, "waiting for {intended}"),
                 }
             }
         });
-        assert_eq!(slot.seen(), Seen::Waiting(OPERATIONS - 1));
-        assert_eq!(slot.last_end(), OPERATIONS - 2);
+        assert_eq!(status.state(), ClientState::Waiting(OPERATIONS - 1));
+        assert_eq!(status.last_end(), OPERATIONS - 2);
     }
 
     #[test]
     fn an_instant_that_never_comes_leaves_the_state_as_it_is() {
-        let slot = Slot::default();
-        slot.wait(u64::MAX);
-        assert_eq!(slot.seen(), Seen::Waiting(INSTANT_MAX));
-        slot.begin(u64::MAX);
-        assert_eq!(slot.seen(), Seen::InFlight(INSTANT_MAX));
-        slot.end(7);
-        assert_eq!((slot.seen(), slot.last_end()), (Seen::Idle, 7));
+        let status = ClientStatus::default();
+        status.wait(u64::MAX);
+        assert_eq!(status.state(), ClientState::Waiting(INSTANT_MAX));
+        status.begin(u64::MAX);
+        assert_eq!(status.state(), ClientState::InFlight(INSTANT_MAX));
+        status.end(7);
+        assert_eq!((status.state(), status.last_end()), (ClientState::Idle, 7));
     }
 }

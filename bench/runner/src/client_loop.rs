@@ -2,15 +2,15 @@
 //! write down the times. The measured path, the same for every store.
 
 use crate::{
+    client_state::{ClientState, ClientStatus},
     clock::nanoseconds,
     pacing::Schedule,
     run::Lost,
-    slot::{Seen, Slot},
-    stage::Stage,
+    run_barrier::RunBarrier,
     timers::Sleeper,
 };
 use serval_measure::{
-    recorder::{Moment, RecorderHandle},
+    recorder::{RecorderHandle, SampleOrigin},
     times::Times,
 };
 use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Status};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What all clients of a run look at. Instants are of the run's clock.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct RunControl {
     /// The start of the run, pacing included.
     pub(crate) start: u64,
     /// The end of warm-up: what ends later counts. Comes nearer, once, when
@@ -44,10 +44,10 @@ pub(crate) struct Course {
 }
 
 /// What one client has beside the store.
-pub(crate) struct Seat<'a> {
-    pub(crate) stage: &'a Stage,
-    pub(crate) course: &'a Course,
-    pub(crate) slot: &'a Slot,
+pub(crate) struct ClientLoop<'a> {
+    pub(crate) barrier: &'a RunBarrier,
+    pub(crate) control: &'a RunControl,
+    pub(crate) status: &'a ClientStatus,
     pub(crate) recorder: &'a RecorderHandle,
     pub(crate) index: usize,
     pub(crate) workload: Box<dyn ClientWorkload>,
@@ -60,7 +60,7 @@ pub(crate) struct Seat<'a> {
 
 /// The intended start of a unit.
 #[derive(Clone, Copy)]
-struct Due {
+struct IntendedStart {
     at: u64,
     /// Whether the client was free when it came.
     free: bool,
@@ -71,7 +71,7 @@ enum NextUnit {
     /// At once: nothing is paced.
     Now,
     /// Not before its intended start.
-    At(Due),
+    At(IntendedStart),
     /// Not at all: the run or the schedule is over.
     Never,
 }
@@ -87,11 +87,11 @@ struct Unit {
 }
 
 /// When an operation was to start, started and ended.
-struct Span {
+struct OperationInstants {
     intended: u64,
     start: u64,
     end: u64,
-    at: Moment,
+    origin: SampleOrigin,
 }
 
 /// What became of a unit.
@@ -113,7 +113,7 @@ impl UnitEnd {
     }
 }
 
-impl Course {
+impl RunControl {
     /// The end of warm-up, as it stands.
     #[inline]
     pub(crate) fn measure_from(&self) -> u64 {
@@ -150,40 +150,40 @@ async fn send<C: Client>(client: &mut C, operation: &Operation, reply: &mut Repl
     }
 }
 
-impl Seat<'_> {
-    fn moment(&self, warm_up: bool, end: u64) -> Moment {
-        Moment { warm_up, client: self.index as u32, end_ns: end.saturating_sub(self.course.start) }
+impl ClientLoop<'_> {
+    fn origin(&self, warm_up: bool, end: u64) -> SampleOrigin {
+        SampleOrigin { warm_up, client: self.index as u32, end_ns: end.saturating_sub(self.control.start) }
     }
 
     /// Waits for the intended start of the next unit.
     async fn next_unit<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) -> NextUnit {
-        let Some(schedule) = &self.course.schedule else { return NextUnit::Now };
+        let Some(schedule) = &self.control.schedule else { return NextUnit::Now };
         let Some(after_start) = schedule.take(self.index) else { return NextUnit::Never };
-        let intended = self.course.start.saturating_add(after_start);
-        self.slot.wait(intended);
+        let intended = self.control.start.saturating_add(after_start);
+        self.status.wait(intended);
         let free = sleeper.now() < intended;
         let due = !free || self.sleep(client, sleeper, intended).await || sleeper.now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
-        if due { NextUnit::At(Due { at: intended, free }) } else { NextUnit::Never }
+        if due { NextUnit::At(IntendedStart { at: intended, free }) } else { NextUnit::Never }
     }
 
     /// Sleeps until an instant, and sends what the client has buffered when that
     /// falls due before. `false` when the run was stopped meanwhile.
     async fn sleep<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S, instant: u64) -> bool {
-        let waits = matches!(self.slot.seen(), Seen::Waiting(_));
+        let waits = matches!(self.status.state(), ClientState::Waiting(_));
         while client.buffers()
             && let Some(send_at) = client.send_at().filter(|send_at| *send_at < instant)
         {
             if !sleeper.until(send_at).await {
                 return false;
             }
-            self.send_what_is_due(client, sleeper).await;
+            self.flush_if_due(client, sleeper).await;
             if self.lost.is_some() {
                 return false;
             }
             if waits {
-                self.slot.wait(instant);
+                self.status.wait(instant);
             }
         }
         sleeper.until(instant).await
@@ -191,30 +191,30 @@ impl Seat<'_> {
 
     /// Sends what the client has buffered if that is due by now, and writes down
     /// the flushes that it tells of.
-    async fn send_what_is_due<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+    async fn flush_if_due<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
         if client.send_at().is_some_and(|send_at| send_at <= sleeper.now()) {
-            self.send_buffered(client, sleeper).await;
+            self.flush(client, sleeper).await;
         }
-        self.flushed(client, sleeper.now());
+        self.record_flushes(client, sleeper.now());
     }
 
     /// Sends what the client has buffered. A flush that hangs is seen as an
     /// operation in flight.
-    async fn send_buffered<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
-        self.slot.begin(sleeper.now());
+    async fn flush<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+        self.status.begin(sleeper.now());
         // Boxed: most clients have no buffer, and their state need not have room for it.
         Box::pin(client.send_buffered()).await;
-        self.slot.end(self.slot.last_end());
+        self.status.end(self.status.last_end());
     }
 
     /// Writes down the flushes that the client tells of, and returns how many.
     #[cold]
-    fn flushed<C: Client>(&mut self, client: &mut C, now: u64) -> u64 {
+    fn record_flushes<C: Client>(&mut self, client: &mut C, now: u64) -> u64 {
         let mut count = 0;
         while let Some(flush) = client.flushed() {
             count += 1;
             let end = now.saturating_sub(flush.ago_ns);
-            self.recorder.flush(&flush, self.moment(end < self.course.measure_from(), end));
+            self.recorder.flush(&flush, self.origin(end < self.control.measure_from(), end));
             if !flush.outcome.is_ok()
                 && self.lost.is_none()
                 && let Some(error) = client.lost()
@@ -227,23 +227,23 @@ impl Seat<'_> {
 
     /// Sends what a client that operates no more has buffered. That belongs to
     /// what was measured: what lies in a buffer is not yet done.
-    async fn send_the_last<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
-        self.send_buffered(client, sleeper).await;
+    async fn flush_at_end<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
+        self.flush(client, sleeper).await;
         let now = sleeper.now();
-        if self.flushed(client, now) > 0 {
-            self.slot.end(now);
+        if self.record_flushes(client, now) > 0 {
+            self.status.end(now);
         }
     }
 
     /// Runs the client until its units, the schedule or the run are over.
     /// Returns why the whole run cannot go on, if it cannot.
     pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) -> Option<Lost> {
-        let course = self.course;
+        let control = self.control;
         let mut operation = Operation::new(self.table);
         let mut reply = Reply::new();
         let mut left = self.units.unwrap_or(u64::MAX);
-        sleeper.until(course.start).await;
-        course.woke(sleeper.now());
+        sleeper.until(control.start).await;
+        control.woke(sleeper.now());
         while left > 0 {
             let due = match self.next_unit(client, sleeper).await {
                 NextUnit::Now => None,
@@ -262,31 +262,31 @@ impl Seat<'_> {
                         left = left.saturating_sub(units);
                     }
                     if let Some(metric) = end.composite {
-                        self.composite(metric, &unit, end.ok);
+                        self.record_composite(metric, &unit, end.ok);
                     }
                     end
                 }
             };
             if end.stop {
-                course.gave_up.fetch_or(!end.ok, Relaxed);
+                control.gave_up.fetch_or(!end.ok, Relaxed);
                 break;
             }
         }
         if self.lost.is_none() && client.buffers() {
-            self.send_the_last(client, sleeper).await;
+            self.flush_at_end(client, sleeper).await;
         }
         let failure = self.lost.take().or_else(|| self.workload.failure().map(Lost::Workload));
         if failure.is_some() {
             return failure;
         }
-        self.stage.done().await;
+        self.barrier.done().await;
         let start = sleeper.now();
         let outcome = client.close().await;
         let end = sleeper.now();
         let times = Times { service: end - start, response: end - start };
-        self.recorder.record(Metric::CLEANUP, &outcome, times, self.moment(false, end));
+        self.recorder.record(Metric::CLEANUP, &outcome, times, self.origin(false, end));
         if client.buffers() {
-            self.flushed(client, end);
+            self.record_flushes(client, end);
         }
         None
     }
@@ -296,7 +296,7 @@ impl Seat<'_> {
         &mut self,
         client: &mut C,
         sleeper: &S,
-        due: Option<Due>,
+        due: Option<IntendedStart>,
         operation: &mut Operation,
         reply: &mut Reply,
     ) -> UnitEnd {
@@ -330,29 +330,29 @@ impl Seat<'_> {
                     (begun, intended)
                 }
             };
-            self.slot.begin(intended);
+            self.status.begin(intended);
             if matches!(operation.kind, OperationKind::Read | OperationKind::Scan) {
                 reply.clear();
             }
             let outcome = send(client, operation, reply).await;
             let end = sleeper.now();
-            self.slot.end(end);
+            self.status.end(end);
             begun.last_end = end;
-            begun.measured = end >= self.course.measure_from();
-            let at = self.moment(!begun.measured, end);
-            let span = Span { intended, start, end, at };
-            self.record(client, operation, reply, &outcome, &span, unmeasured);
+            begun.measured = end >= self.control.measure_from();
+            let origin = self.origin(!begun.measured, end);
+            let instants = OperationInstants { intended, start, end, origin };
+            self.record(client, operation, reply, &outcome, &instants, unmeasured);
             // Before a flush: what a workload does with the answer is timed by itself.
             if more && self.lost.is_none() {
                 step = self.workload.step(Last::Outcome(&outcome, reply), operation);
-                if self.course.verifies
+                if self.control.verifies
                     && let Step::End(End { verified: Some(status), .. }) = step
                 {
-                    self.verified(status, sleeper.now() - end, at);
+                    self.record_verification(status, sleeper.now() - end, origin);
                 }
             }
             if client.buffers() {
-                self.send_what_is_due(client, sleeper).await;
+                self.flush_if_due(client, sleeper).await;
             }
             if self.lost.is_some() {
                 return UnitEnd::of(unit, End { stop: true, ..End::of(&outcome) });
@@ -364,19 +364,19 @@ impl Seat<'_> {
     }
 
     /// Whether the run is over for a unit that would begin now.
-    fn is_over(&self, due: Option<Due>, now: u64) -> bool {
-        let end_at = self.course.end_at();
+    fn is_over(&self, due: Option<IntendedStart>, now: u64) -> bool {
+        let end_at = self.control.end_at();
         let was_due = due.is_some_and(|due| due.at < end_at);
-        now >= end_at && (!was_due || now >= end_at.saturating_add(self.course.allowance))
+        now >= end_at && (!was_due || now >= end_at.saturating_add(self.control.allowance))
     }
 
     /// A unit that begins now; writes down how late it is.
-    fn begin(&self, due: Option<Due>, now: u64) -> Unit {
+    fn begin(&self, due: Option<IntendedStart>, now: u64) -> Unit {
         if let Some(due) = due
-            && now >= self.course.measure_from()
+            && now >= self.control.measure_from()
         {
             let late = now - due.at;
-            self.recorder.late(late, due.free && late >= self.course.late_from);
+            self.recorder.late(late, due.free && late >= self.control.late_from);
         }
         let intended = due.map_or(now, |due| due.at);
         Unit { intended, start: now, last_end: now, measured: false }
@@ -390,22 +390,22 @@ impl Seat<'_> {
         operation: &Operation,
         reply: &Reply,
         outcome: &Outcome,
-        span: &Span,
+        instants: &OperationInstants,
         unmeasured: &[Status],
     ) {
-        let took = span.end - span.start;
+        let took = instants.end - instants.start;
         let service = match client.service_ns() {
             None => took,
-            Some(ns) => self.hop(took, ns, span.at),
+            Some(ns) => self.record_driver_hop(took, ns, instants.origin),
         };
-        let times = Times { service, response: span.end - span.intended };
+        let times = Times { service, response: instants.end - instants.intended };
         if !unmeasured.contains(&outcome.status) {
             let batched = !operation.batch().is_empty();
             let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
-            self.recorder.record(metric, outcome, times, span.at);
+            self.recorder.record(metric, outcome, times, instants.origin);
         }
         if operation.kind == OperationKind::Scan && outcome.is_ok() {
-            self.per_record(times, reply.records().len() as u64, span.at);
+            self.record_scan_per_record(times, reply.records().len() as u64, instants.origin);
         }
         if !outcome.is_ok()
             && let Some(error) = client.lost()
@@ -415,35 +415,35 @@ impl Seat<'_> {
     }
 
     /// Times the comparison of what was read with what should have been.
-    fn verified(&self, status: Status, took: u64, at: Moment) {
+    fn record_verification(&self, status: Status, took: u64, origin: SampleOrigin) {
         let outcome = Outcome { status, message: None };
-        self.recorder.record(Metric::VERIFY, &outcome, Times { service: took, response: took }, at);
+        self.recorder.record(Metric::VERIFY, &outcome, Times { service: took, response: took }, origin);
     }
 
     /// Times the way to the driver of an operation that took `took` in all and
     /// `service` in the driver. Returns the service time: two clocks may
     /// disagree, and a part is not longer than the whole.
-    fn hop(&self, took: u64, service: u64, at: Moment) -> u64 {
+    fn record_driver_hop(&self, took: u64, service: u64, origin: SampleOrigin) -> u64 {
         let service = service.min(took);
         let times = Times { service: took - service, response: took - service };
-        self.recorder.record(Metric::DRIVER_HOP, &Outcome::OK, times, at);
+        self.recorder.record(Metric::DRIVER_HOP, &Outcome::OK, times, origin);
         service
     }
 
     #[cold]
-    fn per_record(&self, times: Times, records: u64, at: Moment) {
+    fn record_scan_per_record(&self, times: Times, records: u64, origin: SampleOrigin) {
         if let (Some(service), Some(response)) =
             (times.service.checked_div(records), times.response.checked_div(records))
         {
             let times = Times { service, response };
-            self.recorder.record(Metric::SCAN_PER_RECORD, &Outcome::OK, times, at);
+            self.recorder.record(Metric::SCAN_PER_RECORD, &Outcome::OK, times, origin);
         }
     }
 
-    fn composite(&self, metric: Metric, unit: &Unit, ok: bool) {
+    fn record_composite(&self, metric: Metric, unit: &Unit, ok: bool) {
         let times = Times { service: unit.last_end - unit.start, response: unit.last_end - unit.intended };
         let status = if ok { Status::Ok } else { Status::Error };
         let outcome = Outcome { status, message: None };
-        self.recorder.record(metric, &outcome, times, self.moment(!unit.measured, unit.last_end));
+        self.recorder.record(metric, &outcome, times, self.origin(!unit.measured, unit.last_end));
     }
 }
