@@ -1,4 +1,4 @@
-//! Where clients write down what they see.
+//! Recorders of operations: histograms, counts and messages, one recorder per thread.
 
 use crate::{
     histogram::{Histogram, HistogramReader, HistogramWriter},
@@ -19,40 +19,40 @@ use std::{
 const STATUSES: usize = Status::ALL.len();
 const SLOTS: usize = Metric::COUNT * STATUSES;
 
-/// Different messages of a metric and status kept apart for one thread; a store
-/// that puts keys into its messages must not fill memory, nor hide what ends
-/// otherwise. Later ones count as [`OTHER_MESSAGES`].
+/// Largest number of different messages of a metric and status, for one thread. A store may put
+/// keys into its messages, which must neither fill memory nor hide other failures. Further
+/// messages count as [`OTHER_MESSAGES`].
 pub const MESSAGES_MAX: usize = 64;
 
-/// What messages beyond [`MESSAGES_MAX`] count as.
+/// Stands for the messages beyond [`MESSAGES_MAX`].
 pub const OTHER_MESSAGES: &str = "(other messages)";
 
-/// A store's words for failures, with the number of times it used them.
+/// Messages of a store about failures, with their numbers.
 pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
 
-/// Histograms of both times, to write.
+/// Writers of the histograms of both times.
 #[derive(Debug, Default)]
 struct PairWriter {
     service: HistogramWriter,
     response: HistogramWriter,
 }
 
-/// The same histograms, to read.
+/// Readers of the same histograms.
 #[derive(Debug)]
 struct PairReader {
     service: HistogramReader,
     response: HistogramReader,
 }
 
-/// What one thread has recorded, during warm-up and after it, for any thread to read. Its
-/// [`RecorderHandle`] writes it.
+/// What one thread records, in the warm-up and after it. Its [`RecorderHandle`] writes it, any
+/// thread may read it.
 #[derive(Debug)]
 pub struct Recorder {
     warm_up: Box<[OnceLock<PairReader>]>,
     measured: Box<[OnceLock<PairReader>]>,
     messages: Mutex<Messages>,
     legacy: Option<Mutex<Legacy>>,
-    /// Whether there are intended starts, and so response times of their own.
+    /// Whether response times differ from service times.
     paced: bool,
     lateness: HistogramReader,
     overslept: AtomicU64,
@@ -64,14 +64,14 @@ pub struct Recorder {
     warmed_ns: AtomicU64,
 }
 
-/// Which recordings are wanted beyond the histograms that are always kept.
+/// What to record beyond histograms.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
     /// Whether operations have intended starts.
     pub paced: bool,
-    /// Measurement types that YCSB had before HdrHistogram.
+    /// One of YCSB's measurement types from before HdrHistogram.
     pub legacy: Option<LegacyKind>,
-    /// Where every single time goes, if asked for.
+    /// Log of every single time.
     pub raw: Option<RawLog>,
 }
 
@@ -84,7 +84,7 @@ fn slot(metric: Metric, status: Status) -> usize {
 }
 
 impl Recorder {
-    /// A recorder and the handle that writes it.
+    /// Creates a recorder and the handle that writes it.
     pub fn new(options: &RecorderOptions) -> (Arc<Recorder>, RecorderHandle) {
         let lateness = HistogramWriter::new();
         let recorder = Arc::new(Recorder {
@@ -114,15 +114,15 @@ impl Recorder {
         (recorder, handle)
     }
 
-    /// Operations (a workload's units) finished since warm-up, and how many
-    /// of them failed.
+    /// Returns the number of units (operations of the workload) finished after the warm-up, and the
+    /// number of these that failed.
     pub fn units(&self) -> (u64, u64) {
         (self.units.load(Relaxed), self.units_failed.load(Relaxed))
     }
 
-    /// What has ended so far: operations of the store in the warm-up, units after
-    /// it; and the sum of the operations' service times in ns, which wraps. Cheap
-    /// enough to ask many times a second.
+    /// Returns the number of operations that have ended (operations of the store in the warm-up,
+    /// units after it), and the sum of the operations' service times in ns, which wraps. Cheap
+    /// enough for many calls a second.
     pub fn ended(&self) -> (u64, u64) {
         let operations = Metric::all().filter(|metric| metric.is_operation());
         let slots = operations.flat_map(|metric| {
@@ -134,7 +134,7 @@ impl Recorder {
         (self.warmed.load(Relaxed) + self.units.load(Relaxed), ns)
     }
 
-    /// Adds everything measured so far to `totals`.
+    /// Adds everything recorded so far to `totals`.
     pub fn add_to(&self, totals: &mut Totals) {
         let add = |slots: &[OnceLock<PairReader>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
             for (index, pair) in slots.iter().enumerate() {
@@ -160,12 +160,12 @@ impl Recorder {
         totals.paced |= self.paced;
     }
 
-    /// The store's messages with how often each came.
+    /// Returns the messages of the store with their numbers.
     pub fn messages(&self) -> Messages {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the older measurement types have kept.
+    /// Returns the measurements of YCSB's older types.
     pub fn legacy(&self) -> Option<Legacy> {
         Some(self.legacy.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -182,19 +182,19 @@ pub struct RecorderHandle {
     raw: Option<RefCell<RawWriter>>,
 }
 
-/// When and for whom something was timed, beside the times themselves.
+/// Origin of a sample: the client, the end, and the part of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleOrigin {
-    /// Whether it ended in the warm-up, which results leave out.
+    /// Whether it ended in the warm-up, which results omit.
     pub warm_up: bool,
-    /// The client.
+    /// The client, from 0.
     pub client: u32,
-    /// The end, in ns since the run's start.
+    /// The end, ns since the start of the run.
     pub end_ns: u64,
 }
 
 impl RecorderHandle {
-    /// Counts an operation's times under its metric and status.
+    /// Records the times of an operation under its metric and status.
     #[inline]
     pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: SampleOrigin) {
         let slots = if at.warm_up {
@@ -217,7 +217,7 @@ impl RecorderHandle {
         }
     }
 
-    /// Histograms for a metric and status, which readers see from now on.
+    /// Creates the histograms of a metric and status, and publishes them to readers.
     #[cold]
     fn open(&self, slot: usize, warm_up: bool) -> PairWriter {
         let Recorder { warm_up: of_warm_up, measured, .. } = &*self.recorder;
@@ -228,7 +228,7 @@ impl RecorderHandle {
         pair
     }
 
-    /// Counts a unit of the workload: a transaction in YCSB's words.
+    /// Counts `units` units of the workload (transactions in YCSB's terms).
     #[inline]
     pub fn unit(&self, units: u64, ok: bool) {
         let add = |cell: &AtomicU64| cell.store(cell.load(Relaxed) + units, Relaxed);
@@ -238,7 +238,7 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts a flush, and the writes that were sent in it.
+    /// Records a flush, and counts its writes.
     pub fn flush(&self, flush: &Flush, at: SampleOrigin) {
         let times = Times { service: flush.took_ns, response: flush.took_ns };
         self.record(Metric::FLUSH, &flush.outcome, times, at);
@@ -249,8 +249,8 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts how late an operation started after its intended start, and
-    /// whether that was the client's own fault: it was free, and too late.
+    /// Records the lateness of an operation, and whether its client overslept: it was idle, and
+    /// late.
     #[inline]
     pub fn late(&self, ns: u64, overslept: bool) {
         self.lateness.record(ns);
@@ -260,8 +260,8 @@ impl RecorderHandle {
         }
     }
 
-    /// Counts an operation of the warm-up once more, in sums that are looked at
-    /// often. What is measured does not pay for it.
+    /// Counts an operation of the warm-up in sums that are read often. Operations of the measured
+    /// part do not pay for this.
     fn warmed(&self, metric: Metric, ns: u64) {
         if metric.is_operation() {
             let add = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
@@ -295,18 +295,17 @@ impl RecorderHandle {
     }
 }
 
-/// Service and response times of one kind of operation.
+/// Histograms of the service and response times of one metric and status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pair {
     /// Service times.
     pub service: Histogram,
-    /// Response times; empty when nothing was paced, for they are then the
-    /// service times.
+    /// Response times; empty if they equal the service times.
     pub response: Histogram,
 }
 
 impl Pair {
-    /// Adds another's counts.
+    /// Adds the counts of another pair.
     pub fn merge(&mut self, other: &Pair) {
         self.service.merge(&other.service);
         self.response.merge(&other.response);
@@ -323,25 +322,24 @@ impl Pair {
     }
 }
 
-/// Writes that went through buffers, after the warm-up.
+/// Writes that went through write buffers after the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Buffered {
-    /// Sent, whatever became of them.
+    /// Writes sent, whether they succeeded or not.
     pub sent: u64,
-    /// Of these, how many were not done, or at most so many.
+    /// Upper bound on the number of these that were not done.
     pub lost: u64,
-    /// Acknowledged and never sent: their client was given up, or its store was
-    /// lost.
+    /// Writes acknowledged and never sent: their client was abandoned, or its store was lost.
     pub unsent: u64,
 }
 
 impl Buffered {
-    /// Writes that were acknowledged and not done.
+    /// Returns the number of writes that were acknowledged and not done.
     pub fn not_done(&self) -> u64 {
         self.lost.saturating_add(self.unsent)
     }
 
-    /// Adds another's counts.
+    /// Adds other counts.
     pub fn merge(&mut self, other: &Buffered) {
         self.sent = self.sent.saturating_add(other.sent);
         self.lost = self.lost.saturating_add(other.lost);
@@ -349,39 +347,37 @@ impl Buffered {
     }
 }
 
-/// What all threads have seen, merged.
+/// Merged content of all recorders.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
-    /// During the warm-up.
+    /// Times in the warm-up.
     pub warm_up: BTreeMap<(Metric, Status), Pair>,
-    /// After it.
+    /// Times after the warm-up.
     pub measured: BTreeMap<(Metric, Status), Pair>,
-    /// How late operations started after their intended starts.
+    /// Lateness of operations.
     pub lateness: Histogram,
-    /// Of these, how many started too late though a client was free for them
-    /// when they were due.
+    /// Number of operations that started late although their client was idle when they were due.
     pub overslept: u64,
     /// Units finished after the warm-up.
     pub units: u64,
     /// Units that failed after the warm-up.
     pub units_failed: u64,
-    /// Writes that went through buffers after the warm-up.
+    /// Writes that went through write buffers after the warm-up.
     pub buffered: Buffered,
-    /// Whether there were intended starts.
+    /// Whether response times differ from service times.
     pub paced: bool,
 }
 
 impl Totals {
-    /// The sum over all recorders, now.
+    /// Returns the sum over all recorders at this moment.
     pub fn of(recorders: &[Arc<Recorder>]) -> Totals {
         let mut totals = Totals::default();
         recorders.iter().for_each(|recorder| recorder.add_to(&mut totals));
         totals
     }
 
-    /// What has come since `earlier`, of the warm-up or of what is measured.
-    /// All that is measured is in exactly one of the intervals between
-    /// successive totals.
+    /// Returns what was recorded since `earlier`, in the warm-up or after it. Every operation is in
+    /// exactly one of the intervals between successive totals.
     pub fn since(&self, earlier: &Totals, warm_up: bool) -> BTreeMap<(Metric, Status), Pair> {
         let (now, before) =
             if warm_up { (&self.warm_up, &earlier.warm_up) } else { (&self.measured, &earlier.measured) };
@@ -467,7 +463,7 @@ mod tests {
         assert_eq!(messages.len(), MESSAGES_MAX + 1);
         assert_eq!(messages[&(Metric::READ, Status::Error, "no key 0".into())], 2);
         assert_eq!(messages[&(Metric::READ, Status::Error, OTHER_MESSAGES.into())], 10);
-        // Others are told all the same.
+        // Messages of other statuses and metrics are kept.
         let gone = Outcome::failed(Status::ServiceUnavailable, "gone");
         handle.record(Metric::READ, &gone, times(1), AT);
         handle.record(Metric::INSERT, &Outcome::error("no room"), times(1), AT);

@@ -1,5 +1,5 @@
-//! The loop of one client: take a ticket, ask the workload, call the store,
-//! write down the times. The measured path, the same for every store.
+//! The loop of one client: take an intended start, ask the workload for a step, call the store,
+//! record the times. This is the measured path, the same for every store.
 
 use crate::{
     client_state::{ClientState, ClientStatus},
@@ -17,33 +17,32 @@ use serval_model::{Client, Metric, Operation, OperationKind, Outcome, Reply, Sta
 use serval_workload::{ClientWorkload, End, Last, Step};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What all clients of a run look at. Instants are of the run's clock.
+/// State that all clients of a run share. Instants are on the run's clock, ns.
 #[derive(Debug)]
 pub(crate) struct RunControl {
-    /// The start of the run, pacing included.
+    /// Start of the run and of its schedule.
     pub(crate) start: u64,
-    /// The end of warm-up: what ends later counts. Comes nearer, once, when
-    /// the warm-up is to last until steady.
+    /// End of the warm-up: operations that end later are measured. Moves to an earlier instant
+    /// once if the warm-up lasts until steady state.
     pub(crate) measure_from: AtomicU64,
-    /// When no further unit may begin; moved by an interruption.
+    /// Instant from which no unit begins. An interruption moves it.
     pub(crate) end_at: AtomicU64,
-    /// Intended starts, if the run is paced.
+    /// Intended starts of a paced run.
     pub(crate) schedule: Option<Schedule>,
-    /// How long after the end an operation that was due before it may still
-    /// start: it was asleep when the end came.
+    /// Time after the end in which an operation that was due before the end may still start,
+    /// because its client was asleep, ns.
     pub(crate) allowance: u64,
-    /// Lateness from which a client was too late that was free for the
-    /// operation when it was due, ns.
+    /// Lateness from which an idle client counts as late, ns.
     pub(crate) late_from: u64,
-    /// Whether the time that comparing data takes is measured.
+    /// Whether the verification of data is timed.
     pub(crate) verifies: bool,
-    /// A client has left because of a failure.
+    /// Whether a client stopped because of a failure.
     pub(crate) gave_up: AtomicBool,
-    /// When the first client was awake at the start, and the last.
+    /// Instants at which the first and the last client woke for the start.
     pub(crate) woke: (AtomicU64, AtomicU64),
 }
 
-/// What one client has beside the store.
+/// State of one client, except for its connection to the store.
 pub(crate) struct ClientLoop<'a> {
     pub(crate) barrier: &'a RunBarrier,
     pub(crate) control: &'a RunControl,
@@ -52,25 +51,25 @@ pub(crate) struct ClientLoop<'a> {
     pub(crate) index: usize,
     pub(crate) workload: Box<dyn ClientWorkload>,
     pub(crate) table: &'a str,
-    /// Units to do after warm-up; `None` without bound.
+    /// Number of units to do after the warm-up; `None` for no limit.
     pub(crate) units: Option<u64>,
-    /// Why the run cannot go on, once it cannot.
+    /// Why the run cannot continue.
     pub(crate) lost: Option<Lost>,
 }
 
-/// The intended start of a unit.
+/// Intended start of a unit.
 #[derive(Clone, Copy)]
 struct IntendedStart {
     at: u64,
-    /// Whether the client was free when it came.
+    /// Whether the client was idle at that instant.
     free: bool,
 }
 
 /// When the next unit begins.
 enum NextUnit {
-    /// At once: nothing is paced.
+    /// Immediately: the run is not paced.
     Now,
-    /// Not before its intended start.
+    /// Its intended start has come.
     At(IntendedStart),
     /// Not at all: the run or the schedule is over.
     Never,
@@ -81,12 +80,12 @@ struct Unit {
     intended: u64,
     start: u64,
     last_end: u64,
-    /// Whether its last operation ended after the warm-up. Asked once an
-    /// operation, so that all that is written down of it agrees.
+    /// Whether its last operation ended after the warm-up. Decided once per operation, so that
+    /// all records of the operation agree.
     measured: bool,
 }
 
-/// When an operation was to start, started and ended.
+/// Instants of an operation, ns, and the origin of its samples.
 struct OperationInstants {
     intended: u64,
     start: u64,
@@ -94,13 +93,13 @@ struct OperationInstants {
     origin: SampleOrigin,
 }
 
-/// What became of a unit.
+/// How a unit ended.
 enum UnitEnd {
-    /// The run was over before it began.
+    /// The run was over before the unit began.
     NotBegun,
-    /// It ended without an operation.
+    /// The unit ended without an operation.
     Empty(End),
-    /// It ended after at least one operation.
+    /// The unit ended after at least one operation.
     Done(Unit, End),
 }
 
@@ -114,13 +113,13 @@ impl UnitEnd {
 }
 
 impl RunControl {
-    /// The end of warm-up, as it stands.
+    /// Returns the end of the warm-up.
     #[inline]
     pub(crate) fn measure_from(&self) -> u64 {
         self.measure_from.load(Relaxed)
     }
 
-    /// When no further unit may begin.
+    /// Returns the instant from which no unit begins.
     #[inline]
     pub(crate) fn end_at(&self) -> u64 {
         self.end_at.load(Relaxed)
@@ -131,7 +130,7 @@ impl RunControl {
         self.woke.1.fetch_max(now, Relaxed);
     }
 
-    /// When the first client began, and the last.
+    /// Returns the instants at which the first and the last client began.
     pub(crate) fn began(&self) -> Option<(u64, u64)> {
         let (first, last) = (self.woke.0.load(Relaxed), self.woke.1.load(Relaxed));
         (first <= last).then_some((first, last))
@@ -163,13 +162,13 @@ impl ClientLoop<'_> {
         self.status.wait(intended);
         let free = sleeper.now() < intended;
         let due = !free || self.sleep(client, sleeper, intended).await || sleeper.now() >= intended;
-        // What is not due before the end stays with the slot, which tells
-        // whoever counts what was left.
+        // If the run ends first, the status keeps the intended start: the conductor counts the
+        // operation as not started.
         if due { NextUnit::At(IntendedStart { at: intended, free }) } else { NextUnit::Never }
     }
 
-    /// Sleeps until an instant, and sends what the client has buffered when that
-    /// falls due before. `false` when the run was stopped meanwhile.
+    /// Sleeps until an instant. Flushes the client's write buffer if that is due earlier. Returns
+    /// `false` if the run was stopped meanwhile.
     async fn sleep<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S, instant: u64) -> bool {
         let waits = matches!(self.status.state(), ClientState::Waiting(_));
         while client.buffers()
@@ -189,8 +188,7 @@ impl ClientLoop<'_> {
         sleeper.until(instant).await
     }
 
-    /// Sends what the client has buffered if that is due by now, and writes down
-    /// the flushes that it tells of.
+    /// Flushes the write buffer if that is due, and records the flushes that the client reports.
     async fn flush_if_due<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
         if client.send_at().is_some_and(|send_at| send_at <= sleeper.now()) {
             self.flush(client, sleeper).await;
@@ -198,16 +196,15 @@ impl ClientLoop<'_> {
         self.record_flushes(client, sleeper.now());
     }
 
-    /// Sends what the client has buffered. A flush that hangs is seen as an
-    /// operation in flight.
+    /// Flushes the write buffer. A flush that hangs counts as an operation in flight.
     async fn flush<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
         self.status.begin(sleeper.now());
-        // Boxed: most clients have no buffer, and their state need not have room for it.
+        // Boxed: most clients have no buffer, and their futures need no room for this one.
         Box::pin(client.send_buffered()).await;
         self.status.end(self.status.last_end());
     }
 
-    /// Writes down the flushes that the client tells of, and returns how many.
+    /// Records the flushes that the client reports. Returns their number.
     #[cold]
     fn record_flushes<C: Client>(&mut self, client: &mut C, now: u64) -> u64 {
         let mut count = 0;
@@ -225,8 +222,8 @@ impl ClientLoop<'_> {
         count
     }
 
-    /// Sends what a client that operates no more has buffered. That belongs to
-    /// what was measured: what lies in a buffer is not yet done.
+    /// Flushes the write buffer after the last operation. The flush belongs to the measured part:
+    /// a buffered write is not done yet.
     async fn flush_at_end<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) {
         self.flush(client, sleeper).await;
         let now = sleeper.now();
@@ -235,8 +232,8 @@ impl ClientLoop<'_> {
         }
     }
 
-    /// Runs the client until its units, the schedule or the run are over.
-    /// Returns why the whole run cannot go on, if it cannot.
+    /// Runs the client until its units, the schedule or the run are over. Returns why the run
+    /// cannot continue, if it cannot.
     pub(crate) async fn run<C: Client, S: Sleeper>(mut self, client: &mut C, sleeper: &S) -> Option<Lost> {
         let control = self.control;
         let mut operation = Operation::new(self.table);
@@ -255,8 +252,8 @@ impl ClientLoop<'_> {
                 UnitEnd::Empty(end) => end,
                 UnitEnd::Done(unit, end) => {
                     let units = operation.units();
-                    // What began in the warm-up and ends after it is measured:
-                    // a stall at the boundary must not vanish.
+                    // A unit that begins in the warm-up and ends after it is measured: a stall at
+                    // the boundary must not vanish.
                     if unit.measured {
                         self.recorder.unit(units, end.ok);
                         left = left.saturating_sub(units);
@@ -291,7 +288,7 @@ impl ClientLoop<'_> {
         None
     }
 
-    /// One unit.
+    /// Runs one unit.
     async fn unit<C: Client, S: Sleeper>(
         &mut self,
         client: &mut C,
@@ -321,7 +318,7 @@ impl ClientLoop<'_> {
             };
             let start = sleeper.now();
             let (begun, intended) = match unit {
-                // Later operations of a unit have no intended start of their own.
+                // Later operations of a unit have no intended start.
                 Some(ref mut begun) => (begun, start),
                 None if self.is_over(due, start) => return UnitEnd::NotBegun,
                 None => {
@@ -342,7 +339,7 @@ impl ClientLoop<'_> {
             let origin = self.origin(!begun.measured, end);
             let instants = OperationInstants { intended, start, end, origin };
             self.record(client, operation, reply, &outcome, &instants, unmeasured);
-            // Before a flush: what a workload does with the answer is timed by itself.
+            // Before a flush: a verification is timed by itself.
             if more && self.lost.is_none() {
                 step = self.workload.step(Last::Outcome(&outcome, reply), operation);
                 if self.control.verifies
@@ -363,14 +360,14 @@ impl ClientLoop<'_> {
         }
     }
 
-    /// Whether the run is over for a unit that would begin now.
+    /// Returns whether the run is over for a unit that would begin now.
     fn is_over(&self, due: Option<IntendedStart>, now: u64) -> bool {
         let end_at = self.control.end_at();
         let was_due = due.is_some_and(|due| due.at < end_at);
         now >= end_at && (!was_due || now >= end_at.saturating_add(self.control.allowance))
     }
 
-    /// A unit that begins now; writes down how late it is.
+    /// Begins a unit, and records its lateness.
     fn begin(&self, due: Option<IntendedStart>, now: u64) -> Unit {
         if let Some(due) = due
             && now >= self.control.measure_from()
@@ -382,7 +379,7 @@ impl ClientLoop<'_> {
         Unit { intended, start: now, last_end: now, measured: false }
     }
 
-    /// Writes down an operation, and notes whether the store is lost.
+    /// Records an operation, and notes whether the store is lost.
     #[inline]
     fn record<C: Client>(
         &mut self,
@@ -414,15 +411,15 @@ impl ClientLoop<'_> {
         }
     }
 
-    /// Times the comparison of what was read with what should have been.
+    /// Records a verification of data that took `took` ns.
     fn record_verification(&self, status: Status, took: u64, origin: SampleOrigin) {
         let outcome = Outcome { status, message: None };
         self.recorder.record(Metric::VERIFY, &outcome, Times { service: took, response: took }, origin);
     }
 
-    /// Times the way to the driver of an operation that took `took` in all and
-    /// `service` in the driver. Returns the service time: two clocks may
-    /// disagree, and a part is not longer than the whole.
+    /// Records the round trip to the driver's process of an operation that took `took` ns in all
+    /// and `service` ns in the driver. Returns the service time, which is at most `took`: the two
+    /// clocks may disagree.
     fn record_driver_hop(&self, took: u64, service: u64, origin: SampleOrigin) -> u64 {
         let service = service.min(took);
         let times = Times { service: took - service, response: took - service };

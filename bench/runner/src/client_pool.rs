@@ -1,4 +1,4 @@
-//! Where clients run: a thread each, or as tasks on event loops.
+//! The clients of a run: a thread each, or tasks on event loops.
 
 use crate::{
     client_loop::ClientLoop,
@@ -18,11 +18,11 @@ use std::{
 };
 use tokio::task::LocalSet;
 
-/// Connections that one event loop opens at a time: fewer than a listening
-/// socket's usual backlog, more than round trips can hide.
+/// Connections that one event loop opens at a time: fewer than the usual backlog of a listening
+/// socket, and enough to hide the round trips.
 const CONNECTING_MAX: usize = 64;
 
-/// What every client needs.
+/// What all clients need, and how they are started.
 pub(crate) struct ClientPool<S> {
     pub(crate) barrier: Arc<RunBarrier>,
     pub(crate) store: Arc<S>,
@@ -36,7 +36,7 @@ pub(crate) struct ClientPool<S> {
 }
 
 impl<S: Store> ClientPool<S> {
-    /// Units of one client: an even share, the first ones one more.
+    /// Returns the number of units of one client: an even share, one more for the first clients.
     fn share(&self, index: usize) -> Option<u64> {
         let (clients, index) = (self.clients as u64, index as u64);
         self.units.map(|units| units / clients + u64::from(index < units % clients))
@@ -71,7 +71,7 @@ impl<S: Store> ClientPool<S> {
         }
     }
 
-    /// Starts a thread a client. Returns their recorders.
+    /// Starts a thread for each client. Returns their recorders.
     pub(crate) fn on_threads(self: &Arc<Self>) -> Result<Vec<Arc<Recorder>>, StoreError> {
         let (sender, recorders) = mpsc::channel();
         for index in 0..self.clients {
@@ -80,7 +80,7 @@ impl<S: Store> ClientPool<S> {
                 let barrier = Arc::clone(&pool.barrier);
                 barrier.register(thread::current());
                 let _finish = FinishGuard { barrier: &barrier, client: index };
-                // A handle stays on its thread, so it is made there.
+                // A handle is used by one thread only, so that thread creates it.
                 let (recorder, handle) = Recorder::new(&pool.recorder);
                 let _ = sender.send(recorder);
                 drop(sender);
@@ -109,7 +109,8 @@ impl<S: Store> ClientPool<S> {
         Ok(recorders.into_iter().collect())
     }
 
-    /// Starts `loops` event loops, which share the clients. Returns their recorders.
+    /// Starts `loops` event loops with an even share of the clients each. Returns the loops'
+    /// recorders.
     pub(crate) fn on_event_loops(self: &Arc<Self>, loops: usize) -> Result<Vec<Arc<Recorder>>, StoreError> {
         let (sender, recorders) = mpsc::channel();
         for number in 0..loops {
@@ -188,7 +189,7 @@ impl<S: Store> ClientPool<S> {
         drop(recorder);
         let all = async {
             for task in tasks {
-                // A panic has been noted by the task's guard.
+                // The task's guard has noted a panic.
                 let _ = task.await;
             }
         };
@@ -217,8 +218,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread. Those of blocking stores are ready when
-/// first polled, so that this is a plain call.
+/// Runs a future on this thread. The futures of blocking stores are ready when first polled, so
+/// this is a plain call.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -1,5 +1,5 @@
-//! What a client is doing at this moment, readable from other threads: the only way to learn of an
-//! operation that never ends.
+//! What a client does at this moment, readable from other threads. This is the only way to learn
+//! of an operation that never ends.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -16,59 +16,60 @@ const IDLE: u64 = 0;
 const WAITING: u64 = 1 << INSTANT_BITS;
 const IN_FLIGHT: u64 = 2 << INSTANT_BITS;
 
-/// One client's state, written by that client only. On cache lines of its
-/// own, since it is written twice an operation.
+/// State of one client, written by that client only. Has cache lines of its own, because it is
+/// written twice per operation.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ClientStatus {
-    /// The kind of state in the two highest bits, the intended start in the others. One word, so
-    /// that a reader never combines the state of one operation with the start of another.
+    /// The state in the two highest bits, the intended start in the others. One word, so that a
+    /// reader never combines the state of one operation with the start of another.
     word: AtomicU64,
     last_end: AtomicU64,
 }
 
-/// A client's state as seen from outside.
+/// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientState {
-    /// Between operations, or finished.
+    /// Is between operations, or has finished.
     Idle,
-    /// Holds an operation that is not sent; its intended start.
+    /// Waits for the intended start of its next operation, ns.
     Waiting(u64),
-    /// Waits for an outcome; the intended start.
+    /// Waits for the outcome of an operation with this intended start, ns.
     InFlight(u64),
 }
 
 impl ClientStatus {
-    /// The client holds an operation and waits for its intended start.
+    /// Notes that the client waits for the intended start of an operation.
     pub(crate) fn wait(&self, intended: u64) {
         self.set(WAITING | intended.min(INSTANT_MAX));
     }
 
-    /// The client sends an operation.
+    /// Notes that the client sends an operation.
     #[inline]
     pub(crate) fn begin(&self, intended: u64) {
         self.set(IN_FLIGHT | intended.min(INSTANT_MAX));
     }
 
-    /// The outcome is known.
+    /// Notes that the operation has ended.
     #[inline]
     pub(crate) fn end(&self, now: u64) {
         self.last_end.store(now, Relaxed);
         self.set(IDLE);
     }
 
-    /// Pairs with the load in [`state`](Self::state): a reader that sees a state sees the end of the
+    /// Pairs with the load in [`state`](Self::state): a reader of a state also sees the end of the
     /// operation before it.
     #[inline]
     fn set(&self, state: u64) {
         self.word.store(state, Release);
     }
 
-    /// When the last operation ended; 0 when none has.
+    /// Returns the end of the last operation, ns; 0 if no operation has ended.
     pub(crate) fn last_end(&self) -> u64 {
         self.last_end.load(Relaxed)
     }
 
+    /// Returns what the client does.
     pub(crate) fn state(&self) -> ClientState {
         let state = self.word.load(Acquire);
         let intended = state & INSTANT_MAX;
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Operations with even intended starts are sent at once, those with odd ones are waited for.
+    /// Operations with even intended starts are sent; the client waits for those with odd ones.
     #[test]
     fn a_state_is_never_seen_with_the_start_of_another_operation() {
         const OPERATIONS: u64 = 10_000_000;

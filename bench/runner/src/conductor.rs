@@ -1,6 +1,6 @@
-//! The conductor: lets the clients go, looks on, ends the run, and makes its
-//! record. It has the time from a clock that is handed in, and it never sleeps
-//! itself: [`RunConductor::step`] says until when whoever drives it may.
+//! The conductor starts the clients, observes the run, ends it, and makes its record. It reads the
+//! time from an injected clock and never sleeps: [`RunConductor::step`] returns the instant until
+//! which its caller may sleep.
 
 use crate::{
     client_loop::RunControl,
@@ -24,90 +24,89 @@ use std::{
     time::Duration,
 };
 
-/// Lateness of which a free client is not guilty: what a timer and a switch of
-/// processes may take.
+/// Lateness tolerated before an idle client counts as late: a timer and a context switch may take
+/// so long.
 const LATE: Duration = Duration::from_millis(1);
 
-/// How long after the end clients that have no outcome yet are waited for before
-/// the others may close.
+/// Time after the end in which the conductor waits for operations in flight before it lets clients
+/// close, ns.
 const CLOSE_AFTER_NS: u64 = 100_000_000;
 
-/// Time that waking up may take: what was due this long before the end is
-/// still started.
+/// Time that a client may take to wake up, ns. An operation that was due before the end still
+/// starts within this time after the end.
 const WAKE_UP_NS: u64 = 1_000_000;
 
-/// Longest wait for event loops to close at the end, which takes them no time
-/// unless a store holds its loop.
+/// Longest wait for event loops to close at the end. They close immediately unless a store blocks
+/// its loop.
 const LOOPS_END_MAX: Duration = Duration::from_secs(1);
 
-/// How often progress is looked at.
+/// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long after the run was found steady the measured part begins. Clients
-/// on other threads have seen the new boundary by then, and the conductor
-/// wakes for it as for one that was known from the start.
+/// Time from the detection of steady state to the measured part, ns. By then clients on other
+/// threads see the new boundary, and the conductor wakes for it as for one known from the start.
 const STEADY_LEAD_NS: u64 = 10_000_000;
 
-/// Sets the schedule's random stream apart from the clients'.
+/// Separates the random stream of the schedule from those of the clients.
 const SCHEDULE_STREAM: u64 = 0x5ced_u64 << 32;
 
 pub(crate) struct RunConductor<'a, C> {
     pub(crate) clock: C,
     pub(crate) barrier: &'a Arc<RunBarrier>,
     pub(crate) options: &'a RunOptions,
-    /// Units of the whole run, if they are bounded.
+    /// Number of units of the whole run; `None` for no limit.
     pub(crate) units: Option<u64>,
     pub(crate) slack: Duration,
     pub(crate) recorders: Vec<Arc<Recorder>>,
     pub(crate) observer: &'a mut dyn Observer,
 }
 
-/// Lateness from which a free client that starts an operation has overslept, when
-/// operations that are due are held for `slack` to be sent together.
+/// Returns the lateness from which an idle client counts as late. Operations that are due are held
+/// for `slack`, to be sent together.
 pub fn late_from(slack: Duration) -> Duration {
     LATE.max(2 * slack)
 }
 
-/// The series as it grows.
+/// The interval of the series that is being recorded.
 struct Series {
     since: u64,
     before: Totals,
 }
 
-/// A run on its way.
+/// State of a run that has started.
 pub(crate) struct RunState<'s> {
     control: &'s RunControl,
     started: std::time::SystemTime,
     series: Series,
-    /// CPU time at the start of the measured part, once it has begun.
+    /// CPU time at the start of the measured part; `None` before.
     cpu_before: Option<Duration>,
     /// Whether clients may close.
     pub(crate) closing: bool,
-    /// CPU time of the measured part, once it has ended.
+    /// CPU time of the measured part; zero until it has ended.
     cpu: Duration,
-    /// When it ended.
+    /// End of the run.
     over_at: u64,
     ended_by: EndedBy,
     stopped: bool,
     next_tick: u64,
     warm_up: Option<WarmUp>,
-    /// What is seen of the measured part, once it has begun; nothing of a load
-    /// that changes, with which throughput and service time do.
+    /// Monitors the measured part. `None` before it, and for an offered load that changes:
+    /// throughput and service time then change with it.
     monitor: Option<StationarityMonitor>,
-    /// What had been seen of the stage when it was last looked at.
+    /// Whether an interruption and a lost store were noticed by the last step.
     noticed: (bool, bool),
 }
 
-/// What follows a look at a run.
+/// What follows a step.
 pub(crate) enum Next {
-    /// Look again at this instant, or when the stage changes.
+    /// The next step: at this instant, or when the counts of the barrier change.
     At(u64),
     /// The run is over.
     Done,
 }
 
 impl<C: Clock> RunConductor<'_, C> {
-    /// The whole of a run in real time.
+    /// Conducts a run in real time.
     pub(crate) fn conduct(mut self, verifies: bool) -> Result<RunRecord, RunError> {
         self.wait_for_connections()?;
         let barrier = Arc::clone(self.barrier);
@@ -133,7 +132,7 @@ impl<C: Clock> RunConductor<'_, C> {
         self.finish(state)
     }
 
-    /// Lets the clients go; they begin at this instant, or as soon as they can.
+    /// Starts the clients at `begin`, or as soon as possible.
     pub(crate) fn start<'s>(
         &mut self,
         barrier: &'s RunBarrier,
@@ -151,13 +150,13 @@ impl<C: Clock> RunConductor<'_, C> {
                 options.seed ^ SCHEDULE_STREAM,
             )
         });
-        // While the clients still wait, so that what looks on takes none of their time.
+        // While the clients still wait, so that the observer takes none of their time.
         let cpu_before = options.warm_up_max().is_zero().then(|| {
             self.observer.measuring();
             self.clock.cpu()
         });
         let started = self.clock.date();
-        // Long enough for every client to be awake when the first is due.
+        // Every client is awake when the first operation is due.
         let start = begin.unwrap_or_else(|| self.clock.now() + 1_000_000);
         let measure_from = start.saturating_add(nanoseconds(options.warm_up_max()));
         let end_at = self.time().map_or(u64::MAX, |time| measure_from.saturating_add(nanoseconds(time)));
@@ -192,8 +191,8 @@ impl<C: Clock> RunConductor<'_, C> {
         }
     }
 
-    /// The time that is measured, if something bounds it. A schedule that ends
-    /// does as a time does: a store that hangs must not hold it for ever.
+    /// Returns the length of the measured part, if it is bounded. The end of a schedule bounds it
+    /// too: a store that hangs must not prolong the run.
     fn time(&self) -> Option<Duration> {
         self.options.time.into_iter().chain(self.scheduled()).min()
     }
@@ -202,7 +201,7 @@ impl<C: Clock> RunConductor<'_, C> {
         self.options.rate.as_ref().and_then(RateSchedule::length_s).map(Duration::from_secs_f64)
     }
 
-    /// The record of a run that is over.
+    /// Makes the record of a run that is over.
     pub(crate) fn finish(mut self, mut state: RunState<'_>) -> Result<RunRecord, RunError> {
         let control = state.control;
         self.interval(&mut state.series, control, state.over_at);
@@ -213,7 +212,7 @@ impl<C: Clock> RunConductor<'_, C> {
         let mut totals = Totals::of(&self.recorders);
         let (in_flight, not_started, lateness) = self.unfinished(control);
         totals.lateness.merge(&lateness);
-        // A schedule that is over with nothing left was done, not cut off.
+        // A schedule of which nothing is left was completed, not cut off.
         let by_schedule =
             self.scheduled().is_some_and(|length| self.options.time.is_none_or(|time| length <= time));
         let all_done = in_flight.is_empty() && not_started.is_empty();
@@ -293,8 +292,7 @@ impl<C: Clock> RunConductor<'_, C> {
         }
     }
 
-    /// Looks at the run, and does what is due: progress, the end of an interval
-    /// or of the warm-up, the end.
+    /// Does what is due: a progress report, the end of an interval, of the warm-up or of the run.
     pub(crate) fn step(&mut self, state: &mut RunState<'_>) -> Next {
         let control = state.control;
         let interval = nanoseconds(self.options.interval).max(1);
@@ -361,8 +359,7 @@ impl<C: Clock> RunConductor<'_, C> {
         }
     }
 
-    /// Ends the warm-up, and brings the end of the run nearer, when the run is
-    /// found steady.
+    /// Ends the warm-up, and sets the end of the run, once the run is in steady state.
     fn check_steadiness(&self, state: &mut RunState<'_>, now: u64) {
         let Some(warm_up) = &mut state.warm_up else { return };
         let control = state.control;
@@ -376,7 +373,7 @@ impl<C: Clock> RunConductor<'_, C> {
                 let sample = Sample { at: now.saturating_sub(control.start), operations, service_ns };
                 let told = judge.judge(sample);
                 warm_up.set_verdict(now, told.is_some());
-                // What has ended already was counted as warm-up.
+                // Operations that have ended were counted as warm-up.
                 from = told.map_or(from, |told| told.max(now));
                 told.is_some()
             }
@@ -393,7 +390,7 @@ impl<C: Clock> RunConductor<'_, C> {
         }
     }
 
-    /// Looks at the measured part as long as all clients are in it.
+    /// Samples the measured part while all clients are in it.
     fn sample_measured_part(&self, state: &mut RunState<'_>, now: u64) {
         let control = state.control;
         let Some(monitor) = &mut state.monitor else {
@@ -411,8 +408,8 @@ impl<C: Clock> RunConductor<'_, C> {
         monitor.sample(&self.recorders, now);
     }
 
-    /// Says why all clients have left. They see the end of the time for
-    /// themselves, and may all have left by now.
+    /// Sets why the run ended, if all clients have finished. Clients read the end of the run
+    /// themselves, so they may finish before the conductor notices the end.
     fn all_left(&self, state: &mut RunState<'_>) {
         let control = state.control;
         if state.ended_by != EndedBy::Count || !self.unfinished_units(control) {
@@ -425,12 +422,12 @@ impl<C: Clock> RunConductor<'_, C> {
             (true, false) => EndedBy::Stopped,
         };
         if in_time {
-            // It lasted until the last of them left, and no longer.
+            // The run lasted until the last client finished.
             control.end_at.fetch_min(self.clock.now(), Relaxed);
         }
     }
 
-    /// Has what was measured told, and lets clients close; once.
+    /// Reports the end of the measured part, and lets clients close. Does so once.
     fn close(&mut self, state: &mut RunState<'_>) {
         if !state.closing {
             state.closing = true;
@@ -448,22 +445,22 @@ impl<C: Clock> RunConductor<'_, C> {
         Next::Done
     }
 
-    /// Whether clients that have left did so for the time, or for failures,
-    /// and not because all was done.
+    /// Returns whether units were left when the clients finished: they ran out of time or stopped
+    /// after failures.
     fn unfinished_units(&self, control: &RunControl) -> bool {
         let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
         match self.units {
             Some(units) => done < units,
-            // Nothing but the time, or the schedule, ends such a run. The last
-            // of a schedule may be done before it is over.
+            // Only the time or the schedule ends such a run. The last operation of a schedule may
+            // end before the schedule.
             None => control.schedule.is_none() || self.clock.now() >= control.end_at(),
         }
     }
 
     fn interval(&mut self, series: &mut Series, control: &RunControl, now: u64) {
         let totals = Totals::of(&self.recorders);
-        // The conductor comes a little late to the end of the warm-up. What
-        // has been measured by then belongs to the first interval after it.
+        // The conductor wakes a little after the end of the warm-up. Operations measured by then
+        // belong to the first interval of the measured part.
         let warm_up = series.since < control.measure_from();
         let interval = Interval {
             start: Duration::from_nanos(series.since - control.start),
@@ -472,7 +469,7 @@ impl<C: Clock> RunConductor<'_, C> {
             pairs: totals.since(&series.before, warm_up),
             paced: totals.paced,
             due: control.schedule.as_ref().map(|schedule| {
-                // Nothing is due after the end.
+                // No operation is due after the end.
                 let until = now.min(control.end_at()).max(series.since);
                 schedule.due_between(series.since - control.start, until - control.start)
             }),
@@ -499,17 +496,16 @@ impl<C: Clock> RunConductor<'_, C> {
         });
     }
 
-    /// Ages of what is in flight and of what was due and never started, and
-    /// the lateness that the latter has reached.
+    /// Returns the ages of operations in flight, the ages of operations that were due and not
+    /// started, and the lateness of the latter.
     fn unfinished(&self, control: &RunControl) -> (Histogram, Histogram, Histogram) {
         let now = self.clock.now();
         let end_at = control.end_at();
         let (mut in_flight, mut not_started, mut late) = <(Histogram, Histogram, Histogram)>::default();
         let done: u64 = self.recorders.iter().map(|recorder| recorder.units().0).sum();
-        // A schedule knows no end; what is beyond the units asked for was
-        // never to be done.
+        // A schedule continues beyond the units asked for, which were never to be done.
         let mut left = self.units.map_or(u64::MAX, |units| units.saturating_sub(done));
-        // Looked at once: a client may still go on.
+        // Read once: a client may still continue.
         let states: Vec<ClientState> = self.barrier.statuses.iter().map(ClientStatus::state).collect();
         let begun = states.iter().filter(|state| matches!(state, ClientState::InFlight(_)));
         left = left.saturating_sub(begun.count() as u64);
@@ -531,7 +527,7 @@ impl<C: Clock> RunConductor<'_, C> {
         if let Some(schedule) = &control.schedule
             && end_at != u64::MAX
         {
-            // A run may be ended before it begins.
+            // A run may end before its start.
             let span = end_at.saturating_sub(control.start);
             schedule.take_rest(span, |intended, n| waiting(control.start.saturating_add(intended), n));
         }
@@ -539,10 +535,11 @@ impl<C: Clock> RunConductor<'_, C> {
     }
 }
 
-/// When the interval that has begun at `since` ends. Ends lie on a grid, from the start and then from the
-/// beginning of the measured part: that one was late does not put off all that follow, and the intervals
-/// of several processes stay the same. None is shorter than half of what was asked for, but the last of
-/// the warm-up.
+/// Returns the end of the interval that began at `since`.
+///
+/// Ends lie on a grid from the start, and on another from the beginning of the measured part. So a
+/// late end does not delay the following ones, and the intervals of several processes agree. No
+/// interval is shorter than half of `interval`, except for the last of the warm-up.
 fn boundary(since: u64, interval: u64, start: u64, measure_from: u64) -> u64 {
     let (from, until) = if since < measure_from { (start, measure_from) } else { (measure_from, u64::MAX) };
     let next = from.saturating_add((since.saturating_sub(from) / interval + 1).saturating_mul(interval));
@@ -566,7 +563,7 @@ mod tests {
             [1250, 1257, 1349, 1350].map(|since| boundary(since, 100, 1000, 1250)),
             [1350, 1350, 1450, 1450]
         );
-        // What is not known yet is far away.
+        // A boundary that is not known yet is far away.
         assert_eq!(boundary(u64::MAX - 5, 100, 0, u64::MAX), u64::MAX);
     }
 }

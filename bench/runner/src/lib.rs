@@ -1,5 +1,5 @@
-//! One run: clients, pacing, warm-up and stop. Turns a workload into
-//! operations on a store and writes down the times.
+//! One run: clients, pacing, warm-up and stop. Turns a workload into operations on a store and
+//! records their times.
 
 mod client_loop;
 mod client_pool;

@@ -1,5 +1,4 @@
-//! One run from connecting to the last outcome: what is asked for, and what
-//! comes of it.
+//! One run from connecting to the last outcome: its options, its observer and its record.
 
 use crate::{
     client_pool::ClientPool,
@@ -26,21 +25,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Offered load above which an event loop gathers operations by default,
-/// operations/s: below it a wake-up each costs less than half a core.
+/// Offered load above which an event loop gathers operations by default, operations/s. Below this
+/// rate, one wake-up per operation costs less than half a core.
 pub const GATHER_RATE: f64 = 25_000.0;
 
-/// For how long it then holds an operation that is due, at most.
+/// Longest time for which the loop then holds an operation that is due.
 pub const GATHER_SLACK: Duration = Duration::from_micros(175);
 
-/// Warming up until steady, by the test in `docs/warm-up.md`.
+/// Warm-up until steady state, by the test in `docs/warm-up.md`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steady {
-    /// The longest warm-up. What is not steady by then is measured all the
-    /// same, and said to be so.
+    /// Longest warm-up. A run that is not in steady state by then is measured and flagged.
     pub max: Duration,
-    /// Change of throughput or mean service time that is allowed between the
-    /// halves of the measured part, as a share above zero.
+    /// Tolerated change of throughput or mean service time between the halves of the measured
+    /// part, as a share above zero.
     pub tolerance: f64,
 }
 
@@ -49,14 +47,14 @@ impl Steady {
     pub const TOLERANCE: f64 = 0.05;
 }
 
-/// Holds a run whose clients have all connected until it may begin: with others, at an
-/// instant that all have agreed on.
+/// Holds a run whose clients have connected until it may begin: in a group, at an instant that all
+/// processes agreed on.
 #[derive(Clone)]
 pub struct Gate(Arc<dyn Fn() -> Option<u64> + Send + Sync>);
 
 impl Gate {
-    /// `wait` returns the instant at which the run begins, ns of
-    /// [`now`](crate::clock::now), or `None` if it shall not begin.
+    /// Creates a gate. `wait` returns the instant at which the run begins, ns of
+    /// [`now`](crate::clock::now), or `None` if the run does not begin.
     pub fn new(wait: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Gate {
         Gate(Arc::new(wait))
     }
@@ -72,25 +70,26 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// What had ended at an instant of a run.
+/// Progress of a run at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
-    /// The instant, ns from the start.
+    /// The instant, ns since the start.
     pub at: u64,
-    /// Operations (units) that have ended since then.
+    /// Operations (units) that have ended since the start.
     pub operations: u64,
-    /// The sum of their service times, ns; past 2^64 it begins at 0 again.
+    /// Sum of their service times, ns. Wraps at 2^64.
     pub service_ns: u64,
 }
 
-/// Says when the measured part of a run begins that warms up until steady: of several that
-/// run together, none knows by itself.
+/// Decides when the measured part of a run begins that warms up until steady state. No process of
+/// a group can decide alone.
 #[derive(Clone)]
 pub struct Judge(Arc<dyn Fn(Sample) -> Option<u64> + Send + Sync>);
 
 impl Judge {
-    /// `judge` is told every 50 ms of the warm-up what has ended, and returns the instant at which the measured
-    /// part begins, ns of [`now`](crate::clock::now), once that is known. Until then the longest warm-up holds.
+    /// Creates a judge. `judge` is called every 50 ms of the warm-up. It returns the instant at
+    /// which the measured part begins, ns of [`now`](crate::clock::now), once that is known. Until
+    /// then the longest warm-up applies.
     pub fn new(judge: impl Fn(Sample) -> Option<u64> + Send + Sync + 'static) -> Judge {
         Judge(Arc::new(judge))
     }
@@ -106,46 +105,46 @@ impl fmt::Debug for Judge {
     }
 }
 
-/// What to run, beside store and workload.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Clients, each with one operation in flight at most. Above zero.
+    /// Number of clients, above zero. Each has at most one operation in flight.
     pub clients: usize,
-    /// Event loops for stores that use them; `None` for a number that leaves
-    /// half of the machine to a store beside the client.
+    /// Number of event loops for asynchronous stores; `None` for a number that leaves half of the
+    /// machine to a store on it.
     pub event_loops: Option<usize>,
-    /// Time before what is measured, the least if it is to last until steady.
+    /// Length of the warm-up; the shortest, if it lasts until steady state.
     pub warm_up: Duration,
-    /// Whether the warm-up goes on until the run is steady; `None` for exactly
-    /// [`warm_up`](Self::warm_up). Needs a constant rate, or none.
+    /// Warm-up until steady state; `None` for exactly [`warm_up`](Self::warm_up). Needs a constant
+    /// offered load, or none.
     pub steady: Option<Steady>,
-    /// Time that is measured; `None` without bound.
+    /// Length of the measured part; `None` for no limit.
     pub time: Option<Duration>,
-    /// Units to do after warm-up; `None` without bound.
+    /// Number of units to do after the warm-up; `None` for no limit.
     pub units: Option<u64>,
     /// Offered load; `None` for as fast as the store answers.
     pub rate: Option<RateSchedule>,
     /// How intended starts are spaced.
     pub arrivals: Arrivals,
-    /// How long operations due may be held to be sent together; `None` for
-    /// [`GATHER_SLACK`] above [`GATHER_RATE`] a loop, and nothing below.
+    /// Time for which operations that are due may be held, to be sent together; `None` for
+    /// [`GATHER_SLACK`] above [`GATHER_RATE`] per loop, and zero below.
     pub slack: Option<Duration>,
-    /// Time given to operations in flight at the end.
+    /// Time to wait at the end for operations in flight.
     pub grace: Duration,
     /// Length of the intervals of the series.
     pub interval: Duration,
-    /// The part of the offered load that is this process's.
+    /// This process's part of the offered load.
     pub share: Share,
-    /// The seed of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// What is written down beyond histograms.
+    /// What to record beyond histograms.
     pub recorder: RecorderOptions,
-    /// What holds it until it may begin. Not in virtual time.
+    /// Holds the run until it may begin. Not used in virtual time.
     pub gate: Option<Gate>,
-    /// Who says when it is steady; `None` for itself.
+    /// Decides when the run is in steady state; `None` for the process itself.
     pub judge: Option<Judge>,
-    /// Whether the store is told at the end that all is over ([`Store::finish`]): not by a run beside
-    /// another on the same open store.
+    /// Whether to call [`Store::finish`] at the end. `false` if another run uses the same open
+    /// store concurrently.
     pub finishes: bool,
 }
 
@@ -174,18 +173,18 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// The longest time that the warm-up may take.
+    /// Returns the longest time that the warm-up may take.
     pub fn warm_up_max(&self) -> Duration {
         self.steady.map_or(self.warm_up, |steady| steady.max.max(self.warm_up))
     }
 }
 
-/// Ends a run from outside: from a signal handler's thread, say.
+/// Ends a run from another thread, for example that of a signal handler.
 #[derive(Debug, Clone, Default)]
 pub struct Control(Arc<Mutex<(bool, Option<Arc<RunBarrier>>)>>);
 
 impl Control {
-    /// Asks the run, now or when it begins, to end cleanly and report.
+    /// Asks the present or next run to end and to report.
     pub fn interrupt(&self) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.0 = true;
@@ -194,7 +193,7 @@ impl Control {
         }
     }
 
-    /// Whether an end was asked for.
+    /// Returns whether [`interrupt`](Self::interrupt) was called.
     pub fn interrupted(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
@@ -208,27 +207,27 @@ impl Control {
     }
 }
 
-/// Where a run stands.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Since the start, warm-up included.
+    /// Time since the start, including the warm-up.
     pub elapsed: Duration,
-    /// Whether what happens now is left out of the results.
+    /// Whether the run is in its warm-up.
     pub warming_up: bool,
-    /// Units finished since the warm-up.
+    /// Units finished after the warm-up.
     pub units: u64,
-    /// Of these, how many failed.
+    /// Number of these that failed.
     pub failed: u64,
 }
 
-/// What happened in one interval of the series.
+/// One interval of the series.
 #[derive(Debug)]
 pub struct Interval {
-    /// Its start, since the run's start.
+    /// Time from the start of the run to the start of the interval.
     pub start: Duration,
-    /// Its length.
+    /// Length.
     pub length: Duration,
-    /// Whether it lies in the warm-up.
+    /// Whether the interval lies in the warm-up.
     pub warm_up: bool,
     /// Times by metric and status.
     pub pairs: BTreeMap<(Metric, Status), Pair>,
@@ -236,33 +235,31 @@ pub struct Interval {
     pub paced: bool,
     /// Operations due, if there is an offered load.
     pub due: Option<f64>,
-    /// Actual after intended starts, after the warm-up.
+    /// Lateness of operations that started after the warm-up.
     pub lateness: Histogram,
 }
 
-/// Looks on while a run goes. Called on the conductor's thread, never on a
-/// client's.
+/// Observes a run. Called on the conductor's thread, never on a client's.
 pub trait Observer {
-    /// So many of all clients have connected.
+    /// Called when `clients` of `of` clients have connected.
     fn connected(&mut self, clients: usize, of: usize) {
         let _ = (clients, of);
     }
-    /// The clients have been let go.
+    /// Called when the clients have been started.
     fn started(&mut self, at: SystemTime) {
         let _ = at;
     }
-    /// The measured part begins: what is timed from here on counts. Called as
-    /// soon as the conductor wakes for it, a fraction of a millisecond late;
-    /// without a warm-up just before the start.
+    /// Called when the measured part begins: when the conductor wakes for it, a fraction of a
+    /// millisecond late; without a warm-up, just before the start.
     fn measuring(&mut self) {}
-    /// The measured part has ended. Clients operate no more, but for those that
-    /// hang, and have not closed yet; their threads are still there.
+    /// Called when the measured part has ended. No client sends operations any more, except for
+    /// those that hang. Connections are still open and threads still exist.
     fn measured(&mut self) {}
-    /// Ten times a second.
+    /// Called ten times a second.
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
-    /// At the end of each interval.
+    /// Called at the end of each interval.
     fn interval(&mut self, interval: &Interval) {
         let _ = interval;
     }
@@ -273,21 +270,20 @@ impl Observer for () {}
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
-    /// All units were done, or the schedule was over.
+    /// All units were done, or the schedule was completed.
     Count,
     /// The time was over.
     Time,
-    /// Somebody asked.
+    /// The user or the caller interrupted the run.
     Interrupted,
-    /// The store was lost, the workload failed, or clients stopped for failures.
+    /// The store was lost, the workload failed, or clients stopped after failures.
     Failed,
-    /// The clients had no more to do, before their number of units was done
-    /// or the time was over: a script's `stop()`.
+    /// The workload ended before the units were done or the time was over: a script's `stop()`.
     Stopped,
 }
 
 impl EndedBy {
-    /// The name in results.
+    /// Returns the name in results.
     pub fn name(self) -> &'static str {
         match self {
             EndedBy::Count => "count",
@@ -299,74 +295,72 @@ impl EndedBy {
     }
 }
 
-/// What a run found.
+/// Record of a run.
 #[derive(Debug)]
 pub struct RunRecord {
-    /// When the clients were let go.
+    /// Date at which the clients were started.
     pub started: SystemTime,
-    /// When the first of its clients began, and the last, ns of
-    /// [`now`](crate::clock::now).
+    /// Instants at which the first and the last client began, ns of [`now`](crate::clock::now).
     pub began: Option<(u64, u64)>,
-    /// From the end of warm-up to the end of the last operation, or of the
-    /// run's time if that is later.
+    /// Time from the end of the warm-up to the end of the last operation, or to the end of the run
+    /// if that is later.
     pub duration: Duration,
-    /// The time before, as long as it was.
+    /// Actual length of the warm-up.
     pub warm_up: Duration,
-    /// How the warm-up ended, if it was to last until steady and it ended.
+    /// How a warm-up until steady state ended, if it ended.
     pub steadiness: Option<Steadiness>,
-    /// Whether it stayed what it was while it was measured; absent where that
-    /// cannot be told.
+    /// Whether throughput and service time changed in the measured part; `None` if that cannot be
+    /// decided.
     pub stationarity: Option<Stationarity>,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended_by: EndedBy,
-    /// Everything that was written down.
+    /// Everything that was recorded.
     pub totals: Totals,
-    /// What the store said to failures.
+    /// Messages of the store about failures.
     pub messages: Messages,
-    /// Older measurement types, a thread or event loop each, if they were asked
-    /// for.
+    /// YCSB's older measurement types, if asked for: one per thread or event loop.
     pub legacy: Vec<Legacy>,
-    /// Ages of operations still in flight when waiting for them ended, ns.
+    /// Ages of operations still in flight when the wait for them ended, ns.
     pub in_flight: Histogram,
-    /// Ages at the end of operations that were due and not started, ns.
+    /// Ages of operations that were due and not started at the end, ns.
     pub not_started: Histogram,
-    /// CPU time of the client process in the measured time.
+    /// CPU time of the client process in the measured part.
     pub cpu: Duration,
-    /// The measured time of all clients, each until its last outcome.
+    /// Sum over the clients of their measured time, each until its last outcome.
     pub client_time: Duration,
-    /// Clients that took part: fewer than asked for when there was less to do.
+    /// Number of clients: fewer than asked for if there were fewer units.
     pub clients: usize,
-    /// Where the clients ran, in words.
+    /// What the clients ran on, in words: `2 event loops`.
     pub execution: String,
-    /// Why the run could not go on, if it could not.
+    /// Why the run could not continue, if it could not.
     pub lost: Option<Lost>,
-    /// Operations that the schedule asked for in the measured time.
+    /// Operations that the schedule asked for in the measured part.
     pub due: Option<f64>,
-    /// How long operations due were held to be sent together.
+    /// Time for which operations that were due were held, to be sent together.
     pub slack: Duration,
-    /// The processes that took part, where there were several.
+    /// The processes of a group.
     pub group: Option<GroupResult>,
-    /// How stale reads were, where consumers looked.
+    /// Staleness of reads, if consumers measured it.
     pub lag: Option<LagResult>,
-    /// What became of each sampled key that a consumer took from the queue.
+    /// Sampled keys that consumers took from the queue.
     pub lag_keys: Vec<LagKey>,
 }
 
-/// Why a run could not go on in the middle of it.
+/// Why a run could not continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The store is lost.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The workload cannot go on, in its own words.
+    /// The workload cannot continue, with its message.
     #[error("{0}")]
     Workload(String),
-    /// Processes of its group are lost, in words.
+    /// Processes of the group are lost, with a message.
     #[error("{0}")]
     Clients(String),
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The store could not be reached or used.
@@ -375,15 +369,15 @@ pub enum RunError {
     /// Interrupted before the first operation.
     #[error("interrupted before the first operation")]
     Interrupted,
-    /// Several processes could not run together.
+    /// The processes of a group could not run together.
     #[error("{0}")]
     Group(String),
-    /// Steadiness cannot be told from a load that changes.
+    /// A changing offered load has no steady state.
     #[error(
         "warming up until steady needs a constant target: with target.schedule, set warmup and leave warmup.max out"
     )]
     ChangingRate,
-    /// A defect in a store or workload.
+    /// The binding of a store or a workload has a defect.
     #[error(
         "client {0} panicked; its message is above. This is a defect of the store's binding or the workload"
     )]
@@ -392,13 +386,13 @@ pub enum RunError {
 
 fn loops(options: &RunOptions) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // Half the cores, and at least eight clients a loop: a loop with fewer
-    // sends and receives them one by one.
+    // Half of the cores, and at least eight clients per loop: a loop with fewer clients sends and
+    // receives operations one by one.
     let default = (cores / 2).min(options.clients.div_ceil(8)).max(1);
     options.event_loops.unwrap_or(default).clamp(1, options.clients)
 }
 
-/// A run that is ready to begin, in real time or virtual.
+/// A run that is ready to begin, in real or virtual time.
 pub(crate) struct Prepared<S> {
     pub(crate) options: RunOptions,
     pub(crate) barrier: Arc<RunBarrier>,
@@ -407,8 +401,7 @@ pub(crate) struct Prepared<S> {
 }
 
 impl<S: Store> Prepared<S> {
-    /// Looks at the options. `slack` says how long operations that are due are
-    /// held.
+    /// Checks the options. `slack` returns the time for which operations that are due are held.
     pub(crate) fn new(
         store: &Arc<S>,
         workload: &Arc<dyn Workload>,
@@ -423,8 +416,8 @@ impl<S: Store> Prepared<S> {
         let mut options = options.clone();
         options.clients =
             options.clients.clamp(1, units.unwrap_or(u64::MAX).clamp(1, usize::MAX as u64) as usize);
-        // Response times of their own: with intended starts, or when the store
-        // tells service times of its own.
+        // Response times differ from service times with intended starts, or if the store reports
+        // service times itself.
         options.recorder.paced = options.rate.is_some() || store.times_itself();
         let slack = slack(&options);
         let barrier = Arc::new(RunBarrier::new(options.clients));
@@ -453,7 +446,7 @@ impl<S: Store> Prepared<S> {
         RunConductor { clock, barrier, options, units: pool.units, slack: *slack, recorders, observer }
     }
 
-    /// What can only be said when nothing runs any more.
+    /// Completes the record with what is known only after the run.
     pub(crate) fn complete(
         self,
         mut record: RunRecord,
@@ -474,8 +467,8 @@ impl<S: Store> Prepared<S> {
     }
 }
 
-/// Runs a workload on a store. Returns when all is done, the time is over, or
-/// `control` says so; a store that hangs delays that by the grace at most.
+/// Runs a workload on a store. Returns when all units are done, the time is over, or `control`
+/// interrupts the run. A store that hangs delays the return by the grace at most.
 pub fn run<S: Store>(
     store: &Arc<S>,
     workload: &Arc<dyn Workload>,

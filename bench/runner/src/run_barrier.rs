@@ -1,5 +1,5 @@
-//! Where clients and the conductor of a run meet: who has connected, who has
-//! finished, when to go and when to stop.
+//! Synchronization of a run's clients and its conductor: clients report that they are connected,
+//! done and finished; the conductor starts and stops them.
 
 use crate::{client_loop::RunControl, client_state::ClientStatus, run::Lost};
 use serval_model::StoreError;
@@ -13,28 +13,30 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What event loops are told.
+/// What the conductor tells event loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoopCommand {
+    /// Continue.
     Run,
-    /// Begin nothing more; wait for what is in flight.
+    /// Begin no unit; wait for the operations in flight.
     Stop,
-    /// Leave everything where it is.
+    /// Drop the operations in flight.
     Abandon,
 }
 
+/// How far the clients are.
 #[derive(Debug, Default)]
 pub(crate) struct ClientCounts {
     pub(crate) connected: usize,
-    /// Clients that operate no more; those that have closed are among them.
+    /// Clients that have done their last operation, including those that have closed.
     pub(crate) done: usize,
     pub(crate) finished: usize,
-    /// Event loops that still hold connections.
+    /// Event loops that hold connections.
     loops: usize,
     pub(crate) failure: Option<StoreError>,
     pub(crate) panicked: Option<usize>,
     pub(crate) interrupted: bool,
-    /// Why the run cannot go on, in the middle of it.
+    /// Why the run cannot continue.
     pub(crate) lost: Option<Lost>,
 }
 
@@ -46,7 +48,7 @@ enum Start {
     Cancelled,
 }
 
-/// One run's meeting place.
+/// Synchronizes the clients of a run with its conductor.
 #[derive(Debug)]
 pub(crate) struct RunBarrier {
     pub(crate) statuses: Box<[ClientStatus]>,
@@ -85,7 +87,7 @@ impl RunBarrier {
         self.changed.notify_all();
     }
 
-    /// Waits for a change, at most for `span`.
+    /// Waits until the counts change, at most for `span`.
     pub(crate) fn wait<'a>(
         &self,
         counts: MutexGuard<'a, ClientCounts>,
@@ -94,7 +96,7 @@ impl RunBarrier {
         self.changed.wait_timeout(counts, span).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// A client has connected, or not.
+    /// Notes that a client has connected or failed to.
     pub(crate) fn connected(&self, result: Result<(), StoreError>) {
         self.change(|counts| match result {
             Ok(()) => counts.connected += 1,
@@ -108,19 +110,19 @@ impl RunBarrier {
     /// thread: a driver's tasks on the same event loop keep running.
     pub(crate) async fn wait_for_start(&self) -> Option<&RunControl> {
         let mut starting = self.starting.subscribe();
-        // An error means that the sender is gone, and this stage with it.
+        // An error means that the sender is dropped, and the run with it.
         let start = *starting.wait_for(|start| *start != Start::Pending).await.ok()?;
         if start == Start::Cancelled { None } else { self.control.get() }
     }
 
-    /// Lets the clients go.
+    /// Starts the clients.
     pub(crate) fn go(&self, control: RunControl) -> &RunControl {
         let control = self.control.get_or_init(|| control);
         self.starting.send_replace(Start::Go);
         control
     }
 
-    /// There will be no start.
+    /// Ends the wait for the start: the run does not start.
     pub(crate) fn cancel(&self) {
         self.close();
         self.starting.send_replace(Start::Cancelled);
@@ -128,12 +130,12 @@ impl RunBarrier {
         self.commands.send_replace(LoopCommand::Abandon);
     }
 
-    /// Somebody wants the run to end now.
+    /// Asks the conductor to end the run.
     pub(crate) fn interrupt(&self) {
         self.change(|counts| counts.interrupted = true);
     }
 
-    /// The run cannot go on, as one of its clients has found.
+    /// Notes that a client is done because the run cannot continue.
     pub(crate) fn lost(&self, error: Lost) {
         self.change(|counts| {
             counts.done += 1;
@@ -141,7 +143,7 @@ impl RunBarrier {
         });
     }
 
-    /// Ends all sleeps; no further unit begins.
+    /// Ends all sleeps. No further unit begins.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -156,39 +158,38 @@ impl RunBarrier {
         });
     }
 
-    /// Whether sleeps have been ended.
+    /// Returns whether [`stop`](Self::stop) was called.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// A client operates no more. Waits until it may close: what its connection
-    /// has carried is known only as long as it is open.
+    /// Notes that a client has done its last operation. Waits until it may close: the traffic of
+    /// its connection can be read only while the connection is open.
     pub(crate) async fn done(&self) {
         let mut closing = self.closing.subscribe();
         self.change(|counts| counts.done += 1);
-        // An error says that the sender is gone, and with it this stage.
+        // An error means that the sender is dropped, and the run with it.
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Lets clients close.
+    /// Allows clients to close.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
     }
 
-    /// Gives up on what is still in flight.
+    /// Drops the operations in flight.
     pub(crate) fn abandon(&self) {
         self.commands.send_replace(LoopCommand::Abandon);
     }
 
-    /// An event loop begins.
+    /// Counts an event loop until the guard is dropped.
     pub(crate) fn open_loop(&self) -> LoopGuard<'_> {
         self.change(|counts| counts.loops += 1);
         LoopGuard(self)
     }
 
-    /// Waits until all event loops have let go of their connections, so that
-    /// the next run on the same store finds none taken; not longer than
-    /// `span`, for a store may hold its loop.
+    /// Waits until all event loops have closed their connections, so that the next run on the same
+    /// store does not meet them. Waits at most for `span`: a store may block its loop.
     pub(crate) fn wait_for_loops(&self, span: Duration) {
         let open = |counts: &mut ClientCounts| counts.loops > 0;
         drop(self.changed.wait_timeout_while(self.counts(), span, open));
@@ -198,13 +199,13 @@ impl RunBarrier {
         self.commands.subscribe()
     }
 
-    /// Has this thread unparked when the run stops.
+    /// Registers a thread to be unparked when the run stops.
     pub(crate) fn register(&self, thread: Thread) {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
     }
 }
 
-/// Says that a client has finished, even when it panics.
+/// Counts a client as finished when dropped, also by a panic.
 pub(crate) struct FinishGuard<'a> {
     pub(crate) barrier: &'a RunBarrier,
     pub(crate) client: usize,
@@ -222,7 +223,7 @@ impl Drop for FinishGuard<'_> {
     }
 }
 
-/// An event loop that stands.
+/// Counts an event loop as closed when dropped.
 pub(crate) struct LoopGuard<'a>(&'a RunBarrier);
 
 impl Drop for LoopGuard<'_> {

@@ -1,5 +1,5 @@
-//! Looks at what clients do while they are measured, so that a change in that
-//! time can be told. The test is `serval_statistics::stationary`'s.
+//! Samples throughput and service time during the measured part, to detect a change. The test is
+//! in `serval_statistics::stationary`.
 
 use serval_measure::{
     load::{Change, ChangeShape, Stalls, Stationarity},
@@ -11,33 +11,33 @@ use serval_statistics::{
 };
 use std::sync::Arc;
 
-/// How often is looked at first: a run of 3 s can then be judged.
+/// First sampling interval, ns: enough samples to judge a run of 3 s.
 const SAMPLE_NS: u64 = 50_000_000;
 
-/// What is kept at most, 1.5 MB and almost an hour. Of longer runs two looks are
-/// then made one, and every second is left out from then on.
+/// Samples kept at most: 1.5 MB, almost an hour. Beyond this length, adjacent samples are merged
+/// and the interval doubles.
 const SAMPLES_MAX: usize = 1 << 16;
 
-/// What has been seen of a measured part.
+/// Samples of the measured part.
 #[derive(Debug)]
 pub(crate) struct StationarityMonitor {
     every: u64,
     since: u64,
     before: (u64, u64),
     samples: Vec<Interval>,
-    /// Whether it is over: a client operates no more, or the time has ended.
+    /// Whether sampling has ended: a client is done, or the time is over.
     over: bool,
 }
 
-/// What has ended (units, after the warm-up), and the sum of the service
-/// times, ns.
+/// Returns the number of operations that have ended (units, after the warm-up), and the sum of
+/// their service times, ns.
 pub(crate) fn ended(recorders: &[Arc<Recorder>]) -> (u64, u64) {
     let sums = recorders.iter().map(|recorder| recorder.ended());
     sums.fold((0, 0), |a, b| (a.0 + b.0, a.1.wrapping_add(b.1)))
 }
 
 impl StationarityMonitor {
-    /// From now on.
+    /// Starts to sample.
     pub(crate) fn new(recorders: &[Arc<Recorder>], now: u64) -> StationarityMonitor {
         StationarityMonitor {
             every: SAMPLE_NS,
@@ -48,17 +48,17 @@ impl StationarityMonitor {
         }
     }
 
-    /// When to look next.
+    /// Returns the instant of the next sample.
     pub(crate) fn next_sample(&self) -> u64 {
         if self.over { u64::MAX } else { self.since.saturating_add(self.every) }
     }
 
-    /// Looks no more.
+    /// Ends the sampling.
     pub(crate) fn end(&mut self) {
         self.over = true;
     }
 
-    /// Looks, if it is time to.
+    /// Takes a sample if it is due.
     pub(crate) fn sample(&mut self, recorders: &[Arc<Recorder>], now: u64) {
         if now < self.next_sample() {
             return;
@@ -76,7 +76,7 @@ impl StationarityMonitor {
         }
     }
 
-    /// What can be said, if anything.
+    /// Returns the verdict; `None` if there are too few samples.
     pub(crate) fn judged(&self) -> Option<Stationarity> {
         let verdict = stationary::judge(&self.samples)?;
         let change = |change: stationary::Change, unit: f64| Change {

@@ -1,7 +1,6 @@
-//! Runs on a virtual clock: the same clients, pacing, recorders and conductor as
-//! in real time, on one thread, in an order that is the same every time, as
-//! fast as they compute. For stores whose law is known, which tell whether
-//! what is measured is true.
+//! Runs on a virtual clock: the same clients, pacing, recorders and conductor as in real time, on
+//! one thread, in a deterministic order, without waiting. With stores whose law is known, they
+//! show whether the measurement is right.
 
 use crate::{
     client_pool::ClientPool,
@@ -30,10 +29,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A clock that stands still while anybody computes, and moves on to the next
-/// instant at which somebody wants to be woken. Clones are the same clock.
+/// A clock that stands still while a task runs, and advances to the next wake-up when all tasks
+/// wait. Clones are the same clock.
 ///
-/// One run at a time uses it; the next goes on from its present instant.
+/// One run at a time uses it. The next run starts at its present instant.
 #[derive(Debug, Clone, Default)]
 pub struct VirtualTime(Arc<Inner>);
 
@@ -49,7 +48,7 @@ struct Sleepers {
     number: u64,
 }
 
-/// Ordered by instant, then by who came first.
+/// A sleeping task. Ordered by instant, then first come, first served.
 struct Wakeup {
     instant: u64,
     number: u64,
@@ -83,18 +82,18 @@ impl Ord for Wakeup {
 }
 
 impl VirtualTime {
-    /// A clock at 0.
+    /// Creates a clock at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Now, ns.
+    /// Returns the time, ns.
     pub fn now(&self) -> u64 {
         self.0.now.load(Relaxed)
     }
 
-    /// Sleeps until an instant, ns; not at all if it is past. Of those who wake
-    /// at the same instant, who slept first wakes first.
+    /// Sleeps until an instant, ns; returns immediately if it is past. Tasks with the same instant
+    /// wake in the order in which they began to sleep.
     pub async fn sleep_until(&self, instant: u64) {
         let mut queued = false;
         poll_fn(|context| {
@@ -120,12 +119,12 @@ impl VirtualTime {
         self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next instant at which somebody wants to be woken.
+    /// Returns the instant of the next wake-up.
     fn next(&self) -> Option<u64> {
         self.sleepers().heap.peek().map(|Reverse(wakeup)| wakeup.instant)
     }
 
-    /// Moves on to an instant and wakes all who are due.
+    /// Advances to an instant and wakes the tasks that are due.
     fn advance(&self, instant: u64) {
         self.0.now.fetch_max(instant, Relaxed);
         let mut sleepers = self.sleepers();
@@ -149,7 +148,7 @@ impl Clock for &VirtualTime {
     }
 }
 
-/// Sleeps for one client.
+/// The sleeper of one client.
 struct VirtualSleeper {
     time: VirtualTime,
     barrier: Arc<RunBarrier>,
@@ -176,9 +175,10 @@ impl Sleeper for VirtualSleeper {
     }
 }
 
-/// Numbers of tasks that want to go on, in the order of their wishes.
+/// Numbers of the tasks that are ready to run, in the order in which they were woken.
 type Ready = Arc<Mutex<VecDeque<usize>>>;
 
+/// Puts a task into the queue of ready tasks.
 struct TaskWaker {
     task: usize,
     queued: AtomicBool,
@@ -197,14 +197,14 @@ impl Wake for TaskWaker {
     }
 }
 
-/// A future that is to be run to its end.
+/// A future with its waker.
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
     task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
-/// Tasks, on this thread.
+/// An executor on this thread.
 #[derive(Default)]
 struct Tasks {
     tasks: Vec<Option<Task>>,
@@ -224,7 +224,7 @@ impl Tasks {
         self.tasks.iter().flatten().for_each(|task| task.task_waker.wake_by_ref());
     }
 
-    /// Runs until every task waits for something.
+    /// Runs until all tasks wait.
     fn settle(&mut self) {
         loop {
             let next = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -242,7 +242,7 @@ impl Tasks {
     }
 }
 
-/// Connects the clients, all at the same time.
+/// Connects all clients concurrently.
 fn connect<S: Store>(
     time: &VirtualTime,
     pool: &ClientPool<S>,
@@ -281,10 +281,10 @@ fn connect<S: Store>(
     Ok(clients)
 }
 
-/// Runs a workload on a store in virtual time, as [`run`](crate::run) does in
-/// real time. The store's futures wait for `time` and for nothing else, and its
-/// operations take some: those of a client that never waits would never end. A
-/// panic of a store is the caller's.
+/// Runs a workload on a store in virtual time, as [`run`](crate::run) does in real time.
+///
+/// The store's futures may wait for `time` only. Its operations must take time, or a client's loop
+/// never ends. A panic of the store unwinds into the caller.
 pub fn run<S: Store>(
     time: &VirtualTime,
     store: &Arc<S>,
@@ -338,7 +338,7 @@ pub fn run<S: Store>(
         }
         time.advance(time.next().map_or(wake, |next| next.min(wake)));
     }
-    // What is in flight is left where it is. Nobody is to wake for it later.
+    // Operations in flight are dropped, and their wake-ups with them.
     drop(tasks);
     time.sleepers().heap.clear();
     let record = conductor.finish(state)?;

@@ -1,5 +1,5 @@
-//! The measured path allocates nothing: as many allocations for a run of many
-//! operations as for a run of few.
+//! The measured path allocates nothing: a run of many operations has as many allocations as a run
+//! of few.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of a run of so many operations, of the core workload or a script.
+/// Returns the allocations of a run of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
     allocations_with(
         properties,
@@ -92,7 +92,7 @@ fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, option
         }
     };
     reader.finish().unwrap();
-    // One interval, so that only clients work during the run.
+    // A single interval, so that only clients work during the run.
     let interval = std::time::Duration::from_secs(3600);
     let options = RunOptions { interval, seed: 1, ..options };
     let store = Arc::new(Noop::open(&all).unwrap());
@@ -102,7 +102,7 @@ fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, option
     ALLOCATIONS.load(Relaxed) - before
 }
 
-/// All tests count the whole process's: one at a time.
+/// Tests run one at a time, because each counts the allocations of the whole process.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -122,7 +122,7 @@ fn operations_allocate_nothing() {
     for (properties, phase) in mixes {
         let few = allocations(properties, None, phase, 2_000);
         let many = allocations(properties, None, phase, 200_000);
-        // What the conductor does ten times a second is not an operation's.
+        // The conductor allocates ten times a second.
         assert!(
             many < few + 1_000,
             "{properties}: {few} allocations for 2,000 operations, {many} for 200,000"
@@ -130,7 +130,7 @@ fn operations_allocate_nothing() {
     }
 }
 
-/// Every operation is due before it can be sent, so that no client sleeps.
+/// Operations are due faster than clients can send them, so no client sleeps.
 #[test]
 fn intended_starts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
@@ -145,8 +145,8 @@ fn intended_starts_allocate_nothing() {
     }
 }
 
-/// Neither does a script whose keys are numbers and whose values the core
-/// makes. A text that crosses from Lua costs one (mlua counts its references).
+/// Neither does a script with keys that are numbers and values of the core workload. A string that
+/// crosses from Lua costs one allocation, because mlua counts its references.
 #[test]
 fn operations_of_scripts_allocate_nothing() {
     let _turn = TURN.lock().unwrap();
@@ -163,7 +163,7 @@ fn operations_of_scripts_allocate_nothing() {
              function step() if random() < 0.5 then update(1) else insert() end end",
             Phase::Run,
         ),
-        // The transaction's name, and a field's.
+        // The name of the transaction, and of a field.
         (
             2,
             "operations = { 'read', 'update' }\ntransactions = { 'TX' }\nlocal short\n\

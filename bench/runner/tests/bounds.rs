@@ -1,5 +1,5 @@
-//! A run ends when it should: by count, by time, by interruption, by a
-//! schedule; and never later than its grace, whatever the store does.
+//! A run ends by count, by time, by interruption, or with its schedule, and never later than its
+//! grace period, whatever the store does.
 
 mod common;
 use common::{Answer, Reads, TestStore};
@@ -67,7 +67,7 @@ fn a_time_ends_an_endless_run() {
     }
 }
 
-/// Fast clients leave at the end of the time before anybody else looks.
+/// Fast clients may finish at the end of the run before the conductor notices the end.
 #[test]
 fn a_time_has_ended_a_run_whoever_sees_it_first() {
     for execution in BOTH {
@@ -95,11 +95,11 @@ fn a_stuck_operation_ends_as_censored_with_its_age() {
         let store = TestStore::new(execution, Answer::NeverFor { client: 1, operation: 4 });
         let record = go(store, &options).unwrap();
         assert_eq!(record.in_flight.count(), 1);
-        // Its intended start is at (3 * 3 + 1) / 300 s; it was given up 150 ms after the start.
+        // Its intended start is at (3 * 3 + 1) / 300 s. The run abandons it 150 ms after the start.
         let age = Duration::from_nanos(record.in_flight.max());
         assert!(age >= Duration::from_millis(150 - 35), "{age:?}");
-        // Thirty were due. The other clients did theirs; of client 1, three
-        // were done, one is in flight and six never started.
+        // Thirty operations were due. The other clients did theirs. Client 1 did three, one is in
+        // flight, and six were not started.
         assert_eq!(reads(&record) + record.in_flight.count() + record.not_started.count(), 30);
         // More only if this machine was too busy to start others in time.
         assert!(record.not_started.count() >= 6);
@@ -121,15 +121,15 @@ fn with_one_queue_a_stuck_client_holds_nobody_else_up() {
         let record = go(store, &options).unwrap();
         assert_eq!(record.in_flight.count(), 1);
         assert_eq!(reads(&record) + record.not_started.count(), 29);
-        // What the stuck client would have done, others do.
+        // The other clients do the operations of the stuck one.
         assert!(reads(&record) > 20, "{}", reads(&record));
     }
 }
 
 #[test]
 fn overload_queues_and_keeps_intended_starts() {
-    // One client, 2 ms an operation, 1000 due a second: half are not done in
-    // time, and the last ones done are late by about half the run.
+    // One client, 2 ms per operation, 1000 operations/s due: half are not done in time, and the
+    // last ones are late by about half of the run.
     for execution in BOTH {
         let options = RunOptions {
             time: Some(Duration::from_millis(200)),
@@ -175,8 +175,8 @@ fn a_schedule_that_is_over_ends_the_run() {
         let options =
             RunOptions { clients: 4, rate: Some(rate), arrivals: Arrivals::Uniform, ..RunOptions::default() };
         let record = go(TestStore::new(execution, Answer::AtOnce), &options).unwrap();
-        // A machine that stands still for longer than a sleeper may be late
-        // leaves some undone, which are then told.
+        // If this machine stalls for longer than the allowance, some operations are not started,
+        // and counted.
         let undone = record.not_started.count();
         assert_eq!(reads(&record) + undone, 60);
         assert_eq!(record.ended_by, if undone == 0 { EndedBy::Count } else { EndedBy::Time });

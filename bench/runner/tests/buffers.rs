@@ -1,5 +1,5 @@
-//! Write buffers on a virtual clock: how often they are sent, when, and what
-//! becomes of writes that cannot be.
+//! Write buffers on a virtual clock: when and how often they are flushed, and how failed writes are
+//! counted.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -28,16 +28,16 @@ use std::{
 
 const MS: u64 = 1_000_000;
 
-/// What the store was asked: when, what, how many records, the first key.
+/// A request to the store: instant, verb, number of records, first key.
 type Asked = (u64, &'static str, usize, String);
 
-/// A store that takes a millisecond for everything, and writes down what it is asked.
+/// A store that takes a millisecond for each request, and records the requests.
 struct Slow {
     time: VirtualTime,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// From this write on all fail.
+    /// The first write that fails; all later ones fail too.
     fails_from: u64,
-    /// Then the store is lost, or never answers.
+    /// Whether the store is then lost, or never answers.
     lost: bool,
     hangs: bool,
     writes: Arc<AtomicU64>,
@@ -116,7 +116,7 @@ impl Client for SlowClient {
     }
 }
 
-/// Does the same verbs again and again, on keys of four digits with values of so many bytes.
+/// Repeats the same verbs, on keys of four digits with values of this size.
 struct Verbs(&'static [OperationKind], usize);
 
 struct Steps(&'static [OperationKind], usize, usize);
@@ -187,7 +187,7 @@ proptest! {
         };
         let time = VirtualTime::new();
         let (record, asked) = go(Slow::new(&time), settings(size, 0), Verbs(INSERTS, value), &options);
-        // A key has 4 bytes, a field's name 1.
+        // A key has 4 bytes, the name of a field 1.
         let bytes = 5 + value as u64;
         let in_one = size.div_ceil(bytes);
         let flushes = clients * each.div_ceil(in_one);
@@ -195,7 +195,7 @@ proptest! {
         prop_assert_eq!(count(&record, Metric::INSERT, Status::BatchedOk), clients * each);
         prop_assert_eq!(record.totals.buffered, Buffered { sent: clients * each, lost: 0, unsent: 0 });
         prop_assert_eq!(asked.iter().map(|(_, _, records, _)| *records as u64).sum::<u64>(), clients * each);
-        // Batches are of a hundred at most, each of which takes 1 ms.
+        // A batch has at most a hundred writes and takes 1 ms.
         let full = record.totals.measured[&(Metric::FLUSH, Status::Ok)].service.max();
         prop_assert_eq!(full / MS, each.min(in_one).div_ceil(100));
     }
@@ -213,11 +213,11 @@ fn a_write_waits_no_longer_than_it_may_also_where_its_client_is_idle() {
     let (record, asked) = go(Slow::new(&time), settings(1 << 20, 250), Verbs(INSERTS, 10), &options);
     let start = asked[0].0 - 250 * MS;
     let at: Vec<u64> = asked.iter().map(|(at, ..)| (at - start) / MS).collect();
-    // The last is sent at once, for its client has no more to do.
+    // The last write is sent immediately, because its client is done.
     assert_eq!(at, [250, 1250, 2000]);
     assert_eq!(count(&record, Metric::FLUSH, Status::Ok), 3);
     assert_eq!(record.totals.measured[&(Metric::INSERT, Status::BatchedOk)].response.max(), 0);
-    // That is what the run is measured until.
+    // The measured part ends with this flush.
     assert_eq!(record.duration, Duration::from_millis(2001));
 }
 
@@ -261,7 +261,7 @@ fn writes_that_fail_when_they_are_sent_are_counted_as_lost_and_the_rest_is_sent(
     let options = RunOptions { clients: 1, units: Some(50), ..RunOptions::default() };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 43, ..Slow::new(&time) };
-    // Ten writes fill it.
+    // Ten writes fill the buffer.
     let (record, asked) = go(store, settings(150, 0), Verbs(VERBS, 10), &options);
     assert_eq!((record.totals.units, record.totals.units_failed, asked.len()), (50, 0, 50));
     assert_eq!(record.totals.buffered, Buffered { sent: 50, lost: 7, unsent: 0 });
@@ -291,7 +291,7 @@ fn writes_of_a_client_that_is_given_up_are_told_of() {
     };
     let time = VirtualTime::new();
     let store = Slow { fails_from: 0, hangs: true, ..Slow::new(&time) };
-    // Neither fills it in that time; both hang when they send what they have at the end.
+    // Neither client fills its buffer in that time. Both hang in their last flush.
     let (record, _) = go(store, settings(1 << 20, 0), Verbs(INSERTS, 10), &options);
     assert_eq!(record.totals.buffered, Buffered { sent: 0, lost: 0, unsent: record.totals.units });
     assert_eq!(record.in_flight.count(), 2);

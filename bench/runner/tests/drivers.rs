@@ -1,5 +1,5 @@
-//! Stores behind another process: service times of their own, and the end of
-//! a run whose store is lost.
+//! Stores in another process: service times that the driver reports, and the end of a run whose
+//! store is lost.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -29,7 +29,7 @@ fn the_drivers_time_is_the_service_time_and_the_rest_is_the_hop() {
         assert_eq!((read.service.count(), read.response.count(), hop.service.count()), (20, 20, 20));
         assert_eq!((read.service.min(), read.service.max()), (300_000, 300_000));
         assert!(read.response.min() >= 1_000_000 && hop.service.min() >= 700_000);
-        // Nothing has an intended start here.
+        // The run is not paced.
         assert_eq!((record.totals.lateness.count(), record.due), (0, None));
     }
 }

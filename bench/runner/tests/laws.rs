@@ -1,5 +1,4 @@
-//! Stores whose laws are known, on a virtual clock: what is measured is what
-//! theory says.
+//! Stores with known laws on a virtual clock: the measurement agrees with theory.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 

@@ -1,5 +1,5 @@
-//! Whoever reads what a run costs finds clients' connections and threads as they
-//! were, before and after the measured part.
+//! The observer's calls around the measured part: before the first operation, and while the
+//! connections and threads of all clients still exist.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -50,7 +50,7 @@ fn connections_are_open_until_they_are_read() {
         let options = RunOptions { clients: 5, units: Some(100), ..RunOptions::default() };
         let (record, ends) = go(execution, Answer::AtOnce, &options);
         assert_eq!((ends.sent_before, &ends.open_after[..]), (Some(0), &[5][..]), "{execution:?}");
-        // They have closed as ever, and that is timed.
+        // Closing is timed.
         assert_eq!(record.totals.measured[&(Metric::CLEANUP, Status::Ok)].service.count(), 5);
         assert!(record.client_time <= record.duration * 5);
     }
@@ -73,7 +73,7 @@ fn a_client_that_hangs_does_not_keep_the_others_from_closing() {
     }
 }
 
-/// A stall of the store makes operations late, and is not the client's fault.
+/// Operations that a stall of the store makes late do not count as overslept.
 #[test]
 fn lateness_behind_a_busy_client_is_not_overslept() {
     for execution in BOTH {
@@ -87,7 +87,7 @@ fn lateness_behind_a_busy_client_is_not_overslept() {
         let (record, _) = go(execution, Answer::After(Duration::from_millis(4)), &options);
         let lateness = &record.totals.lateness;
         assert!(lateness.max() > 50_000_000, "{execution:?}: {}", lateness.max());
-        // Only the first can find the client free.
+        // Only the first operation can find the client idle.
         assert!(record.totals.overslept <= 1, "{execution:?}: {}", record.totals.overslept);
     }
 }

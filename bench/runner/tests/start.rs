@@ -1,4 +1,4 @@
-//! A run waits for its start without stopping the drivers of its clients.
+//! The wait for the start of a run does not stop the drivers of its clients.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -18,9 +18,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 /// Bound on the wait for a keepalive. Only a failing test waits for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// A store whose connections have a task each on the event loop, as sessions with keepalives have.
+/// A store whose connections have a task each on the event loop, like sessions with keepalives.
 struct Sessions {
-    /// Asks the task of each connection for a sign of life.
+    /// Sends a keepalive to the task of each connection.
     keepalives: Mutex<Vec<UnboundedSender<()>>>,
     alive: Mutex<mpsc::Sender<usize>>,
 }

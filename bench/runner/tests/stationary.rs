@@ -1,5 +1,5 @@
-//! Whether a run stayed what it was while it was measured, of stores that did
-//! or did not, on a virtual clock.
+//! Detection of changes in the measured part, with stores that change or do not, on a virtual
+//! clock.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -18,8 +18,8 @@ use std::{sync::Arc, time::Duration};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// 30 s, after one of warm-up, by four clients of a store that takes 4 ms: a
-/// thousand operations/s.
+/// A warm-up of 1 s and 30 s measured, with four clients of a store that takes 4 ms: a thousand
+/// operations/s.
 fn options() -> RunOptions {
     RunOptions {
         clients: 4,

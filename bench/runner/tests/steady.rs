@@ -1,4 +1,4 @@
-//! Warming up until steady, of stores that are or are not, on a virtual clock.
+//! Warm-up until steady state, with stores that reach it or do not, on a virtual clock.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 const SECOND: u64 = 1_000_000_000;
 const MAX: Duration = Duration::from_secs(60);
 
-/// Checks that all who look on see the same boundary.
+/// Checks that all calls of the observer agree on the end of the warm-up.
 #[derive(Default)]
 struct BoundaryObserver {
     warm_up: Duration,

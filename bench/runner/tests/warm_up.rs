@@ -1,4 +1,4 @@
-//! What straddles the end of the warm-up is measured, and nothing is lost.
+//! Operations that straddle the end of the warm-up are measured, and none is lost.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 const BOTH: [Execution; 2] = [Execution::Threads, Execution::EventLoops];
 
-/// Counts what the intervals have.
+/// Counts the operations in the intervals.
 #[derive(Default)]
 struct Counted {
     warm_up: u64,

@@ -33,8 +33,8 @@ impl Generator {
 /// client that draws does not run while the others take [`AHEAD`] arrivals.
 #[derive(Debug)]
 pub(super) struct PoissonArrivals {
-    /// Twice as long as what it holds: a client that loses its processor in the middle of taking
-    /// keeps its place in the queue, which must not be needed soon.
+    /// Capacity is twice the usual length: a client that loses its processor while it takes an
+    /// arrival keeps that place of the queue occupied, so the place must not be needed soon.
     ahead: ArrayQueue<f64>,
     /// Locked while arrivals are drawn and added to the queue, which keeps the order.
     generator: Mutex<Generator>,
@@ -68,8 +68,8 @@ impl PoissonArrivals {
     #[cold]
     fn take_from_empty(&self) -> f64 {
         let mut generator = self.lock();
-        // Another client may have drawn meanwhile. If the queue is empty under the lock, what is
-        // drawn next is the next arrival.
+        // Another client may have drawn meanwhile. If the queue is empty under the lock, the next
+        // draw is the next arrival.
         let arrival = self.ahead.pop().unwrap_or_else(|| generator.draw());
         self.draw_batch(&mut generator);
         arrival
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// What one client at a time takes never empties the queue, so that it never waits for the lock.
+    /// One client at a time never empties the queue, so it never waits for the lock.
     #[test]
     fn the_queue_is_refilled_long_before_it_is_empty() {
         let arrivals = PoissonArrivals::new(7);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(count, AHEAD);
     }
 
-    /// The client that draws was away for too long: the others wait for it, and lose nothing.
+    /// The client that draws lost its processor for too long: the others continue the sequence.
     #[test]
     fn an_empty_queue_goes_on_where_it_ended() {
         let arrivals = PoissonArrivals::new(9);
