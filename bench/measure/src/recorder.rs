@@ -108,6 +108,7 @@ impl Recorder {
             measured: slots(),
             lateness,
             paced: options.paced,
+            records_more: options.raw.is_some() || options.legacy.is_some(),
             recorder: Arc::clone(&recorder),
             raw,
         };
@@ -178,6 +179,8 @@ pub struct RecorderHandle {
     measured: Box<[OnceCell<PairWriter>]>,
     lateness: HistogramWriter,
     paced: bool,
+    /// Whether there is a raw log or an older measurement type.
+    records_more: bool,
     recorder: Arc<Recorder>,
     raw: Option<RefCell<RawWriter>>,
 }
@@ -204,7 +207,10 @@ impl RecorderHandle {
             &self.measured
         };
         let slot = slot(metric, outcome.status);
-        let pair = slots[slot].get_or_init(|| self.open(slot, at.warm_up));
+        let pair = match slots[slot].get() {
+            Some(pair) => pair,
+            None => self.open(slot, at.warm_up),
+        };
         pair.service.record(times.service);
         if self.paced {
             pair.response.record(times.response);
@@ -212,19 +218,21 @@ impl RecorderHandle {
         if !outcome.is_ok() && !at.warm_up {
             self.record_failure(metric, outcome);
         }
-        if (self.raw.is_some() || self.recorder.legacy.is_some()) && !at.warm_up {
+        if self.records_more && !at.warm_up {
             self.record_more(metric, outcome.status, times, at);
         }
     }
 
     /// Creates the histograms of a metric and status, and publishes them to readers.
     #[cold]
-    fn open(&self, slot: usize, warm_up: bool) -> PairWriter {
-        let Recorder { warm_up: of_warm_up, measured, .. } = &*self.recorder;
-        let pair = PairWriter::default();
-        let readers = PairReader { service: pair.service.reader(), response: pair.response.reader() };
-        let opened = if warm_up { of_warm_up } else { measured }[slot].set(readers);
-        debug_assert!(opened.is_ok(), "only the handle opens histograms, and each one once");
+    fn open(&self, slot: usize, warm_up: bool) -> &PairWriter {
+        let (writers, readers) = match warm_up {
+            true => (&self.warm_up, &self.recorder.warm_up),
+            false => (&self.measured, &self.recorder.measured),
+        };
+        let pair = writers[slot].get_or_init(PairWriter::default);
+        readers[slot]
+            .get_or_init(|| PairReader { service: pair.service.reader(), response: pair.response.reader() });
         pair
     }
 

@@ -85,12 +85,22 @@ struct Unit {
     measured: bool,
 }
 
-/// Instants of an operation, ns, and the origin of its samples.
-struct OperationInstants {
-    intended: u64,
-    start: u64,
-    end: u64,
-    origin: SampleOrigin,
+/// Outcomes of an operation that are not recorded.
+#[derive(Clone, Copy)]
+enum Unrecorded {
+    None,
+    NotFound,
+    All,
+}
+
+impl Unrecorded {
+    fn contains(self, status: Status) -> bool {
+        match self {
+            Unrecorded::None => false,
+            Unrecorded::NotFound => status == Status::NotFound,
+            Unrecorded::All => true,
+        }
+    }
 }
 
 /// How a unit ended.
@@ -301,10 +311,10 @@ impl ClientLoop<'_> {
         let mut unit: Option<Unit> = None;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
-            let (more, unmeasured): (bool, &[Status]) = match step {
-                Step::Issue { more } => (more, &[]),
-                Step::Probe => (true, &Status::ALL),
-                Step::Seek => (true, &[Status::NotFound]),
+            let (more, unrecorded) = match step {
+                Step::Issue { more } => (more, Unrecorded::None),
+                Step::Probe => (true, Unrecorded::All),
+                Step::Seek => (true, Unrecorded::NotFound),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(nanoseconds(span));
                     if !self.sleep(client, sleeper, until).await {
@@ -334,11 +344,22 @@ impl ClientLoop<'_> {
             let outcome = send(client, operation, reply).await;
             let end = sleeper.now();
             self.status.end(end);
-            begun.last_end = end;
-            begun.measured = end >= self.control.measure_from();
-            let origin = self.origin(!begun.measured, end);
-            let instants = OperationInstants { intended, start, end, origin };
-            self.record(client, operation, reply, &outcome, &instants, unmeasured);
+            let measured = end >= self.control.measure_from();
+            (begun.last_end, begun.measured) = (end, measured);
+            let origin = self.origin(!measured, end);
+            let service = self.service_time(client, end - start, origin);
+            let times = Times { service, response: end - intended };
+            if !unrecorded.contains(outcome.status) {
+                self.record(operation, &outcome, times, origin);
+            }
+            if operation.kind == OperationKind::Scan && outcome.is_ok() {
+                self.record_scan_per_record(times, reply.records().len() as u64, origin);
+            }
+            if !outcome.is_ok()
+                && let Some(error) = client.lost()
+            {
+                self.lost = Some(Lost::Store(error));
+            }
             // Before a flush: a verification is timed by itself.
             if more && self.lost.is_none() {
                 step = self.workload.step(Last::Outcome(&outcome, reply), operation);
@@ -379,36 +400,17 @@ impl ClientLoop<'_> {
         Unit { intended, start: now, last_end: now, measured: false }
     }
 
-    /// Records an operation, and notes whether the store is lost.
-    #[inline]
-    fn record<C: Client>(
-        &mut self,
-        client: &mut C,
-        operation: &Operation,
-        reply: &Reply,
-        outcome: &Outcome,
-        instants: &OperationInstants,
-        unmeasured: &[Status],
-    ) {
-        let took = instants.end - instants.start;
-        let service = match client.service_ns() {
-            None => took,
-            Some(ns) => self.record_driver_hop(took, ns, instants.origin),
-        };
-        let times = Times { service, response: instants.end - instants.intended };
-        if !unmeasured.contains(&outcome.status) {
-            let batched = !operation.batch().is_empty();
-            let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
-            self.recorder.record(metric, outcome, times, instants.origin);
-        }
-        if operation.kind == OperationKind::Scan && outcome.is_ok() {
-            self.record_scan_per_record(times, reply.records().len() as u64, instants.origin);
-        }
-        if !outcome.is_ok()
-            && let Some(error) = client.lost()
-        {
-            self.lost = Some(Lost::Store(error));
-        }
+    /// Records an operation.
+    fn record(&self, operation: &Operation, outcome: &Outcome, times: Times, origin: SampleOrigin) {
+        let batched = !operation.batch().is_empty();
+        let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
+        self.recorder.record(metric, outcome, times, origin);
+    }
+
+    /// Returns the service time of an operation that took `took` ns: that which the driver reports,
+    /// or all of it.
+    fn service_time<C: Client>(&self, client: &C, took: u64, origin: SampleOrigin) -> u64 {
+        client.service_ns().map_or(took, |ns| self.record_driver_hop(took, ns, origin))
     }
 
     /// Records a verification of data that took `took` ns.
