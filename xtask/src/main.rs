@@ -24,6 +24,7 @@ mod simulate;
 mod soak;
 mod steps;
 mod tcl;
+mod test_programs;
 mod ycsb;
 
 /// A failure of a developer's tool is read by a developer and never matched
@@ -42,8 +43,8 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
         cargo xtask simulate --seeds N    Yesquel against its references, seed after seed\n  \
-        cargo xtask fuzz --seconds N      Yesquel against bytes of anybody\n  \
-        cargo xtask soak                  Yesquel killed a thousand times, and a million seeds\n  \
+        cargo xtask fuzz --seconds N      random bytes against what Yesquel reads\n  \
+        cargo xtask soak --minutes N      what takes too long for each change: the rest of the above\n  \
         cargo xtask tcl                   SQLite's own tests on Yesquel's trees"
 )]
 struct Arguments {
@@ -81,9 +82,9 @@ enum Task {
     Bench(bench::Arguments),
     /// Give Yesquel's seeded tests any number of seeds
     Simulate(simulate::Arguments),
-    /// Give what Yesquel reads bytes of anybody, for as long as you like
+    /// Fuzz what Yesquel reads from the network and from its disk
     Fuzz(fuzz::Arguments),
-    /// Kill Yesquel's server again and again, and give its seeded tests many seeds
+    /// Run for an hour what takes too long for each change: SQLite's tests, fuzzing, kills, seeds
     Soak(soak::Arguments),
     /// SQLite's own tests on Yesquel's trees, and which of them differ
     Tcl(tcl::Arguments),
