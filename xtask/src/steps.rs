@@ -166,6 +166,38 @@ struct Found {
     browser: Option<PathBuf>,
     /// The built test programs.
     tests: Vec<TestProgram>,
+    /// The servers that run, or start, and what went wrong with others.
+    running: Vec<(&'static Kind, Fixture)>,
+    problems: Vec<String>,
+}
+
+impl Found {
+    /// Starts the servers, without waiting until they are ready: that takes a
+    /// minute, in which others may use the processors.
+    ///
+    /// A server that is installed and does not start is a failure, but no reason
+    /// to leave all other tests out.
+    fn start_servers(&mut self, children: &Children) {
+        for kind in std::mem::take(&mut self.servers) {
+            match (kind.fixture)(children) {
+                Ok(fixture) => self.running.push((kind, fixture)),
+                Err(reason) => self.problems.push(not_run(kind, &reason)),
+            }
+        }
+    }
+
+    /// Waits until the servers are ready, and drops those that do not get so.
+    fn await_servers(&mut self) {
+        let problems = &mut self.problems;
+        self.running.retain(|(kind, fixture)| {
+            let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
+            ready.map_err(|reason| problems.push(not_run(kind, &reason))).is_ok()
+        });
+    }
+}
+
+fn not_run(kind: &Kind, reason: &str) -> String {
+    format!("{reason}; tests against {} were not run", kind.name)
 }
 
 /// Runs the steps; true if none failed and nothing interrupted them.
@@ -330,6 +362,7 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             noting(cargo_step(children, &arguments, &[]), without)
         }
         Step::Build => {
+            found.start_servers(children);
             let (features, without) = features();
             // Without examples: to link them, and with them the driver of each
             // store once more, takes minutes, and clippy checks them.
@@ -447,20 +480,9 @@ fn run_tests(found: &mut Found, children: &Children) -> Outcome {
     if let Some(browser) = &found.browser {
         set("SERVAL_TEST_BROWSER", text(browser));
     }
-    let (mut fixtures, mut problems): (Vec<(&Kind, Fixture)>, Vec<String>) = Default::default();
-    // A server that is installed and does not start is a failure, but no reason
-    // to leave all other tests out.
-    let problem = |kind: &Kind, reason| format!("{reason}; tests against {} were not run", kind.name);
-    for &kind in &found.servers {
-        match (kind.fixture)(children) {
-            Ok(fixture) => fixtures.push((kind, fixture)),
-            Err(reason) => problems.push(problem(kind, reason)),
-        }
-    }
-    fixtures.retain(|(kind, fixture)| {
-        let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
-        ready.map_err(|reason| problems.push(problem(kind, reason))).is_ok()
-    });
+    found.await_servers();
+    let fixtures = std::mem::take(&mut found.running);
+    let mut problems = std::mem::take(&mut found.problems);
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
     println!("    {servers} servers run after {:.1} s", started.elapsed().as_secs_f64());
     for (_, fixture) in &fixtures {
@@ -532,11 +554,12 @@ mod tests {
         ];
         assert_eq!(
             summary(&rows),
-            "step       result    seconds\n\
-             redis      skipped       0.0  no apt-get\n\
-             fmt        passed        1.3\n\
-             test       failed      100.0  exit 101\n\
-             doc        passed        2.0\n\
+            "step               result    seconds      CPU\n\
+             redis              skipped       0.0      0.1  no apt-get\n\
+             fmt                passed        1.3      2.5\n\
+             test               failed      100.0    200.0  exit 101\n\
+             doc                passed        2.0      4.0\n\
+             all                            103.3    206.6\n\
              steps: 2 passed, 1 failed, 1 skipped\n"
         );
     }
