@@ -147,8 +147,8 @@ fn build(children: &Children, soname: &str, arguments: &[&str]) -> Result<Built>
 fn made(messages: &[Value]) -> Option<Built> {
     let ours = |message: &&Value| message["package_id"].as_str().is_some_and(|id| id.contains("libyesquel"));
     let ours: Vec<&Value> = messages.iter().filter(ours).collect();
-    let library =
-        ours.iter().filter_map(|message| message["filenames"][0].as_str()).find(|file| file.ends_with(".so"));
+    let files = ours.iter().filter_map(|message| message["filenames"].as_array()).flatten();
+    let library = files.filter_map(Value::as_str).find(|file| file.ends_with(".so"));
     let out = ours.iter().find_map(|message| message["out_dir"].as_str());
     Some(Built { library: library?.into(), headers: Path::new(out?).join("include") })
 }
@@ -178,7 +178,7 @@ mod tests {
             json!({"reason": "compiler-artifact", "package_id": "path+x/libyesquel#0.1.0",
                    "filenames": ["/target/libyesquel/build-script"]}),
             json!({"reason": "compiler-artifact", "package_id": "path+x/libyesquel#0.1.0",
-                   "filenames": ["/target/libyesquel_c.so"]}),
+                   "filenames": ["/target/libyesquel_c.a", "/target/libyesquel_c.so"]}),
         ];
         let built = made(&messages).expect("both are there");
         assert_eq!(built.library, Path::new("/target/libyesquel_c.so"));

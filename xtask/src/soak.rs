@@ -79,7 +79,7 @@ pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
     })?;
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;
-        let limit = tcl::Arguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0);
+        let limit = tcl::Arguments::within(whole.mul_f64(0.35).as_secs_f64() / 60.0, None);
         let (passed, summary) = tcl::told(&limit, &sources, children)?;
         println!("    {summary}");
         Ok(passed)

@@ -47,6 +47,13 @@ fn features() -> (String, Option<&'static str>) {
     (all_but(without, manifest), Some(without))
 }
 
+/// Cargo's arguments for the shared and the static library: of the tests' build,
+/// since another profile or choice of features would compile all that they are
+/// made of once more.
+fn libraries(features: &str) -> [&str; 4] {
+    ["--workspace", "--features", features, "--lib"]
+}
+
 /// The features of `full` in a manifest but one.
 fn all_but(without: &str, manifest: &str) -> String {
     let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
@@ -367,9 +374,7 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             // Without examples: to link them, and with them the driver of each
             // store once more, takes minutes, and clippy checks them.
             let arguments = ["--workspace", "--features", &features, "--lib", "--bins", "--tests"];
-            // The shared library of the same build: another profile or choice of
-            // features would compile all that it is made of once more.
-            let libraries = ["--workspace", "--features", &features, "--lib"];
+            let libraries = libraries(&features);
             let built = test_programs::build(&arguments, children)
                 .and_then(|programs| Ok((programs, programs::build(children, &libraries)?)));
             match built {
@@ -396,11 +401,15 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             // is no failure of ours.
             match tcl::provide(children, missing) {
                 Err(reason) => skipped(step, &reason),
-                Ok(sources) => match tcl::told(&tcl::Arguments::within(TCL_MINUTES), &sources, children) {
-                    Ok((true, summary)) => Outcome::Passed(summary),
-                    Ok((false, summary)) => Outcome::Failed(summary),
-                    Err(reason) => Outcome::Failed(reason),
-                },
+                Ok(sources) => {
+                    let (features, _) = features();
+                    let limit = tcl::Arguments::within(TCL_MINUTES, Some(&libraries(&features)));
+                    match tcl::told(&limit, &sources, children) {
+                        Ok((true, summary)) => Outcome::Passed(summary),
+                        Ok((false, summary)) => Outcome::Failed(summary),
+                        Err(reason) => Outcome::Failed(reason),
+                    }
+                }
             }
         }
         Step::Fuzz if quick => skipped(step, "--quick"),
