@@ -111,7 +111,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
     match task {
         Task::Test(arguments) => steps::test(&arguments, children),
         Task::Serve { server, port, password } => {
-            serve(&server, &Options { port, password }, children).map(|()| true)
+            serve(&server, &Options { port, password, short_lived: false }, children).map(|()| true)
         }
         Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),

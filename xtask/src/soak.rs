@@ -3,6 +3,7 @@
 //! | part | share of the time | what `cargo xtask test` has of it |
 //! |---|---|---|
 //! | lints of the default build | as long as they take | those of the full build |
+//! | `compare` of a hundred real A/A pairs | as long as they take | sixteen |
 //! | SQLite's own tests on Yesquel's trees | 35 % | two minutes of those that test SQL |
 //! | fuzzing of what Yesquel reads | 20 % | 30 s a target |
 //! | Yesquel's server, killed | 10 % | 100 kills |
@@ -76,6 +77,12 @@ pub(crate) fn soak(arguments: &Arguments, children: &Children) -> Result<bool> {
         lints.args(["clippy", "--workspace", "--", "-D", "warnings"]);
         println!("    {}", line(&lints));
         Ok(children.run(&mut lints)?.success())
+    })?;
+    part("pairs", &mut || {
+        let mut pairs = crate::cargo();
+        pairs.args(["test", "--release", "--package", "serval", "--test", "compare_aa", "--", "--nocapture"]);
+        println!("    PAIRS=50 {}", line(&pairs));
+        Ok(children.run(pairs.env("PAIRS", "50"))?.success())
     })?;
     part("tcl", &mut || {
         let sources = tcl::provide(children, Missing::Install)?;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -173,33 +174,45 @@ struct Found {
     browser: Option<PathBuf>,
     /// The built test programs.
     tests: Vec<TestProgram>,
-    /// The servers that run, or start, and what went wrong with others.
+    /// The servers that start.
+    starting: Option<JoinHandle<Fixtures>>,
+}
+
+/// The servers that run, and what went wrong with others.
+///
+/// A server that is installed and does not start is a failure, but no reason to
+/// leave all other tests out.
+#[derive(Default)]
+struct Fixtures {
     running: Vec<(&'static Kind, Fixture)>,
     problems: Vec<String>,
 }
 
-impl Found {
-    /// Starts the servers, without waiting until they are ready: that takes a
-    /// minute, in which others may use the processors.
-    ///
-    /// A server that is installed and does not start is a failure, but no reason
-    /// to leave all other tests out.
-    fn start_servers(&mut self, children: &Children) {
-        for kind in std::mem::take(&mut self.servers) {
-            match (kind.fixture)(children) {
-                Ok(fixture) => self.running.push((kind, fixture)),
-                Err(reason) => self.problems.push(not_run(kind, &reason)),
+impl Fixtures {
+    /// Starts servers on a thread of their own: until all are ready takes minutes, in
+    /// which the tests are built.
+    fn start(kinds: Vec<&'static Kind>, children: &Children) -> JoinHandle<Fixtures> {
+        let children = children.clone();
+        thread::spawn(move || {
+            let mut fixtures = Fixtures::default();
+            for kind in kinds {
+                match (kind.fixture)(&children) {
+                    Ok(fixture) => fixtures.running.push((kind, fixture)),
+                    Err(reason) => fixtures.problems.push(not_run(kind, &reason)),
+                }
             }
-        }
+            fixtures
+        })
     }
 
-    /// Waits until the servers are ready, and drops those that do not get so.
-    fn await_servers(&mut self) {
+    /// Waits until all are ready, and drops those that fail.
+    fn ready(mut self) -> Fixtures {
         let problems = &mut self.problems;
         self.running.retain(|(kind, fixture)| {
             let ready = fixture.servers.iter().try_for_each(|server| server.wait_until_ready());
             ready.map_err(|reason| problems.push(not_run(kind, &reason))).is_ok()
         });
+        self
     }
 }
 
@@ -369,7 +382,7 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             noting(cargo_step(children, &arguments, &[]), without)
         }
         Step::Build => {
-            found.start_servers(children);
+            found.starting = Some(Fixtures::start(std::mem::take(&mut found.servers), children));
             let (features, without) = features();
             // Without examples: to link them, and with them the driver of each
             // store once more, takes minutes, and clippy checks them.
@@ -489,9 +502,11 @@ fn run_tests(found: &mut Found, children: &Children) -> Outcome {
     if let Some(browser) = &found.browser {
         set("SERVAL_TEST_BROWSER", text(browser));
     }
-    found.await_servers();
-    let fixtures = std::mem::take(&mut found.running);
-    let mut problems = std::mem::take(&mut found.problems);
+    let starting = found.starting.take().map(JoinHandle::join);
+    let Ok(fixtures) = starting.unwrap_or_else(|| Ok(Fixtures::default())) else {
+        return Outcome::Failed("the thread that starts the servers died".to_owned());
+    };
+    let Fixtures { running: fixtures, mut problems } = fixtures.ready();
     let servers: usize = fixtures.iter().map(|(_, fixture)| fixture.servers.len()).sum();
     println!("    {servers} servers run after {:.1} s", started.elapsed().as_secs_f64());
     for (_, fixture) in &fixtures {
