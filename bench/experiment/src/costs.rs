@@ -7,11 +7,11 @@ use crate::{
     plan::Plan,
     properties as p,
 };
-use serval_measure::load::{ClientLoad, ProcessLoad};
 use serval_model::{
     Metric,
     properties::{Fault, Faults},
 };
+use serval_result::load::{ClientLoad, ProcessLoad};
 use serval_runner::{RunRecord, late_from};
 use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 

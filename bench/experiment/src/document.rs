@@ -2,22 +2,22 @@
 
 use crate::{costs::Costs, plan::Plan, session::merged};
 use serval_measure::{
-    document::{
-        BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
-        PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
-    },
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status, properties::Source};
+use serval_result::{
+    document::{
+        BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
+        PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
+    },
+    flags::SAMPLES_MIN,
+};
 use serval_runner::{Lost, RunRecord};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
-
-/// Operations below which tail percentiles say little.
-const SAMPLES_MIN: u64 = 1000;
 
 /// Names of properties whose values are secrets.
 pub(crate) fn is_secret(name: &str) -> bool {
@@ -157,7 +157,7 @@ pub(crate) fn document(
         operations: totals.units,
         failed: totals.units_failed,
         throughput: if duration_s > 0.0 { totals.units as f64 / duration_s } else { 0.0 },
-        ended_by: record.ended_by.name().to_owned(),
+        ended_by: record.ended_by.into(),
         client_cpu_s: record.cpu.as_secs_f64(),
     };
     let catalog = crate::properties::catalog();

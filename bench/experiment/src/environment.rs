@@ -1,6 +1,6 @@
 //! What machine the client runs on, read from the operating system.
 
-use serval_measure::document::Environment;
+use serval_result::document::Environment;
 use std::fs::read_to_string;
 
 fn after_colon(text: &str, name: &str) -> Option<String> {

@@ -9,15 +9,13 @@ use crate::{
     session::Session,
 };
 use serval_lag::properties as lag;
-use serval_measure::{
-    document::ResultDocument,
-    raw::{RawLog, RawSample},
-};
+use serval_measure::raw::{RawLog, RawSample};
 use serval_model::{
     Purpose, StoreError,
     properties::{Fault, Faults, Reader},
 };
 use serval_report::{csv, stored::HISTOGRAM_LOG};
+use serval_result::document::ResultDocument;
 use serval_runner::{Control, Observer, RunError, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;

@@ -1,11 +1,11 @@
 //! A promise of service: `read.p99 < 10ms and failed < 0.1%`.
 
-use serval_measure::{
+use serval_measure::histogram::Histogram;
+use serval_model::properties::units::parse_duration;
+use serval_result::{
     document::{BufferedResult, MetricResult, ResultDocument},
     experiment::PromiseValue,
-    histogram::Histogram,
 };
-use serval_model::properties::units::parse_duration;
 use std::fmt;
 
 /// Conditions of a promise at most.

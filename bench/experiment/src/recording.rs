@@ -2,13 +2,9 @@
 //! logs as they grow.
 
 use crate::{costs::Costs, folder::FolderError, session::merged};
-use serval_measure::{
-    document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels},
-    hdr_log::HdrLog,
-    histogram::Histogram,
-    recorder::Pair,
-};
+use serval_measure::{hdr_log::HdrLog, histogram::Histogram, recorder::Pair};
 use serval_model::{Metric, Status};
+use serval_result::document::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels};
 use serval_runner::{Interval, Observer, Progress};
 use std::{
     collections::BTreeMap,

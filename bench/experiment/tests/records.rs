@@ -6,12 +6,12 @@
 mod common;
 use common::{Only, conduct_in, experiment};
 use serval_experiment::{file::ExperimentFile, session, sweep::Stopped};
-use serval_measure::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_model::{
     Client, Execution, FieldSelection, OperationKind, OperationKinds, Outcome, Record, Reply, Store,
     StoreError, properties::Origin,
 };
 use serval_report::stored::read_experiment;
+use serval_result::experiment::{ExperimentDocument, Flag, RunEntry, RunKind};
 use serval_runner::Control;
 use std::{
     collections::BTreeSet,

@@ -7,7 +7,7 @@ use crate::{
     summary::{Styles, line, wrapped},
     units::{count, rate, time},
 };
-use serval_measure::{
+use serval_result::{
     document::{IntervalSummary, Latency},
     group::{GroupClient, GroupResult},
 };

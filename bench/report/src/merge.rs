@@ -5,13 +5,14 @@
 //! Summaries of intervals cannot be added, so that the series is left out
 //! (the HDR logs of the parts have all of it).
 
-use serval_measure::{
+use serval_measure::histogram::{DecodeError, Histogram};
+use serval_result::{
     document::{
         BufferedResult, Censored, Environment, Latency, MessageCount, MetricResult, Overall, PacingResult,
         PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
-    histogram::{DecodeError, Histogram},
     load::{ClientLoad, ProcessLoad, Usage},
+    word::Word,
 };
 use std::collections::BTreeMap;
 
@@ -251,16 +252,14 @@ fn overall(parts: &[Part<'_>], together: Together) -> Overall {
             (duration, if duration > 0.0 { operations as f64 / duration } else { 0.0 })
         }
     };
-    // The worst end is that of the whole.
-    let ends = ["failed", "interrupted", "stopped", "time", "count"];
-    let ended_by = ends.iter().find(|end| all.iter().any(|o| o.ended_by == **end));
+    let ended_by = all.iter().filter_map(|o| o.ended_by.known()).max();
     Overall {
         duration_s,
         warm_up_s: longest(|o| o.warm_up_s),
         operations,
         failed: add(all.iter().map(|o| o.failed)),
         throughput,
-        ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), |end| (*end).to_owned()),
+        ended_by: ended_by.map_or_else(|| all[0].ended_by.clone(), Word::from),
         client_cpu_s: sum(|o| o.client_cpu_s),
     }
 }

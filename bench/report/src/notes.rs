@@ -5,8 +5,9 @@ use crate::{
     group, lag, stationary,
     units::{count, percent, plural, rate, time},
 };
-use serval_measure::{
-    document::{BufferedResult, Censored, Latency, MetricResult, ResultDocument},
+use serval_result::{
+    document::{BufferedResult, Censored, EndedBy, Latency, MetricResult, ResultDocument},
+    flags::Offered,
     load::Steadiness,
 };
 
@@ -18,9 +19,6 @@ const MESSAGE_MAX: usize = 200;
 
 /// Characters shown of a reason why the client bounded a result.
 const REASON_MAX: usize = 500;
-
-/// Share of the target below which the run did not reach it.
-const TARGET_REACHED: f64 = 0.99;
 
 /// Share of the 99th percentile of response times from which lateness is
 /// worth a word.
@@ -66,11 +64,11 @@ pub fn notes(document: &ResultDocument) -> Vec<Note> {
     for note in document.group.iter().flat_map(group::notes) {
         say(note.text, note.details);
     }
-    match document.overall.ended_by.as_str() {
-        "interrupted" => {
+    match document.overall.ended_by.known() {
+        Some(EndedBy::Interrupted) => {
             say("A signal (Ctrl-C) ended the run: the numbers are of the part that was run.".into(), vec![])
         }
-        "failed" => {
+        Some(EndedBy::Failed) => {
             say("The run failed before its end: the numbers are of the part that was run.".into(), vec![])
         }
         _ => (),
@@ -134,20 +132,13 @@ fn unsteady(steadiness: &Steadiness, warm_up_s: f64) -> Option<String> {
 }
 
 /// That a schedule asked for more than was done, if it did.
-pub fn target_missed(document: &ResultDocument) -> Option<String> {
-    let (pacing, overall) = (document.pacing.as_ref()?, &document.overall);
-    // Random arrivals are more or fewer than their mean, by the square root of
-    // their number.
-    let due = pacing.target * overall.duration_s;
-    let chance = if pacing.arrivals == "poisson" { 4.0 * due.sqrt() } else { 0.0 };
-    let missing = due - overall.throughput * overall.duration_s;
-    (missing > due * (1.0 - TARGET_REACHED) + chance).then(|| {
-        format!(
-            "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
-            rate(pacing.target),
-            rate(overall.throughput)
-        )
-    })
+fn target_missed(document: &ResultDocument) -> Option<String> {
+    let offered = Offered::of(document).filter(Offered::is_missed)?;
+    Some(format!(
+        "The schedule asked for {} operations/s, {} were done: the store, or the client, is too slow for it.",
+        rate(offered.target),
+        rate(offered.throughput)
+    ))
 }
 
 /// The percentile of a latency, if it was asked for.

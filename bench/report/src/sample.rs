@@ -1,16 +1,15 @@
 //! Results for tests.
 
 use proptest::prelude::*;
-use serval_measure::{
+use serval_measure::{histogram::Histogram, recorder::Pair};
+use serval_result::{
     document::{
-        Censored, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, Latency,
-        MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
+        Censored, EndedBy, Environment, IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes,
+        Latency, MessageCount, MetricResult, Overall, PacingResult, PropertyFact, ResultDocument, RunFacts,
         SCHEMA_VERSION, TimesResult, levels,
     },
-    histogram::Histogram,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Survival, SurvivalStep, Versions, Violations},
     load::{ClientLoad, ProcessLoad, Usage},
-    recorder::Pair,
 };
 use std::collections::BTreeMap;
 
@@ -129,7 +128,7 @@ fn run(paced: bool) -> ResultDocument {
             operations,
             failed: 3,
             throughput: operations as f64 / 110.2,
-            ended_by: "time".to_owned(),
+            ended_by: EndedBy::Time.into(),
             client_cpu_s: 12.5,
         },
         metrics,
@@ -354,7 +353,7 @@ pub(crate) fn of(operations: &[(u64, u64, bool)], duration_s: f64) -> ResultDocu
         operations: count,
         failed: errors,
         throughput: count as f64 / duration_s,
-        ended_by: "count".to_owned(),
+        ended_by: EndedBy::Count.into(),
         client_cpu_s: 1.0,
     };
     document.pacing = Some(PacingResult {

@@ -1,7 +1,7 @@
 //! What is said of a run that did not stay what it was while it was measured.
 
 use crate::units::{plural, rate, time};
-use serval_measure::load::{Change, ChangeShape, Stalls, Stationarity};
+use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 
 /// How the sentence of a change begins.
 pub(crate) const CHANGED: &str = "The run changed while it was measured: ";

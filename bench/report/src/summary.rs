@@ -5,7 +5,7 @@ use crate::{
     units::{bytes, percent, percentile, plural, rate, short_count, time},
 };
 use anstyle::{AnsiColor, Style};
-use serval_measure::document::{Latency, MetricResult, ResultDocument, TimesResult};
+use serval_result::document::{Latency, MetricResult, ResultDocument, TimesResult};
 use std::fmt::Write as _;
 
 /// Columns of a line at most.

@@ -1,10 +1,8 @@
 //! Looks at what clients do while they are measured, so that a change in that
 //! time can be told. The test is `serval_statistics::stationary`'s.
 
-use serval_measure::{
-    load::{Change, ChangeShape, Stalls, Stationarity},
-    recorder::Recorder,
-};
+use serval_measure::recorder::Recorder;
+use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 use serval_statistics::{
     stationary::{self, Shape},
     steady::Interval,

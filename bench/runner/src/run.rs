@@ -9,14 +9,17 @@ use crate::{
     stage::Stage,
 };
 use serval_measure::{
-    group::GroupResult,
     histogram::Histogram,
-    lag::{LagKey, LagResult},
     legacy::Legacy,
-    load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
 use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
+pub use serval_result::document::EndedBy;
+use serval_result::{
+    group::GroupResult,
+    lag::{LagKey, LagResult},
+    load::{Stationarity, Steadiness},
+};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
@@ -269,35 +272,6 @@ pub trait Observer {
 }
 
 impl Observer for () {}
-
-/// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndedBy {
-    /// All units were done, or the schedule was over.
-    Count,
-    /// The time was over.
-    Time,
-    /// Somebody asked.
-    Interrupted,
-    /// The store was lost, the workload failed, or clients stopped for failures.
-    Failed,
-    /// The clients had no more to do, before their number of units was done
-    /// or the time was over: a script's `stop()`.
-    Stopped,
-}
-
-impl EndedBy {
-    /// The name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            EndedBy::Count => "count",
-            EndedBy::Time => "time",
-            EndedBy::Interrupted => "interrupted",
-            EndedBy::Failed => "failed",
-            EndedBy::Stopped => "stopped",
-        }
-    }
-}
 
 /// What a run found.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! be measured. The test is `serval_statistics::steady`'s.
 
 use crate::run::Steady;
-use serval_measure::load::Steadiness;
+use serval_result::load::Steadiness;
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 mod common;
 
 use common::Reads;
-use serval_measure::load::{ChangeShape, Stationarity};
+use serval_result::load::{ChangeShape, Stationarity};
 use serval_runner::{
     Control, RunOptions,
     pacing::{Arrivals, rate::RateSchedule},

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{folder, serval};
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::{
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},

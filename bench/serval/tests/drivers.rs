@@ -11,6 +11,7 @@ use common::{
     serval, workload,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use serval_result::document::EndedBy;
 use std::{net::TcpListener, process::Stdio};
 
 /// The program under test, as a driver of a store.
@@ -87,7 +88,7 @@ fn a_driver_that_dies_in_mid_run_ends_it_with_the_report_and_a_message() {
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);
     assert!(ran.stderr.contains("exit status: 124"), "{}", ran.stderr);
     let document = serval_report::json::read_file(&place.path().join("r/result.json")).unwrap();
-    assert_eq!(document.overall.ended_by, "failed");
+    assert_eq!(document.overall.ended_by, EndedBy::Failed);
     // A benchmark is no less a result, and its folder is kept.
     let ran = with_driver(place.path(), &format!("bench {file} --store driver --out b"), &driver).expect(3);
     assert!(ran.stderr.contains("It has closed the connection"), "{}", ran.stderr);

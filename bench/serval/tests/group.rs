@@ -14,7 +14,7 @@ use common::{
     program, workload,
 };
 use rustix::process::Signal;
-use serval_measure::document::ResultDocument;
+use serval_result::document::{EndedBy, ResultDocument};
 
 fn result(cluster: &str, words: &str, clients: usize) -> (Ran, ResultDocument) {
     let (place, root) = (folder(), root());
@@ -95,7 +95,7 @@ fn a_client_that_is_killed_is_named_and_ends_the_run() {
     }
     // What the others saw is kept, and marked.
     let document = document(place.path());
-    assert_eq!(document.overall.ended_by, "failed");
+    assert_eq!(document.overall.ended_by, EndedBy::Failed);
     let lost: Vec<bool> = group(&document).clients.iter().map(|client| client.lost.is_some()).collect();
     assert_eq!(lost.iter().filter(|lost| **lost).count(), 1, "{lost:?}");
     assert!(document.overall.operations > 0);

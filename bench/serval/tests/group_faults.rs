@@ -11,7 +11,7 @@ use common::{
 };
 use rustix::process::Signal;
 use serval_conformance::variable;
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
 /// A driver that does not answer on one machine before a file is there.

@@ -13,7 +13,7 @@ use common::{
     workload,
 };
 use rustix::process::Signal;
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::{fs, path::Path, process::Command};
 
 /// A driver that waits for files: `go` before it serves where `SLOW` is set, `end` after it has where

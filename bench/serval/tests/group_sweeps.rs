@@ -14,9 +14,9 @@ use common::{
 };
 use rustix::process::Signal;
 use serval_conformance::{Between, variable};
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
-    experiment::{ExperimentDocument, RunKind},
+    experiment::{ExperimentDocument, ExperimentKind, RunKind},
 };
 use std::{
     fs,
@@ -54,7 +54,10 @@ fn a_search_for_the_highest_rate_is_made_by_one_group() {
     all_ended(agents);
     let out = place.path().join("m");
     let found = experiment(&out);
-    assert!(found.complete && found.kind == "max" && found.curves[0].highest.is_some(), "{found:?}");
+    assert!(
+        found.complete && found.kind == ExperimentKind::Max && found.curves[0].highest.is_some(),
+        "{found:?}"
+    );
     for document in results(&out, &found) {
         assert_eq!(group(&document).clients.len(), 2);
     }

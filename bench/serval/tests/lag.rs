@@ -9,7 +9,7 @@
 mod common;
 
 use common::{Ran, folder, program, serval, workload};
-use serval_measure::{document::ResultDocument, lag::LagResult};
+use serval_result::{document::ResultDocument, lag::LagResult};
 use std::{
     io::{BufRead, BufReader},
     path::Path,

@@ -10,7 +10,7 @@ mod common;
 
 use common::{folder, serval, workload};
 use serval_conformance::variable;
-use serval_measure::{
+use serval_result::{
     document::{Latency, ResultDocument},
     lag::{LagResult, Violations},
 };

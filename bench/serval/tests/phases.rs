@@ -10,9 +10,9 @@ use common::{
     program, serval, workload, write,
 };
 use rustix::process::Signal;
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{ExperimentDocument, PhaseEntry},
+use serval_result::{
+    document::{EndedBy, ResultDocument},
+    experiment::{ExperimentDocument, ExperimentKind, PhaseEntry},
 };
 use std::{
     path::Path,
@@ -56,7 +56,7 @@ fn phases_follow_each_other_on_one_axis() {
     assert!(ran.stdout.contains("6 Second"), "{}", ran.stdout);
     let out = place.path().join("r");
     let document = document(&out);
-    assert!(document.complete && document.kind == "phases");
+    assert!(document.complete && document.kind == ExperimentKind::Phases);
     let names: Vec<(&str, &str)> =
         document.phases.iter().map(|phase| (phase.name.as_str(), phase.kind.as_str())).collect();
     assert_eq!(
@@ -377,7 +377,7 @@ fn what_a_phase_measured_before_a_client_was_lost_is_kept_and_marked() {
     let [load, slow] = &cut_off.phases[..] else { panic!("{cut_off:#?}") };
     assert!(load.incomplete.is_none() && !cut_off.complete);
     assert!(slow.incomplete.as_ref().unwrap().contains("says nothing any more"), "{slow:#?}");
-    assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == "failed");
+    assert!(slow.operations.unwrap() > 0 && result(&out, slow).overall.ended_by == EndedBy::Failed);
     let report = serval(place.path(), "report r").expect(0).stdout;
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["1 of 2 phases are done", "Slow is incomplete: client", "Slow (incomplete)"] {

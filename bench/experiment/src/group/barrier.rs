@@ -7,8 +7,8 @@ use crate::{
     session::{Opened, Session},
 };
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
-use serval_measure::group::GroupResult;
 use serval_model::properties::Faults;
+use serval_result::group::GroupResult;
 use serval_runner::{Control, Gate, Observer, RunError, RunOptions, RunRecord, clock};
 use serval_workload::Workload;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,11 +8,13 @@ use serval_coordination::{
 };
 use serval_lag::analysis::{self, Part, PartClock, Setting};
 use serval_measure::{
+    histogram::Histogram,
+    recorder::{Messages, Totals},
+};
+use serval_result::{
     document::Latency,
     group::{GroupClient, GroupResult},
-    histogram::Histogram,
     lag::{LagKey, LagResult},
-    recorder::{Messages, Totals},
 };
 use serval_runner::{EndedBy, Interval, Lost, Progress, RunRecord};
 use std::{
@@ -343,18 +345,6 @@ pub(crate) fn record(
     Ok(sum)
 }
 
-/// What counts more of the ways in which clients ended.
-fn worse(a: EndedBy, b: EndedBy) -> EndedBy {
-    let rank = |ended| match ended {
-        EndedBy::Count => 0,
-        EndedBy::Stopped => 1,
-        EndedBy::Time => 2,
-        EndedBy::Interrupted => 3,
-        EndedBy::Failed => 4,
-    };
-    if rank(b) > rank(a) { b } else { a }
-}
-
 /// What a client did, for its row.
 fn row(part: &RecordWire, client: &mut GroupClient) -> Result<(), WireError> {
     let duration = Duration::from_nanos(part.duration_ns);
@@ -379,7 +369,7 @@ fn merge(sum: &mut RunRecord, part: &RecordWire) -> Result<(), WireError> {
     let (in_flight, not_started) = part.unfinished()?;
     sum.duration = sum.duration.max(duration);
     sum.warm_up = sum.warm_up.max(Duration::from_nanos(part.warm_up_ns));
-    sum.ended_by = worse(sum.ended_by, part.ended_by()?);
+    sum.ended_by = sum.ended_by.max(part.ended_by);
     add(&mut sum.totals.warm_up, &totals.warm_up);
     add(&mut sum.totals.measured, &totals.measured);
     sum.totals.lateness.merge(&totals.lateness);

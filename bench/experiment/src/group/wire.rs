@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serval_lag::journal::Journal;
 use serval_measure::{
     histogram::{Cells, DecodeError, Histogram},
-    load::ClientLoad,
     recorder::{Buffered, Messages, Pair, Totals},
 };
 use serval_model::{Metric, Status};
+use serval_result::load::ClientLoad;
 use serval_runner::{EndedBy, Interval, Look, RunRecord};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -147,7 +147,7 @@ impl LooksWire {
 pub(crate) struct RecordWire {
     pub(crate) duration_ns: u64,
     pub(crate) warm_up_ns: u64,
-    ended_by: String,
+    pub(crate) ended_by: EndedBy,
     warm_up: Vec<PairWire>,
     measured: Vec<PairWire>,
     lateness: Cells,
@@ -196,7 +196,7 @@ impl RecordWire {
         RecordWire {
             duration_ns: nanoseconds(record.duration),
             warm_up_ns: nanoseconds(record.warm_up),
-            ended_by: record.ended_by.name().to_owned(),
+            ended_by: record.ended_by,
             warm_up: to_wire(&record.totals.warm_up),
             measured: to_wire(&record.totals.measured),
             lateness: record.totals.lateness.to_cells(),
@@ -223,13 +223,6 @@ impl RecordWire {
             lag: None,
             unended: None,
         }
-    }
-
-    /// Why it ended.
-    pub(crate) fn ended_by(&self) -> Result<EndedBy, WireError> {
-        let all = [EndedBy::Count, EndedBy::Time, EndedBy::Interrupted, EndedBy::Failed, EndedBy::Stopped];
-        let known = all.into_iter().find(|ended| ended.name() == self.ended_by);
-        known.ok_or_else(|| WireError::Unknown(self.ended_by.clone()))
     }
 
     /// Everything that was written down.

@@ -15,10 +15,10 @@ use crate::{
     sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
-use serval_measure::experiment::{
-    Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
-};
 use serval_model::{StoreError, properties::Origin};
+use serval_result::experiment::{
+    Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
+};
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{
@@ -60,7 +60,7 @@ impl Phases {
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: "phases".to_owned(),
+            kind: ExperimentKind::Phases.into(),
             started: timestamp(SystemTime::now()),
             command_line,
             plan: file.to_toml(),

@@ -16,13 +16,13 @@ use crate::{
     properties as p,
     watching::{Step, Watcher},
 };
-use serval_measure::{
-    document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
-};
 use serval_model::{
     OperationKind, StoreError,
     properties::{Origin, Properties, units::format_duration},
+};
+use serval_result::{
+    document::ResultDocument,
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
 };
 use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
@@ -145,8 +145,8 @@ impl Experiment {
             figure: file.figure.clone(),
             saw: file.saw.clone(),
             kind: match question {
-                Question::Sweep(_) => "sweep".to_owned(),
-                Question::Max(_) => "max".to_owned(),
+                Question::Sweep(_) => ExperimentKind::Sweep.into(),
+                Question::Max(_) => ExperimentKind::Max.into(),
             },
             started: timestamp(SystemTime::now()),
             command_line,

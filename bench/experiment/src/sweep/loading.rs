@@ -13,8 +13,8 @@ use crate::{
     plan::{Plan, Request},
     properties as p,
 };
-use serval_measure::experiment::{Flag, RunEntry, RunKind};
 use serval_model::{OperationKind, StoreError};
+use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
     Workload,
@@ -220,7 +220,6 @@ impl Conductor<'_> {
                 warm_up_s: 0.0,
                 whole_s: begun.elapsed().as_secs_f64(),
                 records_before: Some(0),
-                flags: entry.flags.into_iter().filter(|flag| *flag != Flag::FewSamples).collect(),
                 ..entry
             };
             self.ended(entry, &document)?;

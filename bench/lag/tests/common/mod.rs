@@ -6,11 +6,11 @@ use serval_lag::{
     journal::Journal,
     queue::InMemory,
 };
-use serval_measure::lag::LagResult;
 use serval_model::{
     Operation, OperationKind, Schema,
     properties::{Origin, Properties, Reader},
 };
+use serval_result::lag::LagResult;
 use serval_runner::{Control, RunOptions, virtual_time, virtual_time::VirtualTime};
 use serval_synthetic::{Delayed, Service, Shape, Staleness};
 use serval_workload::{

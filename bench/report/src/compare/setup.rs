@@ -2,7 +2,7 @@
 
 use super::{document::SetupDifference, run::Run};
 use crate::{notes::printable, units::rate};
-use serval_measure::document::ResultDocument;
+use serval_result::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Characters of a value that are kept.

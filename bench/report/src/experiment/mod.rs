@@ -26,9 +26,10 @@ pub use csv::COLUMNS;
 pub use load::Loaded;
 pub use phases::COLUMNS as PHASE_COLUMNS;
 pub use searches::COLUMNS as TRIAL_COLUMNS;
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
-    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, RunEntry, RunKind},
+    experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
+    flags::flags,
 };
 use std::{collections::BTreeMap, io::Write, path::Path};
 use view::View;
@@ -81,7 +82,7 @@ impl Part {
             warm_up_s: overall.warm_up_s,
             whole_s: overall.duration_s + overall.warm_up_s,
             records_before: None,
-            flags: view::flags(document),
+            flags: flags(document),
         };
         let loaded = Loaded::of_result(&entry, document);
         let document = ExperimentDocument {
@@ -91,7 +92,7 @@ impl Part {
             about: String::new(),
             figure: String::new(),
             saw: String::new(),
-            kind: "run".to_owned(),
+            kind: ExperimentKind::Run.into(),
             started: run.started.clone(),
             command_line: run.command_line.clone(),
             plan: String::new(),
@@ -297,6 +298,10 @@ mod tests {
     use super::*;
     use crate::{html::parts::checks::check, sample, summary::WIDTH};
     use proptest::prelude::*;
+    use serval_result::{
+        document::{BufferedResult, Censored, EndedBy},
+        experiment::Flag,
+    };
 
     /// Two runs, and an experiment of the same results whose words are odd too.
     fn parts(documents: &[ResultDocument; 2], words: &str) -> Vec<Part> {
@@ -339,6 +344,45 @@ mod tests {
                 prop_assert!(line.chars().count() <= WIDTH || !line.trim().contains(' '), "{}", line);
             }
         }
+    }
+
+    /// The flags of a run in a report of several, as [`flags`] has them.
+    #[test]
+    fn a_report_of_several_runs_has_the_flags_of_each() {
+        type Change = fn(&mut ResultDocument);
+        let calm = || {
+            let mut document = sample::unpaced();
+            document.overall.failed = 0;
+            document
+        };
+        let cases: [(Change, &[Flag]); 8] = [
+            (|_| {}, &[]),
+            (|run| run.overall.failed = 1, &[Flag::Failures]),
+            (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 1, unsent: 0 }), &[Flag::Failures]),
+            (|run| run.buffered = Some(BufferedResult { sent: 9, lost: 0, unsent: 1 }), &[Flag::Failures]),
+            (|run| run.censored.in_flight = 1, &[Flag::Failures]),
+            (|run| run.overall.ended_by = EndedBy::Interrupted.into(), &[Flag::Interrupted]),
+            (|run| run.overall.ended_by = EndedBy::Failed.into(), &[Flag::Interrupted]),
+            (|run| run.overall.operations = 999, &[Flag::FewSamples]),
+        ];
+        for (number, (change, wanted)) in cases.into_iter().enumerate() {
+            let mut document = calm();
+            change(&mut document);
+            let part = Part::of_run("a".to_owned(), Path::new("result.json"), &document);
+            assert_eq!(part.experiment.document.runs[0].flags, wanted, "case {number}");
+            let page = together_html(&[part.clone(), part]);
+            for (flag, words) in [(Flag::Failures, "Failures: "), (Flag::Interrupted, "Interrupted: ")] {
+                assert_eq!(page.contains(words), wanted.contains(&flag), "case {number}, {words}");
+            }
+        }
+        // A load has as many operations as there are records.
+        let mut load = calm();
+        (load.run.phase, load.overall.operations) = ("load".to_owned(), 10);
+        assert_eq!(flags(&load), []);
+        let mut slow = sample::paced();
+        let pacing = slow.pacing.as_mut().unwrap();
+        (pacing.target, slow.overall.failed, slow.censored) = (1000.0, 0, Censored::default());
+        assert_eq!(flags(&slow), [Flag::Overloaded]);
     }
 
     #[test]

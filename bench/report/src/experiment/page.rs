@@ -8,7 +8,7 @@ use crate::{
     notes::printable,
     units::{bytes, count, plural, rate, time},
 };
-use serval_measure::experiment::{ExperimentDocument, RunKind};
+use serval_result::experiment::{ExperimentDocument, ExperimentKind, RunKind};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Tiles of curves at most.
@@ -183,8 +183,8 @@ fn facts(page: &mut String, document: &ExperimentDocument, named: bool) {
         ("client", format!("Serval {}, {}", document.serval_version, environment.build)),
         ("started", document.started.clone()),
         ("seed", document.seed.to_string()),
-        match document.kind.as_str() {
-            "phases" => {
+        match document.kind.known() {
+            Some(ExperimentKind::Phases) => {
                 let done = count(document.phases.len() as u64);
                 ("phases", format!("{done} of {} planned", count(document.runs_planned)))
             }

@@ -13,9 +13,9 @@ use crate::{
     summary::{Styles, line, wrapped},
     units::{count, rate, time},
 };
-use serval_measure::{
+use serval_result::{
     document::{IntervalSummary, MetricResult, ResultDocument},
-    experiment::PhaseEntry,
+    experiment::{ExperimentKind, PhaseEntry},
     lag::LagResult,
 };
 use std::{collections::BTreeMap, fmt::Write as _, io::Write};
@@ -88,7 +88,7 @@ fn told(part: &Part) -> Vec<Told<'_>> {
 
 /// Whether there are phases in it.
 pub(super) fn has(part: &Part) -> bool {
-    part.experiment.document.kind == "phases"
+    part.experiment.document.kind == ExperimentKind::Phases
 }
 
 /// What is to be known before a number of a phase is quoted.
@@ -341,11 +341,11 @@ pub(super) fn section(part: &Part) -> Option<Section> {
         Some(plot("Operations a second, of each process".to_owned(), y, lines))
     }));
     for name in operations(&phases) {
-        let of = |interval: &IntervalSummary, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+        let of = |interval: &IntervalSummary, field: fn(&serval_result::document::IntervalTimes) -> u64| {
             let metric = interval.metrics.get(name).filter(|metric| metric.ok > 0)?;
             Some(field(&metric.response).max(1) as f64)
         };
-        let highest = |label: &str, style, field: fn(&serval_measure::document::IntervalTimes) -> u64| {
+        let highest = |label: &str, style, field: fn(&serval_result::document::IntervalTimes) -> u64| {
             over(&phases, label, style, move |_, piece, _| {
                 piece.iter().filter_map(|interval| of(interval, field)).reduce(f64::max)
             })

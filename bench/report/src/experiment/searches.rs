@@ -8,7 +8,7 @@ use crate::{
     plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
     units::{count, plural, rate, time},
 };
-use serval_measure::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
+use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};
 use std::{fmt::Write as _, io::Write};
 
 /// The title of the section that the trials' table stands below.

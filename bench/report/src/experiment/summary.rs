@@ -11,7 +11,7 @@ use crate::{
     summary::{Styles, WIDTH, line, wrapped},
     units::{plural, rate, time},
 };
-use serval_measure::experiment::{Highest, Saturation};
+use serval_result::experiment::{Highest, Saturation};
 
 pub(super) fn summary(view: &View<'_>, styles: &Styles) -> String {
     let mut text = String::new();

@@ -7,7 +7,7 @@ use crate::{
     stationary::{CHANGED, STALLED},
     units::{count, percent, plural, rate},
 };
-use serval_measure::experiment::Flag;
+use serval_result::experiment::Flag;
 
 /// Points named in a sentence.
 const NAMED_MAX: usize = 12;
@@ -210,7 +210,7 @@ pub(super) fn warnings(view: &View<'_>) -> Vec<Note> {
         let document = &part.experiment.document;
         if !document.complete && !super::phases::has(part) {
             let done =
-                document.runs.iter().filter(|run| run.kind == serval_measure::experiment::RunKind::Point);
+                document.runs.iter().filter(|run| run.kind == serval_result::experiment::RunKind::Point);
             say(
                 format!(
                     "{} is not complete: {} of {} were done.",

@@ -11,7 +11,7 @@ use crate::{
     units::{self, count, digits, percent, plural, rate, time},
 };
 use parts::{command_line, escape, figure, notes_section, table, tile};
-use serval_measure::{
+use serval_result::{
     document::{Latency, MetricResult, ResultDocument, TimesResult},
     load::Usage,
 };
@@ -328,7 +328,7 @@ fn facts(page: &mut String, document: &ResultDocument) {
         ("store".to_owned(), run.store.clone()),
         ("workload".to_owned(), run.workload.clone()),
         ("started".to_owned(), run.started.clone()),
-        ("ended by".to_owned(), overall.ended_by.clone()),
+        ("ended by".to_owned(), overall.ended_by.to_string()),
         ("clients".to_owned(), format!("{}, {}", count(run.clients), run.execution)),
         ("seed".to_owned(), run.seed.to_string()),
     ];
@@ -403,7 +403,7 @@ mod tests {
     };
     use crate::sample;
     use proptest::prelude::*;
-    use serval_measure::document::IntervalSummary;
+    use serval_result::document::IntervalSummary;
 
     #[test]
     fn what_came_from_outside_is_escaped() {
@@ -473,7 +473,7 @@ mod tests {
             received_bytes: None,
         };
         let mut document = sample::paced();
-        let client = serval_measure::load::ClientLoad {
+        let client = serval_result::load::ClientLoad {
             usage: usage.clone(),
             threads: 2,
             busiest_thread: Some(0.98),
@@ -481,11 +481,8 @@ mod tests {
             ..Default::default()
         };
         document.client = Some(client);
-        let process = serval_measure::load::ProcessLoad {
-            name: "redis-server".to_owned(),
-            usage,
-            ..Default::default()
-        };
+        let process =
+            serval_result::load::ProcessLoad { name: "redis-server".to_owned(), usage, ..Default::default() };
         document.processes = vec![process];
         // Said among the document's warnings too, it is said once.
         document.warnings.push("The client's threads <were> busy.".to_owned());

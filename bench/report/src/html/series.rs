@@ -5,7 +5,7 @@ use super::{
     parts::{escape, figure},
 };
 use crate::plot::{Axis, Column, Heat, Line, POINTS_MAX, Plot};
-use serval_measure::document::{
+use serval_result::document::{
     IntervalMetric, IntervalSummary, IntervalTimes, MetricResult, ResultDocument, parse_levels,
 };
 use std::{collections::BTreeMap, fmt::Write as _, ops::Range};

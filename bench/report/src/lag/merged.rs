@@ -1,7 +1,7 @@
 //! The lag of several results as one: what can be added is, and what cannot is left out and named.
 
 use crate::merge::{MergeError, Part, Together, latency};
-use serval_measure::{
+use serval_result::{
     document::Latency,
     lag::{Behind, Brackets, LagKeys, LagResult, LagWrites, Versions, Violations},
 };
@@ -163,7 +163,8 @@ mod tests {
     use super::*;
     use crate::{merge::merge, sample};
     use proptest::prelude::*;
-    use serval_measure::{document::ResultDocument, histogram::Histogram};
+    use serval_measure::histogram::Histogram;
+    use serval_result::document::ResultDocument;
 
     /// A result with these lags, in ns; zero for those that were found at once.
     fn lagging(lags: &[u64]) -> ResultDocument {

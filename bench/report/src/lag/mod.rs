@@ -13,7 +13,7 @@ use crate::{
     summary::{Styles, line, wrapped},
     units::{count, percent, plural, time},
 };
-use serval_measure::{
+use serval_result::{
     document::Latency,
     lag::{LagResult, SurvivalStep, Versions, Violations},
 };
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn a_result_with_little_in_it_is_shown_as_it_is() {
         let mut document = sample::unpaced();
-        document.lag = Some(serval_measure::lag::LagResult::default());
+        document.lag = Some(serval_result::lag::LagResult::default());
         let page = html(&document);
         assert!(page.contains("<h2>Read-after-write lag</h2>") && !page.contains("not yet visible"));
         assert!(summary::summary(&document, &summary::Styles::plain()).contains("0 writes"));

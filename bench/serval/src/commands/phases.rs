@@ -23,13 +23,13 @@ use serval_experiment::{
     plan::Plan,
     sweep::{ConductError, Journal, RealStores, Stopped},
 };
-use serval_measure::experiment::Flag;
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_report::{
     experiment::Loaded,
     stored::StoredExperiment,
     units::{count, plural},
 };
+use serval_result::experiment::Flag;
 use serval_runner::Control;
 use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
 
@@ -238,7 +238,7 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
     reported?;
     shown?;
     tell!("report: {}", folder.join("report.html").display());
-    let bad = |phase: &serval_measure::experiment::PhaseEntry| {
+    let bad = |phase: &serval_result::experiment::PhaseEntry| {
         phase.flags.contains(&Flag::Failures)
             || phase.warnings.iter().any(|words| words.contains("records are missing"))
     };

@@ -28,7 +28,7 @@ use serval_experiment::{
     plan::Plan,
     watching::{Step, Watcher},
 };
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry},
 };

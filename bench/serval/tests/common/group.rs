@@ -3,7 +3,7 @@
 use super::program;
 use rustix::process::{Pid, Signal, kill_process};
 use serval_coordination::directory::Directory;
-use serval_measure::{document::ResultDocument, group::GroupResult};
+use serval_result::{document::ResultDocument, group::GroupResult};
 use std::{
     io::{BufRead, BufReader},
     path::Path,

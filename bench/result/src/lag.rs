@@ -1,6 +1,6 @@
 //! How stale reads were (`docs/lag.md`).
 
-use crate::document::Latency;
+use crate::latency::Latency;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Several client processes that made one result together.
 
-use crate::{document::Latency, load::ClientLoad};
+use crate::{latency::Latency, load::ClientLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

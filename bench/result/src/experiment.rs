@@ -7,10 +7,12 @@
 //! time. Its version is counted apart from that of results, by the same rule:
 //! a field is never renamed or given another unit under the same version.
 
-use crate::document::Environment;
+pub use crate::flags::Flag;
+
+use crate::{document::Environment, word::Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 /// Version of the experiment document's schema.
 pub const EXPERIMENT_VERSION: u32 = 1;
@@ -34,7 +36,7 @@ pub struct ExperimentDocument {
     #[serde(default)]
     pub saw: String,
     /// `sweep`, `max` or `phases`.
-    pub kind: String,
+    pub kind: Word<ExperimentKind>,
     /// When it began, RFC 3339.
     pub started: String,
     /// The command line that began it.
@@ -67,6 +69,32 @@ pub struct ExperimentDocument {
     pub time_s: BTreeMap<String, f64>,
     /// Things a reader must know before quoting a number.
     pub warnings: Vec<String>,
+}
+
+/// What an experiment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExperimentKind {
+    /// Points of offered load.
+    #[default]
+    Sweep,
+    /// A search for the highest rate under a promise.
+    Max,
+    /// Phases, one after the other.
+    Phases,
+    /// A single run, as reports of several have it; no file says so.
+    Run,
+}
+
+impl fmt::Display for ExperimentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExperimentKind::Sweep => "sweep",
+            ExperimentKind::Max => "max",
+            ExperimentKind::Phases => "phases",
+            ExperimentKind::Run => "run",
+        })
+    }
 }
 
 /// One workload on one store: a line of the figure.
@@ -161,45 +189,6 @@ pub enum RunKind {
     Search,
     /// A point of the curve.
     Point,
-}
-
-/// Something about a run that a reader of its numbers must know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Flag {
-    /// The warm-up was cut off before throughput and service time were steady.
-    Unsteady,
-    /// Throughput or service time changed while they were measured.
-    Changed,
-    /// For some time of the measured part nearly nothing was done.
-    Stalled,
-    /// The offered load was more than the store did: what waits grows, and
-    /// with it response times, for as long as the run lasts.
-    Overloaded,
-    /// The client bounded the result.
-    ClientBound,
-    /// Operations failed.
-    Failures,
-    /// Too few operations for the tail percentiles.
-    FewSamples,
-    /// The run was ended before its time.
-    Interrupted,
-}
-
-impl Flag {
-    /// The flag in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Flag::Unsteady => "never steady",
-            Flag::Changed => "changed",
-            Flag::Stalled => "stalled",
-            Flag::Overloaded => "overloaded",
-            Flag::ClientBound => "client bound",
-            Flag::Failures => "failures",
-            Flag::FewSamples => "few samples",
-            Flag::Interrupted => "interrupted",
-        }
-    }
 }
 
 /// One run.

@@ -5,16 +5,21 @@
 //! given another unit under the same version. Times are in nanoseconds,
 //! which the names say.
 
+pub use crate::{
+    latency::{Censored, Latency, Percentile, TimesResult},
+    series::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels, parse_levels},
+};
+
 use crate::{
     group::GroupResult,
-    histogram::{DecodeError, Histogram},
     lag::LagResult,
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
-    recorder::{Buffered, Pair},
+    word::Word,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use serval_measure::recorder::Buffered;
+use std::{collections::BTreeMap, fmt};
 
 /// Version of the document's schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -136,9 +141,39 @@ pub struct Overall {
     pub throughput: f64,
     /// How the run ended: `count`, `time`, `interrupted`, `stopped` (the
     /// clients had no more to do) or `failed`.
-    pub ended_by: String,
+    pub ended_by: Word<EndedBy>,
     /// CPU seconds that the client used, all threads, in the measured time.
     pub client_cpu_s: f64,
+}
+
+/// Why a run ended. Of several runs the largest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// All units were done, or the schedule was over.
+    #[default]
+    Count,
+    /// The clients had no more to do, before their number of units was done
+    /// or the time was over: a script's `stop()`.
+    Stopped,
+    /// The time was over.
+    Time,
+    /// A stop was requested.
+    Interrupted,
+    /// The store was lost, the workload failed, or clients stopped for failures.
+    Failed,
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EndedBy::Count => "count",
+            EndedBy::Stopped => "stopped",
+            EndedBy::Time => "time",
+            EndedBy::Interrupted => "interrupted",
+            EndedBy::Failed => "failed",
+        })
+    }
 }
 
 /// One operation's numbers.
@@ -165,58 +200,6 @@ pub struct MessageCount {
     pub message: String,
     /// How often.
     pub count: u64,
-}
-
-/// Response and service times.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TimesResult {
-    /// From the intended start to the outcome: what a user waits. The same
-    /// as the service times when nothing was paced.
-    pub response: Latency,
-    /// From the actual start to the outcome: what the store takes.
-    pub service: Latency,
-}
-
-/// A distribution of times.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Latency {
-    /// How many.
-    pub count: u64,
-    /// Mean.
-    pub mean_ns: f64,
-    /// Smallest.
-    pub min_ns: u64,
-    /// Largest.
-    pub max_ns: u64,
-    /// Percentiles asked for, in rising order.
-    pub percentiles: Vec<Percentile>,
-    /// All counts: HdrHistogram V2 compressed, base64, values in ns. Merging
-    /// results merges these.
-    pub histogram: String,
-}
-
-/// One percentile.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Percentile {
-    /// From 0 to 100.
-    pub percentile: f64,
-    /// The time that this share of operations did not exceed, at most 0.1 %
-    /// too high.
-    pub ns: u64,
-}
-
-/// Operations without an outcome at the end. Their true times are at least
-/// these ages: percentiles that leave them out are too low.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Censored {
-    /// Sent and not answered.
-    pub in_flight: u64,
-    /// Due by the schedule and not sent.
-    pub not_started: u64,
-    /// Ages since the intended starts of those in flight.
-    pub in_flight_age: Option<Latency>,
-    /// Ages since the intended starts of those not sent.
-    pub not_started_age: Option<Latency>,
 }
 
 /// Writes that went through buffers. How long it took to send them is in the
@@ -249,102 +232,6 @@ pub struct PacingResult {
     pub lateness: Latency,
 }
 
-/// One interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct IntervalSummary {
-    /// Seconds from the run's start to the interval's.
-    pub start_s: f64,
-    /// Its length in seconds.
-    pub length_s: f64,
-    /// Whether it lies in the warm-up.
-    pub warm_up: bool,
-    /// Operations by metric.
-    pub metrics: BTreeMap<String, IntervalMetric>,
-    /// How well the offered load was kept, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pacing: Option<IntervalPacing>,
-}
-
-/// Offered load in one interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct IntervalPacing {
-    /// Operations due in it.
-    pub due: f64,
-    /// Actual after intended start, of those that started in it. Zeros
-    /// during the warm-up.
-    pub lateness: IntervalTimes,
-}
-
-/// One operation in one interval.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct IntervalMetric {
-    /// Succeeded.
-    pub ok: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Response times of those that succeeded.
-    pub response: IntervalTimes,
-    /// Service times of those that succeeded.
-    pub service: IntervalTimes,
-    /// How the response times of those that succeeded are spread, for heat
-    /// maps: `level:count` for each level that is not empty, in rising order,
-    /// separated by spaces. Level L has the times t with
-    /// 10^(L/10) <= t < 10^((L+1)/10) ns: ten levels a decade.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub levels: String,
-}
-
-/// The shape of an interval's times; the whole histogram is in the HDR log.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct IntervalTimes {
-    /// Mean.
-    pub mean_ns: f64,
-    /// Median.
-    pub p50_ns: u64,
-    /// 95th percentile.
-    pub p95_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p999_ns: u64,
-    /// Largest.
-    pub max_ns: u64,
-}
-
-/// Levels of a histogram, as [`IntervalMetric::levels`] has them.
-pub fn levels(histogram: &Histogram) -> String {
-    let mut text = String::new();
-    let mut push = |level: u32, count: u64| {
-        let space = if text.is_empty() { "" } else { " " };
-        text.push_str(&format!("{space}{level}:{count}"));
-    };
-    let mut open: Option<(u32, u64)> = None;
-    for (ns, count) in histogram.iter() {
-        let level = (10.0 * (ns.max(1) as f64).log10()).floor() as u32;
-        match &mut open {
-            Some((same, sum)) if *same == level => *sum += count,
-            _ => {
-                if let Some((level, sum)) = open.replace((level, count)) {
-                    push(level, sum);
-                }
-            }
-        }
-    }
-    if let Some((level, sum)) = open {
-        push(level, sum);
-    }
-    text
-}
-
-/// Reads [`levels`]: pairs of a level and a count. What is no such pair is
-/// left out.
-pub fn parse_levels(text: &str) -> impl Iterator<Item = (u32, u64)> + '_ {
-    text.split(' ').filter_map(|pair| {
-        let (level, count) = pair.split_once(':')?;
-        Some((level.parse().ok()?, count.parse().ok()?))
-    })
-}
-
 impl BufferedResult {
     /// The counts of a run; nothing where no write went through a buffer.
     pub fn of(buffered: &Buffered) -> Option<Self> {
@@ -366,76 +253,8 @@ impl ResultDocument {
     }
 }
 
-impl IntervalTimes {
-    /// The shape of a histogram.
-    pub fn of(histogram: &Histogram) -> Self {
-        IntervalTimes {
-            mean_ns: histogram.mean(),
-            p50_ns: histogram.percentile(50.0),
-            p95_ns: histogram.percentile(95.0),
-            p99_ns: histogram.percentile(99.0),
-            p999_ns: histogram.percentile(99.9),
-            max_ns: histogram.max(),
-        }
-    }
-}
-
-impl Latency {
-    /// The numbers of a histogram.
-    pub fn of(histogram: &Histogram, percentiles: &[f64]) -> Self {
-        let mut percentiles = percentiles.to_vec();
-        percentiles.sort_by(f64::total_cmp);
-        percentiles.dedup();
-        Latency {
-            count: histogram.count(),
-            mean_ns: histogram.mean(),
-            min_ns: histogram.min(),
-            max_ns: histogram.max(),
-            percentiles: percentiles
-                .iter()
-                .map(|&p| Percentile { percentile: p, ns: histogram.percentile(p) })
-                .collect(),
-            histogram: histogram.encode(),
-        }
-    }
-
-    /// All counts again.
-    pub fn to_histogram(&self) -> Result<Histogram, DecodeError> {
-        Histogram::decode_exact(&self.histogram, self.mean_ns, self.min_ns, self.max_ns)
-    }
-}
-
-impl TimesResult {
-    /// The numbers of a pair; the service times stand for the response times
-    /// when nothing was paced.
-    pub fn of(pair: &Pair, paced: bool, percentiles: &[f64]) -> Self {
-        let service = Latency::of(&pair.service, percentiles);
-        let response = if paced { Latency::of(&pair.response, percentiles) } else { service.clone() };
-        TimesResult { response, service }
-    }
-}
-
 /// The JSON Schema of [`ResultDocument`], pretty-printed.
 pub fn json_schema() -> String {
     let schema = schemars::schema_for!(ResultDocument);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_are_tenths_of_decades() {
-        let mut histogram = Histogram::new();
-        for ns in [1, 1_000, 1_001, 1_300, 20_000_000] {
-            histogram.record(ns);
-        }
-        let text = levels(&histogram);
-        assert_eq!(text, "0:1 30:2 31:1 73:1");
-        let sum: u64 = parse_levels(&text).map(|(_, count)| count).sum();
-        assert_eq!(sum, 5);
-        assert_eq!(parse_levels("x 3 4:y 5:6").collect::<Vec<_>>(), [(5, 6)]);
-        assert_eq!(parse_levels(&levels(&Histogram::new())).count(), 0);
-    }
 }
