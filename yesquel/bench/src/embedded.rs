@@ -30,8 +30,6 @@ use std::{
 use yesquel::{Database, Durability, Map, Options, Store};
 use yesquel_seeds::Random;
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bench");
 
 /// Bytes of cache: more than all that is stored.
@@ -64,7 +62,7 @@ enum Engine {
 
 /// The keys by number: each once, in no order.
 fn key(number: u64) -> u64 {
-    number.wrapping_mul(crate::load::SHUFFLE)
+    number.wrapping_mul(crate::plan::SHUFFLE)
 }
 
 fn missing<T>() -> Result<T> {

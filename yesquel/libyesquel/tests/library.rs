@@ -152,13 +152,13 @@ fn its_features_are_those_of_the_system_s_library() {
     // Which compiler it was, and limits, which are of the version.
     let of_version =
         |name: &str| ["COMPILER=", "ATOMIC_INTRINSICS", "MAX_"].iter().any(|word| name.starts_with(word));
-    let only = |these: &BTreeSet<String>, those: &BTreeSet<String>, listed: &[&str]| -> Vec<String> {
+    let single = |these: &BTreeSet<String>, those: &BTreeSet<String>, listed: &[&str]| -> Vec<String> {
         let more =
             these.difference(those).filter(|name| !of_version(name) && !listed.contains(&name.as_str()));
         more.cloned().collect()
     };
-    assert_eq!(only(&theirs, &ours, &ONLY_DEBIAN), [""; 0]);
-    assert_eq!(only(&ours, &theirs, &ONLY_OURS), [""; 0]);
+    assert_eq!(single(&theirs, &ours, &ONLY_DEBIAN), [""; 0]);
+    assert_eq!(single(&ours, &theirs, &ONLY_OURS), [""; 0]);
 }
 
 #[test]

@@ -12,9 +12,9 @@ use std::{
     },
     time::Duration,
 };
-use yesquel_engine::{Asker, Settings};
+use yesquel_engine::{Caller, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_server::{Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, WallTime};
+use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, Options, ReplySink, WallTime};
 use yesquel_wire::{
     Answer, Decision, Ended, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
     Request, WriteOperation, Writer,
@@ -22,8 +22,8 @@ use yesquel_wire::{
 
 struct Replies(Sender<Vec<u8>>);
 
-impl Deliver for Replies {
-    fn deliver(&self, _: Asker, reply: &[u8]) {
+impl ReplySink for Replies {
+    fn deliver(&self, _: Caller, reply: &[u8]) {
         self.0.send(reply.to_vec()).unwrap();
     }
 }
@@ -59,7 +59,7 @@ impl Server {
         self.number += 1;
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
-        self.core.handle(Asker { connection: 1, request: self.number }, &bytes).unwrap();
+        self.core.handle(Caller { connection: 1, request: self.number }, &bytes).unwrap();
         self.replies.recv().unwrap()
     }
 

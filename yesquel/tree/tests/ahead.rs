@@ -12,11 +12,12 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use yesquel_client::Client;
-use yesquel_engine::{Engine, Now, Settings};
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::{Engine, Now, Settings, SplitPlan};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::{Random, check_steps};
 use yesquel_server::Time;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Savepoint, Splitter, Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
 
 const SERVER: ServerId = ServerId(0);
@@ -32,12 +33,12 @@ impl Time for Steps {
     }
 }
 
-fn server() -> Embedded {
+fn server() -> EmbeddedServer {
     let settings = Settings { grace_ms: 1_000, node_cells_max: 4, ..Settings::default() };
-    Embedded::in_memory(settings, Steps(0))
+    EmbeddedServer::in_memory(settings, Steps(0))
 }
 
-fn trees(server: &Embedded, client: u64) -> Trees<Embedded> {
+fn trees(server: &EmbeddedServer, client: u64) -> Trees<EmbeddedServer> {
     Trees::new(Client::new(server.clone(), client))
 }
 
@@ -116,10 +117,10 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 type World = Vec<(Tree, Option<State>)>;
 
 struct Run<'a> {
-    server: Embedded,
-    others: &'a Trees<Embedded>,
+    server: EmbeddedServer,
+    others: &'a Trees<EmbeddedServer>,
     list: Tree,
-    txn: Transaction<'a, Embedded>,
+    txn: Transaction<'a, EmbeddedServer>,
     world: World,
     savepoints: Vec<(Savepoint, World)>,
     /// Of the tree that was there before, what others have written; the
@@ -277,10 +278,10 @@ impl Run<'_> {
     }
 }
 
-fn split(server: &Embedded, trees: &Trees<Embedded>) {
+fn split(server: &EmbeddedServer, trees: &Trees<EmbeddedServer>) {
     for node in server.with_engine(Engine::take_full) {
-        let (parts, drags) = server.with_engine(|engine| engine.how_full(node));
-        let split = block_on(Splitter::new(SERVER).split_into(trees, node, parts, drags)).unwrap();
+        let SplitPlan { parts, mostly_obsolete } = server.with_engine(|engine| engine.split_plan(node));
+        let split = block_on(Splitter::new(SERVER).split_into(trees, node, parts, mostly_obsolete)).unwrap();
         SPLITS.fetch_add(u64::from(split), Relaxed);
     }
     for node in server.with_engine(Engine::take_empty) {
@@ -290,7 +291,7 @@ fn split(server: &Embedded, trees: &Trees<Embedded>) {
 }
 
 /// All of a tree, for one who knows nothing of it.
-fn all_of(server: &Embedded, tree: Tree) -> Result<State, TreeError> {
+fn all_of(server: &EmbeddedServer, tree: Tree) -> Result<State, TreeError> {
     let trees = trees(server, 99);
     let mut txn = trees.begin();
     let (mut all, mut cursor) = (State::new(), txn.cursor(tree));
@@ -357,7 +358,7 @@ fn run(steps: &[Step]) {
 }
 
 #[test]
-fn every_seed_does_as_the_reference() {
+fn every_seed_agrees_with_the_reference() {
     check_steps(2_000, steps, run);
     let counts = [&SENT, &LOST, &SPLITS].map(|count| count.load(Relaxed));
     println!("{counts:?} trees sent ahead, transactions lost, splits");
@@ -365,7 +366,7 @@ fn every_seed_does_as_the_reference() {
 }
 
 /// A transaction that has filled a tree ahead.
-fn filled<'a>(trees: &'a Trees<Embedded>, list: Tree) -> (Transaction<'a, Embedded>, Tree) {
+fn filled<'a>(trees: &'a Trees<EmbeddedServer>, list: Tree) -> (Transaction<'a, EmbeddedServer>, Tree) {
     trees.set_ahead_bytes(1);
     let mut txn = trees.begin();
     block_on(txn.get(list, b"")).unwrap();

@@ -4,16 +4,17 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::{Client, Writes};
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::Settings;
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId};
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Tree, TreeError, Trees};
 use yesquel_wire::{NewNode, NodeKind, Operation, WriteOperation};
 
 /// A tree whose root leads to an inner node that leads to itself.
-fn in_a_circle() -> (Trees<Embedded>, Tree) {
-    let server = Embedded::in_memory(Settings::default(), WallTime::default());
+fn in_a_circle() -> (Trees<EmbeddedServer>, Tree) {
+    let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
     let trees = Trees::new(Client::new(server, 1));
     let tree = block_on(trees.fresh(ServerId(0))).unwrap();
     let child = NodeId { local: LocalId(1 << 16), ..tree.root() };

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::ServerId;
 use yesquel_server::{DataFolder, Options, WallTime};
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Trees};
 
 #[test]
@@ -16,7 +17,7 @@ fn a_tree_is_there_after_a_restart_splits_and_all() {
     let open = |client: u64| {
         let folder = DataFolder::take(place.path()).unwrap();
         let options = Options { checkpoint_bytes: 20_000, ..Options::default() };
-        let server = Embedded::open(folder, settings, options, WallTime::default()).unwrap();
+        let server = EmbeddedServer::open(folder, settings, options, WallTime::default()).unwrap();
         (server.clone(), Trees::new(Client::new(server, client)))
     };
     let (server, trees) = open(1);

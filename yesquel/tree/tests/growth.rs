@@ -6,18 +6,19 @@
 
 use std::collections::HashMap;
 use yesquel_client::Client;
-use yesquel_engine::{Engine, Settings};
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::{Engine, Settings, SplitPlan};
 use yesquel_model::ServerId;
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, Trees};
 use yesquel_wire::status::NodeStatus;
 
 const SERVER: ServerId = ServerId(0);
 
 struct Place {
-    server: Embedded,
-    trees: Trees<Embedded>,
+    server: EmbeddedServer,
+    trees: Trees<EmbeddedServer>,
     tree: Tree,
     splitter: Splitter,
 }
@@ -25,7 +26,7 @@ struct Place {
 impl Place {
     fn new(settings: Settings) -> Place {
         let settings = Settings { report_bytes_max: usize::MAX, ..settings };
-        let server = Embedded::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree, splitter: Splitter::new(SERVER) }
@@ -43,8 +44,9 @@ impl Place {
         (0..100).find(|_| {
             let full = self.server.with_engine(Engine::take_full);
             for node in &full {
-                let (parts, drags) = self.server.with_engine(|engine| engine.how_full(*node));
-                block_on(self.splitter.split_into(&self.trees, *node, parts, drags)).unwrap();
+                let SplitPlan { parts, mostly_obsolete } =
+                    self.server.with_engine(|engine| engine.split_plan(*node));
+                block_on(self.splitter.split_into(&self.trees, *node, parts, mostly_obsolete)).unwrap();
             }
             full.is_empty()
         })

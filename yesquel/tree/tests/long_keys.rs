@@ -4,24 +4,25 @@
 
 use std::collections::BTreeMap;
 use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{KeyRange, ServerId, limits::KEY_BYTES_MAX};
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 use yesquel_wire::status::NodeStatus;
 
 const SERVER: ServerId = ServerId(0);
 
 struct Place {
-    server: Embedded,
-    trees: Trees<Embedded>,
+    server: EmbeddedServer,
+    trees: Trees<EmbeddedServer>,
     tree: Tree,
 }
 
 impl Place {
     fn new() -> Place {
-        let server = Embedded::in_memory(Settings::default(), WallTime::default());
+        let server = EmbeddedServer::in_memory(Settings::default(), WallTime::default());
         let trees = Trees::new(Client::new(server.clone(), 1));
         let tree = block_on(trees.create(SERVER)).unwrap();
         Place { server, trees, tree }

@@ -4,18 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings};
 use yesquel_model::{KeyRange, ServerId};
 use yesquel_seeds::Random;
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, Trees};
 
 const SERVER: ServerId = ServerId(0);
 
 struct Place {
-    server: Embedded,
-    splitting: Trees<Embedded>,
+    server: EmbeddedServer,
+    splitting: Trees<EmbeddedServer>,
     splitter: Splitter,
     tree: Tree,
     clients: u64,
@@ -27,14 +28,14 @@ fn key(number: u64) -> [u8; 8] {
 
 impl Place {
     fn new(settings: Settings) -> Place {
-        let server = Embedded::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let splitting = Trees::new(Client::new(server.clone(), 0));
         let tree = block_on(splitting.create(SERVER)).unwrap();
         Place { server, splitting, splitter: Splitter::new(SERVER), tree, clients: 0 }
     }
 
     /// A client that knows nothing.
-    fn client(&mut self) -> Trees<Embedded> {
+    fn client(&mut self) -> Trees<EmbeddedServer> {
         self.clients += 1;
         Trees::new(Client::new(self.server.clone(), self.clients))
     }
@@ -51,7 +52,7 @@ impl Place {
         }
     }
 
-    fn load(&mut self, keys: u64) -> Trees<Embedded> {
+    fn load(&mut self, keys: u64) -> Trees<EmbeddedServer> {
         let client = self.client();
         for number in 0..keys {
             let mut txn = client.begin();
@@ -64,7 +65,7 @@ impl Place {
 }
 
 /// Requests that something takes.
-fn requests<T>(client: &Trees<Embedded>, act: impl FnOnce() -> T) -> u64 {
+fn requests<T>(client: &Trees<EmbeddedServer>, act: impl FnOnce() -> T) -> u64 {
     let before = client.client().counters().counts().requests;
     act();
     client.client().counters().counts().requests - before
@@ -127,7 +128,13 @@ fn everyday_things_take_the_round_trips_that_the_design_allows() {
 
 /// Requests that it takes to get so many entries from a key on, of which so
 /// many were said to be wanted.
-fn walk(client: &Trees<Embedded>, tree: Tree, from: u64, (down, limit): (bool, u64), steps: u64) -> u64 {
+fn walk(
+    client: &Trees<EmbeddedServer>,
+    tree: Tree,
+    from: u64,
+    (down, limit): (bool, u64),
+    steps: u64,
+) -> u64 {
     requests(client, || {
         block_on(async {
             let mut txn = client.begin();
@@ -199,7 +206,7 @@ fn a_root_is_hardly_ever_fetched() {
     let mut place = Place::new(settings);
     drop(place.load(KEYS));
     let tree = place.tree;
-    let clients: Vec<Trees<Embedded>> = (0..CLIENTS).map(|_| place.client()).collect();
+    let clients: Vec<Trees<EmbeddedServer>> = (0..CLIENTS).map(|_| place.client()).collect();
     let mut random = Random::new(10);
     let root_fetches =
         || -> u64 { clients.iter().map(|client| client.counters().counts().root_fetches).sum() };

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings, Techniques};
 use yesquel_model::ServerId;
 use yesquel_server::WallTime;
-use yesquel_transport::{Embedded, block_on};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
 const SERVER: ServerId = ServerId(0);
@@ -15,11 +16,11 @@ const CELLS_MAX: usize = 8;
 const CLIENTS: u64 = 8;
 
 struct Place {
-    server: Embedded,
-    splitting: Trees<Embedded>,
+    server: EmbeddedServer,
+    splitting: Trees<EmbeddedServer>,
     splitter: Splitter,
     techniques: Techniques,
-    clients: Vec<Trees<Embedded>>,
+    clients: Vec<Trees<EmbeddedServer>>,
     tree: Tree,
 }
 
@@ -30,7 +31,7 @@ fn key(number: u64) -> [u8; 8] {
 impl Place {
     fn new(techniques: Techniques) -> Place {
         let settings = Settings { node_cells_max: CELLS_MAX, techniques, ..Settings::default() };
-        let server = Embedded::in_memory(settings, WallTime::default());
+        let server = EmbeddedServer::in_memory(settings, WallTime::default());
         let client = |number| Trees::new(Client::new(server.clone(), number));
         let splitting = client(99);
         let tree = block_on(splitting.create(SERVER)).unwrap();

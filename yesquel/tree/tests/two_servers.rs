@@ -7,10 +7,11 @@ use std::{
     future::Future,
 };
 use yesquel_client::Client;
+use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Now, Settings};
 use yesquel_model::{Refusal, ServerId};
 use yesquel_server::Time;
-use yesquel_transport::{Embedded, Lost, Transport, block_on};
+use yesquel_transport::{Lost, Transport, block_on};
 use yesquel_tree::{Splitter, TreeError, Trees};
 use yesquel_wire::{Reply, Request};
 
@@ -26,7 +27,7 @@ impl Time for Steps {
 
 /// Two servers in this process.
 struct Both {
-    servers: [Embedded; 2],
+    servers: [EmbeddedServer; 2],
     /// The second one's disk is full as it hears how transactions end.
     is_full: Cell<bool>,
     /// Who was told to forget.
@@ -37,7 +38,7 @@ impl Both {
     fn new() -> Both {
         let server = |number| {
             let settings = Settings { server: ServerId(number), node_cells_max: 4, ..Settings::default() };
-            Embedded::in_memory(settings, Steps(0))
+            EmbeddedServer::in_memory(settings, Steps(0))
         };
         Both { servers: [0, 1].map(server), is_full: Cell::new(false), forgot: RefCell::default() }
     }
