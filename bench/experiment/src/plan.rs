@@ -9,7 +9,10 @@ use crate::{
 use serval_measure::legacy::LegacyKind;
 use serval_model::{
     Share,
-    properties::{Catalog, Fault, Faults, Origin, Properties, Reader, units::format_duration},
+    properties::{
+        Catalog, Fault, Faults, Origin, Properties, Reader,
+        units::{counted, format_duration},
+    },
 };
 use serval_runner::{
     RunOptions, Steady,
@@ -477,17 +480,18 @@ impl Plan {
     /// What is going to happen, in a line, where so many processes do this plan together.
     pub fn describe(&self, processes: usize) -> String {
         let options = &self.options;
-        let counted = |n, word| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
+        let of_each = counted(options.clients as u64, "client");
         let clients = match processes {
-            0 | 1 => counted(options.clients, "client"),
-            n => format!("{n} processes of {} each", counted(options.clients, "client")),
+            0 | 1 => of_each,
+            n => format!("{n} processes of {of_each} each"),
         };
         let units = self.workload.units().or(options.units);
         let bound = match (units, options.time) {
-            (Some(units), None) => format!("{units} operations"),
+            (Some(units), None) => counted(units, "operation"),
             (None, Some(time)) => format_duration(time.as_nanos() as u64),
             (Some(units), Some(time)) => {
-                format!("{units} operations, at most {}", format_duration(time.as_nanos() as u64))
+                let units = counted(units, "operation");
+                format!("{units}, at most {}", format_duration(time.as_nanos() as u64))
             }
             (None, None) => match &options.rate {
                 Some(rate) if rate.length_s().is_some() => serval_runner::pacing::rate::length_in_words(rate),

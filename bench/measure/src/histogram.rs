@@ -1,80 +1,132 @@
-//! Histograms: one that a client's thread writes while others look on, and
-//! one to merge, subtract and ask percentiles of.
+//! Histograms: one that a single writer fills while other threads read it, and one to merge,
+//! subtract and take percentiles of.
 
 use crate::layout::{self, CELLS, SIGNIFICANT_DIGITS, VALUE_MAX};
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
-/// Counts of times, written by one thread and read by any at any moment.
-///
-/// A recording is a handful of plain loads and stores on memory that only
-/// its own thread writes: no lock, no atomic read-modify-write. A reader sees
-/// every recording that happened before some instant close to its own, and
-/// none twice; nothing is lost at the boundaries of intervals, because counts
-/// only ever grow and intervals are differences.
+/// What the writer and the readers of a histogram share.
 ///
 /// Memory: 264 KiB of address space, of which only touched pages are real.
 #[derive(Debug)]
-pub struct LiveHistogram {
+struct LiveCounts {
     cells: Box<[AtomicU64]>,
     sum: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
 }
 
-impl Default for LiveHistogram {
+/// The only writer of a histogram that other threads read at any moment.
+///
+/// A recording is a handful of plain loads and stores on memory that only the writer's thread
+/// changes: no lock, no atomic read-modify-write. That is right for one writer only. So there is
+/// one for each histogram, it cannot be cloned, and threads cannot share it:
+///
+/// ```compile_fail,E0277
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| writer.record(1));
+///     scope.spawn(|| writer.record(2));
+/// });
+/// ```
+///
+/// ```compile_fail,E0599
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// let other = writer.clone();
+/// ```
+#[derive(Debug)]
+pub struct HistogramWriter {
+    counts: Arc<LiveCounts>,
+    /// Not `Sync`.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// Reads what a [`HistogramWriter`] has recorded.
+///
+/// Sees every recording that happened before some instant close to its own, and none twice.
+/// Nothing is lost at the boundaries of intervals, because counts only grow and intervals are
+/// differences.
+///
+/// It cannot record:
+///
+/// ```compile_fail,E0599
+/// let writer = serval_measure::histogram::HistogramWriter::new();
+/// writer.reader().record(1);
+/// ```
+#[derive(Debug, Clone)]
+pub struct HistogramReader {
+    counts: Arc<LiveCounts>,
+}
+
+impl Default for HistogramWriter {
     fn default() -> Self {
-        LiveHistogram {
+        Self::new()
+    }
+}
+
+impl HistogramWriter {
+    /// The writer of a new, empty histogram.
+    pub fn new() -> Self {
+        let counts = LiveCounts {
             // Zeroed by the operating system, page by page, when first touched.
             cells: bytemuck::zeroed_slice_box(CELLS),
             sum: AtomicU64::new(0),
             min: AtomicU64::new(u64::MAX),
             max: AtomicU64::new(0),
+        };
+        HistogramWriter { counts: Arc::new(counts), _one_thread: PhantomData }
+    }
+
+    /// A reader of the histogram.
+    pub fn reader(&self) -> HistogramReader {
+        HistogramReader { counts: Arc::clone(&self.counts) }
+    }
+
+    /// Counts a time in nanoseconds.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        let LiveCounts { cells, sum, min, max } = &*self.counts;
+        let bump = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
+        // Bounds first: a reader scans cells between them.
+        if ns < min.load(Relaxed) {
+            min.store(ns, Relaxed);
         }
+        if ns > max.load(Relaxed) {
+            max.store(ns, Relaxed);
+        }
+        bump(&cells[layout::index_of(ns)], 1);
+        bump(sum, ns);
     }
 }
 
-impl LiveHistogram {
-    /// Counts a time in nanoseconds. Only one thread may call this.
-    #[inline]
-    pub fn record(&self, ns: u64) {
-        self.record_n(ns, 1);
-    }
-
-    /// Counts a time `n` times.
-    #[inline]
-    pub fn record_n(&self, ns: u64, n: u64) {
-        let bump = |cell: &AtomicU64, by: u64| cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
-        // Bounds first: a reader scans cells between them.
-        if ns < self.min.load(Relaxed) {
-            self.min.store(ns, Relaxed);
-        }
-        if ns > self.max.load(Relaxed) {
-            self.max.store(ns, Relaxed);
-        }
-        bump(&self.cells[layout::index_of(ns)], n);
-        bump(&self.sum, ns.wrapping_mul(n));
-    }
-
+impl HistogramReader {
     /// The sum of all times so far, ns, which wraps.
     pub(crate) fn sum(&self) -> u64 {
-        self.sum.load(Relaxed)
+        self.counts.sum.load(Relaxed)
     }
 
     /// Adds what has been counted so far to `total`.
     pub fn add_to(&self, total: &mut Histogram) {
-        let (min, max) = (self.min.load(Relaxed), self.max.load(Relaxed));
+        let live = &*self.counts;
+        let (min, max) = (live.min.load(Relaxed), live.max.load(Relaxed));
         if min > max {
             return;
         }
         total.ensure_cells();
         let cells = layout::index_of(min)..=layout::index_of(max);
-        for (cell, sum) in self.cells[cells.clone()].iter().zip(&mut total.cells[cells]) {
+        for (cell, sum) in live.cells[cells.clone()].iter().zip(&mut total.cells[cells]) {
             let count = cell.load(Relaxed);
             *sum += count;
             total.count += count;
         }
-        total.sum += u128::from(self.sum.load(Relaxed));
+        total.sum += u128::from(live.sum.load(Relaxed));
         total.min = total.min.min(min);
         total.max = total.max.max(max);
     }
@@ -423,10 +475,11 @@ mod tests {
 
     #[test]
     fn a_reader_on_another_thread_loses_nothing() {
-        let live = LiveHistogram::default();
+        let writer = HistogramWriter::new();
+        let live = writer.reader();
         let mut seen = Histogram::new();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| (0..200_000u64).for_each(|i| live.record(i * 37 % 1_000_003)));
+            let writer = scope.spawn(move || (0..200_000u64).for_each(|i| writer.record(i * 37 % 1_000_003)));
             let mut before = Histogram::new();
             while !writer.is_finished() {
                 let mut now = Histogram::new();

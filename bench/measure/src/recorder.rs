@@ -1,14 +1,14 @@
 //! Where clients write down what they see.
 
 use crate::{
-    histogram::{Histogram, LiveHistogram},
+    histogram::{Histogram, HistogramReader, HistogramWriter},
     legacy::{Legacy, LegacyKind},
     raw::{RawLog, RawSample, RawWriter},
     times::Times,
 };
 use serval_model::{Flush, Metric, Outcome, Status};
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -30,24 +30,31 @@ pub const OTHER_MESSAGES: &str = "(other messages)";
 /// A store's words for failures, with the number of times it used them.
 pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
 
-/// Histograms of both times.
+/// Histograms of both times, to write.
 #[derive(Debug, Default)]
-pub struct LivePair {
-    service: LiveHistogram,
-    response: LiveHistogram,
+struct PairWriter {
+    service: HistogramWriter,
+    response: HistogramWriter,
 }
 
-/// What one thread has seen, during warm-up and after it. One thread writes
-/// (through its [`RecorderHandle`]); any may read.
+/// The same histograms, to read.
+#[derive(Debug)]
+struct PairReader {
+    service: HistogramReader,
+    response: HistogramReader,
+}
+
+/// What one thread has recorded, during warm-up and after it, for any thread to read. Its
+/// [`RecorderHandle`] writes it.
 #[derive(Debug)]
 pub struct Recorder {
-    warm_up: Box<[OnceLock<Box<LivePair>>]>,
-    measured: Box<[OnceLock<Box<LivePair>>]>,
+    warm_up: Box<[OnceLock<PairReader>]>,
+    measured: Box<[OnceLock<PairReader>]>,
     messages: Mutex<Messages>,
     legacy: Option<Mutex<Legacy>>,
     /// Whether there are intended starts, and so response times of their own.
     paced: bool,
-    lateness: LiveHistogram,
+    lateness: HistogramReader,
     overslept: AtomicU64,
     units: AtomicU64,
     units_failed: AtomicU64,
@@ -68,8 +75,8 @@ pub struct RecorderOptions {
     pub raw: Option<RawLog>,
 }
 
-fn slots() -> Box<[OnceLock<Box<LivePair>>]> {
-    (0..SLOTS).map(|_| OnceLock::new()).collect()
+fn slots<T: Default>() -> Box<[T]> {
+    (0..SLOTS).map(|_| T::default()).collect()
 }
 
 fn slot(metric: Metric, status: Status) -> usize {
@@ -79,13 +86,14 @@ fn slot(metric: Metric, status: Status) -> usize {
 impl Recorder {
     /// A recorder and the handle that writes it.
     pub fn new(options: &RecorderOptions) -> (Arc<Recorder>, RecorderHandle) {
+        let lateness = HistogramWriter::new();
         let recorder = Arc::new(Recorder {
             warm_up: slots(),
             measured: slots(),
             messages: Mutex::default(),
             legacy: options.legacy.map(|kind| Mutex::new(Legacy::new(kind))),
             paced: options.paced,
-            lateness: LiveHistogram::default(),
+            lateness: lateness.reader(),
             overslept: AtomicU64::new(0),
             units: AtomicU64::new(0),
             units_failed: AtomicU64::new(0),
@@ -95,7 +103,15 @@ impl Recorder {
             warmed_ns: AtomicU64::new(0),
         });
         let raw = options.raw.as_ref().map(|log| RefCell::new(log.writer()));
-        (Arc::clone(&recorder), RecorderHandle { recorder, raw })
+        let handle = RecorderHandle {
+            warm_up: slots(),
+            measured: slots(),
+            lateness,
+            paced: options.paced,
+            recorder: Arc::clone(&recorder),
+            raw,
+        };
+        (recorder, handle)
     }
 
     /// Operations (a workload's units) finished since warm-up, and how many
@@ -120,7 +136,7 @@ impl Recorder {
 
     /// Adds everything measured so far to `totals`.
     pub fn add_to(&self, totals: &mut Totals) {
-        let add = |slots: &[OnceLock<Box<LivePair>>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
+        let add = |slots: &[OnceLock<PairReader>], sum: &mut BTreeMap<(Metric, Status), Pair>| {
             for (index, pair) in slots.iter().enumerate() {
                 let (Some(pair), Some(metric)) = (pair.get(), Metric::from_index(index / STATUSES)) else {
                     continue;
@@ -155,9 +171,13 @@ impl Recorder {
     }
 }
 
-/// The writing end of a [`Recorder`]; stays on its thread.
+/// The only writer of a [`Recorder`]. Stays on its thread: its histograms' writers are not `Sync`.
 #[derive(Debug)]
 pub struct RecorderHandle {
+    warm_up: Box<[OnceCell<PairWriter>]>,
+    measured: Box<[OnceCell<PairWriter>]>,
+    lateness: HistogramWriter,
+    paced: bool,
     recorder: Arc<Recorder>,
     raw: Option<RefCell<RawWriter>>,
 }
@@ -165,7 +185,7 @@ pub struct RecorderHandle {
 /// When and for whom something was timed, beside the times themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Whether the intended start was in the warm-up, which results leave out.
+    /// Whether it ended in the warm-up, which results leave out.
     pub warm_up: bool,
     /// The client.
     pub client: u32,
@@ -177,24 +197,35 @@ impl RecorderHandle {
     /// Counts an operation's times under its metric and status.
     #[inline]
     pub fn record(&self, metric: Metric, outcome: &Outcome, times: Times, at: Moment) {
-        let recorder = &*self.recorder;
         let slots = if at.warm_up {
             self.warmed(metric, times.service);
-            &recorder.warm_up
+            &self.warm_up
         } else {
-            &recorder.measured
+            &self.measured
         };
-        let pair = slots[slot(metric, outcome.status)].get_or_init(Default::default);
+        let slot = slot(metric, outcome.status);
+        let pair = slots[slot].get_or_init(|| self.open(slot, at.warm_up));
         pair.service.record(times.service);
-        if recorder.paced {
+        if self.paced {
             pair.response.record(times.response);
         }
         if !outcome.is_ok() && !at.warm_up {
             self.record_failure(metric, outcome);
         }
-        if (self.raw.is_some() || recorder.legacy.is_some()) && !at.warm_up {
+        if (self.raw.is_some() || self.recorder.legacy.is_some()) && !at.warm_up {
             self.record_more(metric, outcome.status, times, at);
         }
+    }
+
+    /// Histograms for a metric and status, which readers see from now on.
+    #[cold]
+    fn open(&self, slot: usize, warm_up: bool) -> PairWriter {
+        let Recorder { warm_up: of_warm_up, measured, .. } = &*self.recorder;
+        let pair = PairWriter::default();
+        let readers = PairReader { service: pair.service.reader(), response: pair.response.reader() };
+        let opened = if warm_up { of_warm_up } else { measured }[slot].set(readers);
+        debug_assert!(opened.is_ok(), "only the handle opens histograms, and each one once");
+        pair
     }
 
     /// Counts a unit of the workload: a transaction in YCSB's words.
@@ -222,7 +253,7 @@ impl RecorderHandle {
     /// whether that was the client's own fault: it was free, and too late.
     #[inline]
     pub fn late(&self, ns: u64, overslept: bool) {
-        self.recorder.lateness.record(ns);
+        self.lateness.record(ns);
         if overslept {
             let count = &self.recorder.overslept;
             count.store(count.load(Relaxed) + 1, Relaxed);

@@ -268,6 +268,9 @@ pub struct PhaseEntry {
     /// Of these, how many failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<u64>,
+    /// Records that a load did not store, if it left any out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_records: Option<u64>,
     /// Operations/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,

@@ -2,6 +2,7 @@
 //! write down the times. The measured path, the same for every store.
 
 use crate::{
+    clock::nanoseconds,
     pacing::Schedule,
     run::Lost,
     slot::{Seen, Slot},
@@ -65,6 +66,16 @@ struct Due {
     free: bool,
 }
 
+/// When the next unit begins.
+enum NextUnit {
+    /// At once: nothing is paced.
+    Now,
+    /// Not before its intended start.
+    At(Due),
+    /// Not at all: the run or the schedule is over.
+    Never,
+}
+
 /// A unit that has begun.
 struct Unit {
     intended: u64,
@@ -73,6 +84,33 @@ struct Unit {
     /// Whether its last operation ended after the warm-up. Asked once an
     /// operation, so that all that is written down of it agrees.
     measured: bool,
+}
+
+/// When an operation was to start, started and ended.
+struct Span {
+    intended: u64,
+    start: u64,
+    end: u64,
+    at: Moment,
+}
+
+/// What became of a unit.
+enum UnitEnd {
+    /// The run was over before it began.
+    NotBegun,
+    /// It ended without an operation.
+    Empty(End),
+    /// It ended after at least one operation.
+    Done(Unit, End),
+}
+
+impl UnitEnd {
+    fn of(unit: Option<Unit>, end: End) -> UnitEnd {
+        match unit {
+            None => UnitEnd::Empty(end),
+            Some(unit) => UnitEnd::Done(unit, end),
+        }
+    }
 }
 
 impl Course {
@@ -117,21 +155,17 @@ impl Seat<'_> {
         Moment { warm_up, client: self.index as u32, end_ns: end.saturating_sub(self.course.start) }
     }
 
-    /// Waits for the intended start of the next unit. `None` when the run or
-    /// the schedule is over; without a schedule, the unit is due now.
-    async fn next_start<C: Client, S: Sleeper>(
-        &mut self,
-        client: &mut C,
-        sleeper: &S,
-    ) -> Option<Option<Due>> {
-        let Some(schedule) = &self.course.schedule else { return Some(None) };
-        let intended = self.course.start + schedule.take(self.index)?;
+    /// Waits for the intended start of the next unit.
+    async fn next_unit<C: Client, S: Sleeper>(&mut self, client: &mut C, sleeper: &S) -> NextUnit {
+        let Some(schedule) = &self.course.schedule else { return NextUnit::Now };
+        let Some(after_start) = schedule.take(self.index) else { return NextUnit::Never };
+        let intended = self.course.start.saturating_add(after_start);
         self.slot.wait(intended);
         let free = sleeper.now() < intended;
         let due = !free || self.sleep(client, sleeper, intended).await || sleeper.now() >= intended;
         // What is not due before the end stays with the slot, which tells
         // whoever counts what was left.
-        due.then_some(Some(Due { at: intended, free }))
+        if due { NextUnit::At(Due { at: intended, free }) } else { NextUnit::Never }
     }
 
     /// Sleeps until an instant, and sends what the client has buffered when that
@@ -211,22 +245,28 @@ impl Seat<'_> {
         sleeper.until(course.start).await;
         course.woke(sleeper.now());
         while left > 0 {
-            let Some(due) = self.next_start(client, sleeper).await else { break };
-            let Some((end, unit)) = self.unit(client, sleeper, due, &mut operation, &mut reply).await else {
-                break;
+            let due = match self.next_unit(client, sleeper).await {
+                NextUnit::Now => None,
+                NextUnit::At(due) => Some(due),
+                NextUnit::Never => break,
             };
-            if let Some(unit) = unit {
-                let units = operation.units();
-                // What began in the warm-up and ends after it is measured:
-                // a stall at the boundary must not vanish.
-                if unit.measured {
-                    self.recorder.unit(units, end.ok);
-                    left = left.saturating_sub(units);
+            let end = match self.unit(client, sleeper, due, &mut operation, &mut reply).await {
+                UnitEnd::NotBegun => break,
+                UnitEnd::Empty(end) => end,
+                UnitEnd::Done(unit, end) => {
+                    let units = operation.units();
+                    // What began in the warm-up and ends after it is measured:
+                    // a stall at the boundary must not vanish.
+                    if unit.measured {
+                        self.recorder.unit(units, end.ok);
+                        left = left.saturating_sub(units);
+                    }
+                    if let Some(metric) = end.composite {
+                        self.composite(metric, &unit, end.ok);
+                    }
+                    end
                 }
-                if let Some(metric) = end.composite {
-                    self.composite(metric, &unit, end.ok);
-                }
-            }
+            };
             if end.stop {
                 course.gave_up.fetch_or(!end.ok, Relaxed);
                 break;
@@ -251,7 +291,7 @@ impl Seat<'_> {
         None
     }
 
-    /// One unit. `None` when the run was over before it began.
+    /// One unit.
     async fn unit<C: Client, S: Sleeper>(
         &mut self,
         client: &mut C,
@@ -259,8 +299,8 @@ impl Seat<'_> {
         due: Option<Due>,
         operation: &mut Operation,
         reply: &mut Reply,
-    ) -> Option<(End, Option<Unit>)> {
-        let course = self.course;
+    ) -> UnitEnd {
+        let stop = |ok| End { composite: None, verified: None, ok, stop: true };
         let mut unit: Option<Unit> = None;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
@@ -269,43 +309,28 @@ impl Seat<'_> {
                 Step::Probe => (true, &Status::ALL),
                 Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
-                    let until = sleeper.now().saturating_add(span.as_nanos() as u64);
+                    let until = sleeper.now().saturating_add(nanoseconds(span));
                     if !self.sleep(client, sleeper, until).await {
-                        let end = End { composite: None, verified: None, ok: false, stop: true };
-                        return Some((end, unit));
+                        return UnitEnd::of(unit, stop(false));
                     }
                     step = self.workload.step(Last::Waited, operation);
                     continue;
                 }
-                Step::End(end) => return Some((end, unit)),
-                Step::Stop => {
-                    let end = End { composite: None, verified: None, ok: true, stop: true };
-                    return Some((end, unit));
-                }
+                Step::End(end) => return UnitEnd::of(unit, end),
+                Step::Stop => return UnitEnd::of(unit, stop(true)),
             };
             let start = sleeper.now();
-            if unit.is_none() && start >= course.end_at() {
-                let end_at = course.end_at();
-                let was_due = due.is_some_and(|due| due.at < end_at);
-                if !was_due || start >= end_at.saturating_add(course.allowance) {
-                    return None;
-                }
-            }
-            // Later operations of a unit have no intended start of their own.
-            let (begun, op_intended) = match unit {
-                Some(ref mut unit) => (unit, start),
+            let (begun, intended) = match unit {
+                // Later operations of a unit have no intended start of their own.
+                Some(ref mut begun) => (begun, start),
+                None if self.is_over(due, start) => return UnitEnd::NotBegun,
                 None => {
-                    let intended = due.map_or(start, |due| due.at);
-                    if let Some(due) = due
-                        && start >= course.measure_from()
-                    {
-                        let late = start - due.at;
-                        self.recorder.late(late, due.free && late >= course.late_from);
-                    }
-                    (unit.insert(Unit { intended, start, last_end: start, measured: false }), intended)
+                    let begun = unit.insert(self.begin(due, start));
+                    let intended = begun.intended;
+                    (begun, intended)
                 }
             };
-            self.slot.begin(op_intended);
+            self.slot.begin(intended);
             if matches!(operation.kind, OperationKind::Read | OperationKind::Scan) {
                 reply.clear();
             }
@@ -313,52 +338,86 @@ impl Seat<'_> {
             let end = sleeper.now();
             self.slot.end(end);
             begun.last_end = end;
-            begun.measured = end >= course.measure_from();
+            begun.measured = end >= self.course.measure_from();
             let at = self.moment(!begun.measured, end);
-            let metric = if operation.batch().is_empty() {
-                Metric::from(operation.kind)
-            } else {
-                Metric::INSERT_BATCH
-            };
-            let took = end - start;
-            let service = match client.service_ns() {
-                None => took,
-                Some(ns) => self.hop(took, ns, at),
-            };
-            let times = Times { service, response: end - op_intended };
-            if !unmeasured.contains(&outcome.status) {
-                self.recorder.record(metric, &outcome, times, at);
-            }
-            if operation.kind == OperationKind::Scan && outcome.is_ok() {
-                self.per_record(times, reply.records().len() as u64, at);
-            }
-            if !outcome.is_ok()
-                && let Some(error) = client.lost()
-            {
-                self.lost = Some(Lost::Store(error));
-            }
+            let span = Span { intended, start, end, at };
+            self.record(client, operation, reply, &outcome, &span, unmeasured);
             // Before a flush: what a workload does with the answer is timed by itself.
             if more && self.lost.is_none() {
                 step = self.workload.step(Last::Outcome(&outcome, reply), operation);
-                if course.verifies
+                if self.course.verifies
                     && let Step::End(End { verified: Some(status), .. }) = step
                 {
-                    let took = sleeper.now() - end;
-                    let outcome = Outcome { status, message: None };
-                    let times = Times { service: took, response: took };
-                    self.recorder.record(Metric::VERIFY, &outcome, times, at);
+                    self.verified(status, sleeper.now() - end, at);
                 }
             }
             if client.buffers() {
                 self.send_what_is_due(client, sleeper).await;
             }
             if self.lost.is_some() {
-                return Some((End { stop: true, ..End::of(&outcome) }, unit));
+                return UnitEnd::of(unit, End { stop: true, ..End::of(&outcome) });
             }
             if !more {
-                return Some((End::of(&outcome), unit));
+                return UnitEnd::of(unit, End::of(&outcome));
             }
         }
+    }
+
+    /// Whether the run is over for a unit that would begin now.
+    fn is_over(&self, due: Option<Due>, now: u64) -> bool {
+        let end_at = self.course.end_at();
+        let was_due = due.is_some_and(|due| due.at < end_at);
+        now >= end_at && (!was_due || now >= end_at.saturating_add(self.course.allowance))
+    }
+
+    /// A unit that begins now; writes down how late it is.
+    fn begin(&self, due: Option<Due>, now: u64) -> Unit {
+        if let Some(due) = due
+            && now >= self.course.measure_from()
+        {
+            let late = now - due.at;
+            self.recorder.late(late, due.free && late >= self.course.late_from);
+        }
+        let intended = due.map_or(now, |due| due.at);
+        Unit { intended, start: now, last_end: now, measured: false }
+    }
+
+    /// Writes down an operation, and notes whether the store is lost.
+    #[inline]
+    fn record<C: Client>(
+        &mut self,
+        client: &mut C,
+        operation: &Operation,
+        reply: &Reply,
+        outcome: &Outcome,
+        span: &Span,
+        unmeasured: &[Status],
+    ) {
+        let took = span.end - span.start;
+        let service = match client.service_ns() {
+            None => took,
+            Some(ns) => self.hop(took, ns, span.at),
+        };
+        let times = Times { service, response: span.end - span.intended };
+        if !unmeasured.contains(&outcome.status) {
+            let batched = !operation.batch().is_empty();
+            let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
+            self.recorder.record(metric, outcome, times, span.at);
+        }
+        if operation.kind == OperationKind::Scan && outcome.is_ok() {
+            self.per_record(times, reply.records().len() as u64, span.at);
+        }
+        if !outcome.is_ok()
+            && let Some(error) = client.lost()
+        {
+            self.lost = Some(Lost::Store(error));
+        }
+    }
+
+    /// Times the comparison of what was read with what should have been.
+    fn verified(&self, status: Status, took: u64, at: Moment) {
+        let outcome = Outcome { status, message: None };
+        self.recorder.record(Metric::VERIFY, &outcome, Times { service: took, response: took }, at);
     }
 
     /// Times the way to the driver of an operation that took `took` in all and

@@ -30,7 +30,12 @@ impl Clock for SystemClock {
     }
 }
 
-fn nanoseconds(t: Timespec) -> u64 {
+/// A span in ns; at most `u64::MAX`, which is never reached.
+pub(crate) fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn of_timespec(t: Timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
@@ -38,10 +43,10 @@ fn nanoseconds(t: Timespec) -> u64 {
 /// reading, no system call, never backwards, the same for all threads.
 #[inline]
 pub fn now() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    of_timespec(clock_gettime(ClockId::Monotonic))
 }
 
 /// CPU time that all threads of this process have used.
 pub fn process_cpu() -> Duration {
-    Duration::from_nanos(nanoseconds(clock_gettime(ClockId::ProcessCPUTime)))
+    Duration::from_nanos(of_timespec(clock_gettime(ClockId::ProcessCPUTime)))
 }

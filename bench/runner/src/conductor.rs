@@ -4,11 +4,11 @@
 
 use crate::{
     client::Course,
-    clock::Clock,
+    clock::{Clock, nanoseconds},
     looks::{Looks, ended},
     pacing::{Schedule, rate::RateSchedule},
     run::{EndedBy, Gate, Interval, Look, Observer, Progress, RunError, RunOptions, RunRecord},
-    slot::Seen,
+    slot::{Seen, Slot},
     stage::Stage,
     warm_up::WarmUp,
 };
@@ -161,7 +161,7 @@ impl<C: Clock> Conductor<'_, C> {
             measure_from: AtomicU64::new(measure_from),
             end_at: AtomicU64::new(end_at),
             schedule,
-            allowance: self.slack.as_nanos() as u64 + WAKE_UP_NS,
+            allowance: nanoseconds(self.slack).saturating_add(WAKE_UP_NS),
             late_from: nanoseconds(late_from(self.slack)),
             verifies,
             gave_up: AtomicBool::new(false),
@@ -376,7 +376,7 @@ impl<C: Clock> Conductor<'_, C> {
                 told.is_some()
             }
             None => {
-                let may = from >= course.start + nanoseconds(self.options.warm_up);
+                let may = from >= course.start.saturating_add(nanoseconds(self.options.warm_up));
                 warm_up.look(now, operations, service_ns, may)
             }
         };
@@ -504,7 +504,9 @@ impl<C: Clock> Conductor<'_, C> {
         // A schedule knows no end; what is beyond the units asked for was
         // never to be done.
         let mut left = self.units.map_or(u64::MAX, |units| units.saturating_sub(done));
-        let begun = self.stage.slots.iter().filter(|slot| matches!(slot.seen(), Seen::InFlight(_)));
+        // Looked at once: a client may still go on.
+        let seen: Vec<Seen> = self.stage.slots.iter().map(Slot::seen).collect();
+        let begun = seen.iter().filter(|seen| matches!(seen, Seen::InFlight(_)));
         left = left.saturating_sub(begun.count() as u64);
         let mut waiting = |intended: u64, n: u64| {
             let n = n.min(left);
@@ -514,8 +516,8 @@ impl<C: Clock> Conductor<'_, C> {
                 late.record_n(end_at - intended, n);
             }
         };
-        for slot in &self.stage.slots {
-            match slot.seen() {
+        for seen in seen {
+            match seen {
                 Seen::InFlight(intended) => in_flight.record(now.saturating_sub(intended)),
                 Seen::Waiting(intended) => waiting(intended, 1),
                 Seen::Idle => {}
@@ -526,7 +528,7 @@ impl<C: Clock> Conductor<'_, C> {
         {
             // A run may be ended before it begins.
             let span = end_at.saturating_sub(course.start);
-            schedule.take_rest(span, |intended, n| waiting(course.start + intended, n));
+            schedule.take_rest(span, |intended, n| waiting(course.start.saturating_add(intended), n));
         }
         (in_flight, not_started, late)
     }
@@ -541,11 +543,6 @@ fn boundary(since: u64, interval: u64, start: u64, measure_from: u64) -> u64 {
     let next = from.saturating_add((since.saturating_sub(from) / interval + 1).saturating_mul(interval));
     let next = if next.saturating_sub(since) < interval / 2 { next.saturating_add(interval) } else { next };
     next.min(until)
-}
-
-/// A span in ns; what does not fit is for ever.
-fn nanoseconds(span: Duration) -> u64 {
-    span.as_nanos().min(u128::from(u64::MAX)) as u64
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl<S: Store> Crew<S> {
         recorder: &RecorderHandle,
         sleeper: &P,
     ) {
-        let Some(course) = self.stage.wait_for_start() else { return };
+        let Some(course) = self.stage.wait_for_start().await else { return };
         let place = self.place(index);
         let seat = Seat {
             stage: &self.stage,
@@ -161,7 +161,7 @@ impl<S: Store> Crew<S> {
                     self.stage.connected(Ok(()));
                 }
             }
-            if self.stage.wait_for_start().is_none() {
+            if self.stage.wait_for_start().await.is_none() {
                 return Ok(());
             }
             self.run_tasks(connected, recorder).await.map_err(system)

@@ -2,7 +2,7 @@
 //! comes of it.
 
 use crate::{
-    clock::{Clock, SystemClock},
+    clock::{Clock, SystemClock, nanoseconds},
     conductor::Conductor,
     crew::Crew,
     pacing::{Arrivals, rate::RateSchedule},
@@ -13,7 +13,7 @@ use serval_measure::{
     legacy::Legacy,
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
-use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
+use serval_model::{Execution, Metric, Share, Status, Store, StoreError, properties::units::counted};
 pub use serval_result::document::EndedBy;
 use serval_result::{
     group::GroupResult,
@@ -412,7 +412,7 @@ impl<S: Store> Prepared<S> {
             units,
             seed: options.seed,
             recorder: options.recorder.clone(),
-            slack: slack.as_nanos() as u64,
+            slack: nanoseconds(slack),
         });
         Ok(Prepared { options, stage, crew, slack })
     }
@@ -481,11 +481,8 @@ pub fn run<S: Store>(
             return Err(error.into());
         }
     };
-    let execution = if threads { plural(options.clients, "thread") } else { plural(loops, "event loop") };
+    let execution =
+        if threads { counted(options.clients as u64, "thread") } else { counted(loops as u64, "event loop") };
     let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
     prepared.complete(record, store, execution)
-}
-
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -36,8 +36,14 @@ pub(crate) struct Tally {
     pub(crate) interrupted: bool,
     /// Why the run cannot go on, in the middle of it.
     pub(crate) lost: Option<Lost>,
-    go: bool,
-    cancelled: bool,
+}
+
+/// Whether clients may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Pending,
+    Go,
+    Cancelled,
 }
 
 /// One run's meeting place.
@@ -49,6 +55,7 @@ pub(crate) struct Stage {
     tally: Mutex<Tally>,
     changed: Condvar,
     threads: Mutex<Vec<Thread>>,
+    starting: watch::Sender<Start>,
     orders: watch::Sender<Order>,
     /// Whether clients may close.
     closing: watch::Sender<bool>,
@@ -63,6 +70,7 @@ impl Stage {
             tally: Mutex::default(),
             changed: Condvar::new(),
             threads: Mutex::default(),
+            starting: watch::channel(Start::Pending).0,
             orders: watch::channel(Order::Run).0,
             closing: watch::channel(false).0,
         }
@@ -92,26 +100,26 @@ impl Stage {
         });
     }
 
-    /// Waits on a client's thread for the start. `None` when there will be none.
-    pub(crate) fn wait_for_start(&self) -> Option<&Course> {
-        let mut tally = self.tally();
-        while !tally.go && !tally.cancelled {
-            tally = self.changed.wait(tally).unwrap_or_else(PoisonError::into_inner);
-        }
-        if tally.cancelled { None } else { self.course.get() }
+    /// Waits until clients may begin. Returns `None` if they never may. Does not block the
+    /// thread: a driver's tasks on the same event loop keep running.
+    pub(crate) async fn wait_for_start(&self) -> Option<&Course> {
+        let mut starting = self.starting.subscribe();
+        // An error means that the sender is gone, and this stage with it.
+        let start = *starting.wait_for(|start| *start != Start::Pending).await.ok()?;
+        if start == Start::Cancelled { None } else { self.course.get() }
     }
 
     /// Lets the clients go.
     pub(crate) fn go(&self, course: Course) -> &Course {
         let course = self.course.get_or_init(|| course);
-        self.change(|tally| tally.go = true);
+        self.starting.send_replace(Start::Go);
         course
     }
 
     /// There will be no start.
     pub(crate) fn cancel(&self) {
         self.close();
-        self.change(|tally| tally.cancelled = true);
+        self.starting.send_replace(Start::Cancelled);
         self.stop();
         self.orders.send_replace(Order::Abandon);
     }

@@ -149,7 +149,7 @@ impl LoopTimers {
 
     fn arm(&self) -> io::Result<()> {
         let Some(Reverse((earliest, _))) = self.heap.borrow().peek().copied() else { return Ok(()) };
-        let instant = earliest + self.slack;
+        let instant = earliest.saturating_add(self.slack);
         if instant >= self.armed.get() {
             return Ok(());
         }
@@ -260,6 +260,21 @@ mod tests {
             assert!(!sleeping.await.unwrap());
             let late = LoopSleeper::new(Rc::clone(&timers), 1);
             assert!(!late.until(u64::MAX - 1).await);
+        });
+    }
+
+    /// An operation of a slow schedule may be due later than 64 bits of nanoseconds reach.
+    #[test]
+    fn a_sleep_that_the_slack_carries_past_the_last_instant_does_not_end() {
+        on_a_loop(async {
+            let timers = LoopTimers::new(1, 1000).unwrap();
+            task::spawn_local(Rc::clone(&timers).drive());
+            let sleeper = LoopSleeper::new(Rc::clone(&timers), 0);
+            let sleeping = task::spawn_local(async move { sleeper.until(u64::MAX - 999).await });
+            task::yield_now().await;
+            assert_eq!(timers.armed.get(), u64::MAX);
+            timers.stop();
+            assert!(!sleeping.await.unwrap());
         });
     }
 

@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_model::properties::{Catalog, Properties, Reader};
-use serval_runner::{Control, RunOptions, run};
+use serval_runner::{
+    Control, RunOptions,
+    pacing::{Arrivals, rate::RateSchedule},
+    run,
+};
 use serval_scripts::{Script, ScriptWorkload};
 use serval_stores::noop::Noop;
 use serval_workload::{
@@ -13,6 +17,7 @@ use serval_workload::{
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -53,6 +58,16 @@ static ALLOCATOR: Counting = Counting;
 
 /// Allocations of a run of so many operations, of the core workload or a script.
 fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations: u64) -> u64 {
+    allocations_with(
+        properties,
+        script,
+        phase,
+        RunOptions { units: Some(operations), ..RunOptions::default() },
+    )
+}
+
+fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, options: RunOptions) -> u64 {
+    let operations = options.units.unwrap();
     let mut all = Properties::new();
     all.load(properties.as_bytes(), Path::new("test")).unwrap();
     all.load(format!("recordcount={operations}\n").as_bytes(), Path::new("test")).unwrap();
@@ -66,19 +81,20 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
         resume: false,
         share: serval_model::Share::WHOLE,
     };
+    let no_files = BTreeMap::new();
     let workload: Arc<dyn Workload> = match script {
-        None => Arc::new(CoreWorkload::open(&mut reader, &facts).unwrap()),
+        None => Arc::new(CoreWorkload::open(&mut reader, &facts, &no_files).unwrap()),
         Some(text) => {
             let file = tempfile::Builder::new().suffix(".lua").tempfile().unwrap();
             std::fs::write(file.path(), text).unwrap();
             let script = Script::read(file.path(), &Catalog::default()).unwrap();
-            Arc::new(ScriptWorkload::open(&mut reader, &facts, Arc::new(script)).unwrap())
+            Arc::new(ScriptWorkload::open(&mut reader, &facts, &no_files, Arc::new(script)).unwrap())
         }
     };
     reader.finish().unwrap();
     // One interval, so that only clients work during the run.
     let interval = std::time::Duration::from_secs(3600);
-    let options = RunOptions { units: Some(operations), interval, seed: 1, ..RunOptions::default() };
+    let options = RunOptions { interval, seed: 1, ..options };
     let store = Arc::new(Noop::open(&all).unwrap());
     let before = ALLOCATIONS.load(Relaxed);
     let record = run(&store, &workload, &options, &Control::default(), &mut ()).unwrap();
@@ -86,7 +102,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
     ALLOCATIONS.load(Relaxed) - before
 }
 
-/// Both tests count the whole process's: one at a time.
+/// All tests count the whole process's: one at a time.
 static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -111,6 +127,21 @@ fn operations_allocate_nothing() {
             many < few + 1_000,
             "{properties}: {few} allocations for 2,000 operations, {many} for 200,000"
         );
+    }
+}
+
+/// Every operation is due before it can be sent, so that no client sleeps.
+#[test]
+fn intended_starts_allocate_nothing() {
+    let _turn = TURN.lock().unwrap();
+    for arrivals in [Arrivals::Client, Arrivals::Uniform, Arrivals::Poisson] {
+        let allocations = |operations| {
+            let rate = Some(RateSchedule::constant(1e9));
+            let options = RunOptions { units: Some(operations), rate, arrivals, ..RunOptions::default() };
+            allocations_with("readproportion=1\nupdateproportion=0\n", None, Phase::Run, options)
+        };
+        let (few, many) = (allocations(2_000), allocations(200_000));
+        assert!(many < few + 1_000, "{arrivals:?}: {few} for 2,000 operations, {many} for 200,000");
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 
 use common::Reads;
 use serval_measure::recorder::Pair;
-use serval_model::{Metric, Status};
+use serval_model::{Metric, Share, Status};
 use serval_runner::{
     Control, EndedBy, Interval, Observer, RunOptions, RunRecord,
     pacing::{Arrivals, rate::RateSchedule},
@@ -186,4 +186,24 @@ fn runs_on_one_clock_follow_one_another() {
     let control = Control::default();
     control.interrupt();
     assert!(run(&time, &store, &workload, &options, &control, &mut ()).is_err());
+}
+
+/// The last of many processes that share a slow schedule: its first operation is due after 64 bits
+/// of nanoseconds.
+#[test]
+fn an_operation_that_is_due_after_the_end_of_the_clock_is_not_started() {
+    const LAST: u64 = 1 << 40;
+    for arrivals in [Arrivals::Client, Arrivals::Uniform] {
+        let options = RunOptions {
+            clients: 2,
+            time: Some(Duration::from_secs(10)),
+            rate: Some(RateSchedule::constant(1.0)),
+            arrivals,
+            share: Share::new(LAST, LAST + 1).unwrap(),
+            ..RunOptions::default()
+        };
+        let record = go(Queue::new(1, Service::new(1e6, Shape::Constant, 1)), &options);
+        assert_eq!((record.totals.units, record.not_started.count()), (0, 0), "{arrivals:?}");
+        assert_eq!(record.ended_by, EndedBy::Time);
+    }
 }

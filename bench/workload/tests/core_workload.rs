@@ -33,7 +33,7 @@ fn open(text: &str, facts: &Circumstances) -> Result<CoreWorkload, Faults> {
     let mut properties = Properties::new();
     properties.load(text.as_bytes(), Path::new("test")).unwrap();
     let mut reader = Reader::new(&properties);
-    let workload = CoreWorkload::open(&mut reader, facts);
+    let workload = CoreWorkload::open(&mut reader, facts, &BTreeMap::new());
     reader.finish()?;
     Ok(workload.unwrap())
 }

@@ -5,6 +5,7 @@
 //! goldens inject draws into; says so when it is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use std::{
     path::Path,

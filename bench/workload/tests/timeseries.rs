@@ -2,6 +2,7 @@
 //! YCSB core asks for (`golden/TimeSeriesGolden.java`), and its own promises.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+#![allow(clippy::disallowed_methods, reason = "a test may read files")]
 
 use proptest::prelude::*;
 use serval_model::{

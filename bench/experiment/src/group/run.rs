@@ -19,6 +19,7 @@ use serval_coordination::{
 };
 use serval_lag::properties as lag;
 use serval_model::properties::Reader;
+use serval_report::units::are;
 use serval_runner::{
     Control, EndedBy, Lost, Observer, RunError, RunOptions, RunRecord, clock, pacing::rate::RateSchedule,
 };
@@ -268,7 +269,8 @@ impl GroupSession<'_> {
             return Err(ending.or_else(|| team.who_is_lost()).map_or(RunError::Interrupted, RunError::Group));
         }
         if intervals.missed > 0 {
-            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
+            troubles
+                .push(format!("{} missing from the series of clients", are(intervals.missed, "interval")));
         }
         if consumes.contains(&true) {
             // What is left there is nobody's. If it stays it is in nobody's way: no other group has its

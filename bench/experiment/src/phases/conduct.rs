@@ -16,6 +16,7 @@ use crate::{
     watching::{Step, Watcher},
 };
 use serval_model::{StoreError, properties::Origin};
+use serval_report::units::are;
 use serval_result::experiment::{
     Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
 };
@@ -482,7 +483,8 @@ impl Conductor<'_> {
             units.saturating_sub(document.overall.operations.saturating_sub(document.failed()))
         });
         if missing > 0 {
-            entry.warnings.push(format!("the load is not complete: {missing} records are missing"));
+            entry.missing_records = Some(missing);
+            entry.warnings.push(format!("the load is not complete: {} missing", are(missing, "record")));
         }
         made::keep(folder, &plan, &document)?;
         if entry.incomplete.is_none() {

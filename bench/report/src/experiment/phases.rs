@@ -106,7 +106,8 @@ pub(super) fn warnings(part: &Part) -> Vec<Note> {
             });
         let own = own.into_iter().map(|note| Note { text: format!("{name}: {}", note.text), ..note });
         let mut said: Vec<Note> = cut_off.chain(own).collect();
-        let missing = told.entry.warnings.iter().filter(|words| words.contains("records are missing"));
+        let missing =
+            told.entry.warnings.iter().filter(|words| words.starts_with("the load is not complete"));
         said.extend(
             missing.map(|words| Note {
                 text: format!("{name}: {}.", printable(words, 300)),

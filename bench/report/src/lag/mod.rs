@@ -11,7 +11,7 @@ use crate::{
     notes::{Note, printable},
     plot::{Axis, Line, Plot},
     summary::{Styles, line, wrapped},
-    units::{count, percent, plural, time},
+    units::{count, percent, plural, time, were},
 };
 use serval_result::{
     document::Latency,
@@ -105,10 +105,6 @@ pub(crate) fn notes(lag: &LagResult, buffered: bool) -> Vec<Note> {
     notes
 }
 
-fn were(number: u64, thing: &str) -> String {
-    format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
-}
-
 fn at(latency: &Latency, p: f64) -> u64 {
     crate::notes::percentile(latency, p).unwrap_or(0)
 }
@@ -157,8 +153,8 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
     row(
         "sampled",
         Some(format!(
-            "{} writes ({} of keys), {} carried by {}, {} not carried",
-            count(lag.writes.acknowledged),
+            "{} ({} of keys), {} carried by {}, {} not carried",
+            plural(lag.writes.acknowledged, "write"),
             percent((lag.sample.clamp(0.0, 1.0) * 1e6).round() as u64, 1_000_000),
             count(lag.writes.carried),
             printable(&lag.queue, QUEUE_MAX),
@@ -269,7 +265,7 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
         0 => String::new(),
         censored => format!(", {} not found at the end", count(censored)),
     };
-    format!("{} keys, {} with a lag{times}{censored}", count(all), percent(not_zero, all))
+    format!("{}, {} with a lag{times}{censored}", plural(all, "key"), percent(not_zero, all))
 }
 
 fn distribution(lag: &LagResult) -> Option<Plot> {

@@ -1,15 +1,13 @@
 //! Intended starts: which operation is due when, and who takes it. The law is
 //! in `docs/pacing.md`.
 
+mod poisson;
 pub mod rate;
 
+use poisson::PoissonArrivals;
 use rate::RateSchedule;
 use serval_model::Share;
-use serval_workload::{Random, Rng};
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How intended starts are spaced and shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +43,8 @@ enum Source {
     Client(Box<[Padded]>),
     /// How many operations have been taken.
     Uniform(AtomicU64),
-    /// The sum of gaps so far; a lock, since each depends on the last, held
-    /// for one addition and outside of what is timed.
-    Poisson(Mutex<(Rng, f64)>),
+    /// Random arrivals, each taken by one client.
+    Poisson(PoissonArrivals),
 }
 
 /// The intended starts of a run, shared by its clients. Times are ns since
@@ -72,7 +69,7 @@ impl Schedule {
         let source = match arrivals {
             Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
             Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
-            Arrivals::Poisson => Source::Poisson(Mutex::new((Rng::new(seed), 0.0))),
+            Arrivals::Poisson => Source::Poisson(PoissonArrivals::new(seed)),
         };
         Schedule { rate, clients: clients as u64, source, share }
     }
@@ -88,12 +85,7 @@ impl Schedule {
                 (k * self.clients + client as u64) as f64
             }
             Source::Uniform(taken) => taken.fetch_add(1, Relaxed) as f64,
-            Source::Poisson(state) => {
-                let (rng, sum) = &mut *state.lock().unwrap_or_else(PoisonError::into_inner);
-                // 1 - u is in (0, 1], so that the logarithm is finite.
-                *sum -= libm::log(1.0 - rng.next_f64());
-                *sum
-            }
+            Source::Poisson(arrivals) => arrivals.take(),
         };
         self.start_of(due)
     }
@@ -128,17 +120,20 @@ impl Schedule {
                 .map(|(i, taken)| (taken.0.load(Relaxed) * self.clients + i as u64, self.clients))
                 .collect(),
             Source::Uniform(taken) => vec![(taken.load(Relaxed), 1)],
-            Source::Poisson(state) => {
-                let sum = state.lock().unwrap_or_else(PoisonError::into_inner).1;
-                if due_by_end - sum < SAMPLES as f64 {
-                    while let Some(start) = self.take(0).filter(|start| *start < end) {
-                        each(start, 1);
+            Source::Poisson(arrivals) => {
+                let mut due = arrivals.take();
+                let few = due_by_end - due < SAMPLES as f64;
+                loop {
+                    let Some(start) = self.start_of(due).filter(|start| *start < end) else { return };
+                    each(start, 1);
+                    if !few {
+                        break;
                     }
-                    return;
+                    due = arrivals.take();
                 }
                 // So many vary by a thousandth at most: they stand evenly for
                 // those that would be drawn.
-                vec![(sum.ceil() as u64, 1)]
+                vec![(due.ceil() as u64, 1)]
             }
         };
         for (first, step) in parts {
@@ -166,6 +161,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serval_workload::{Random, Rng};
 
     const MS: u64 = 1_000_000;
 
@@ -244,6 +240,38 @@ mod tests {
             let p = (-x).exp();
             let sigma = (p * (1.0 - p) / gaps.len() as f64).sqrt();
             assert!((above(x) - p).abs() < 5.0 * sigma, "P(gap > {x}) = {}", above(x));
+        }
+    }
+
+    /// The law as `docs/pacing.md` writes it.
+    fn poisson_starts(rate: &RateSchedule, seed: u64, end: u64) -> Vec<u64> {
+        let mut rng = Rng::new(seed);
+        let mut sum = 0.0;
+        let starts = std::iter::from_fn(|| {
+            sum -= libm::log(1.0 - rng.next_f64());
+            Some((rate.time_of(sum)? * 1e9) as u64)
+        });
+        starts.take_while(|start| *start < end).collect()
+    }
+
+    #[test]
+    fn poisson_starts_of_a_seed_are_those_of_the_law_and_the_rest_is_exactly_the_rest() {
+        const CLIENTS: usize = 3;
+        let end = 4_000 * MS;
+        for (seed, text) in [(1, "4000"), (2, "ramp 1000..9000 for 3s; 2000"), (3, "5000 for 2s")] {
+            let rate = RateSchedule::parse(text).unwrap();
+            let expected = poisson_starts(&rate, seed, end);
+            for taken in [0, 1, 5_000] {
+                let schedule = Schedule::new(rate.clone(), Arrivals::Poisson, CLIENTS, Share::WHOLE, seed);
+                let starts: Vec<u64> = (0..taken).map(|k| schedule.take(k % CLIENTS).unwrap()).collect();
+                assert_eq!(starts, expected[..taken], "{text}");
+                let mut rest = Vec::new();
+                schedule.take_rest(end, |start, n| {
+                    assert_eq!(n, 1);
+                    rest.push(start);
+                });
+                assert_eq!(rest, expected[taken..], "{text} after {taken}");
+            }
         }
     }
 

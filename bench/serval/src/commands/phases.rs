@@ -239,8 +239,7 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
     shown?;
     tell!("report: {}", folder.join("report.html").display());
     let bad = |phase: &serval_result::experiment::PhaseEntry| {
-        phase.flags.contains(&Flag::Failures)
-            || phase.warnings.iter().any(|words| words.contains("records are missing"))
+        phase.flags.contains(&Flag::Failures) || phase.missing_records.is_some()
     };
     Ok(match journal.document.phases.iter().any(bad) {
         true => ExitCode::from(failure::OPERATIONS_FAILED),

@@ -111,8 +111,8 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
             "memory" | "noop" | "basic" => "",
             _ => "; the same command with --resume loads them",
         };
-        let missing = serval_report::units::count(missing);
-        tell!("the load is not complete: {missing} records are missing{advice}");
+        let records = serval_report::units::are(missing, "record");
+        tell!("the load is not complete: {records} missing{advice}");
     }
     // What could not be written is said after all numbers are out.
     if let Some(error) = performed.unwritten {

@@ -18,6 +18,7 @@ use crate::{
         AcknowledgedCounter, Discrete, DistributionError, Histogram, KeyChooser, LengthChooser, Uniform,
         Zipfian,
     },
+    files::{self, InputFiles},
     keys::{KeyFormat, KeyNumbers, KeyOrder},
     random::{Random, Rng},
     values,
@@ -27,9 +28,10 @@ use properties as p;
 use range::KeyRange;
 use serval_model::{
     OperationKind, Record, Reply, Schema, Share, Status,
-    properties::{Properties, Property, Reader},
+    properties::{Properties, Property, Reader, units::counted},
 };
 use std::{
+    io::Read,
     ops::Range,
     path::Path,
     sync::{Arc, atomic::AtomicU64},
@@ -205,7 +207,7 @@ fn noted<T>(reader: &mut Reader<'_>, property: &Property, result: Result<T, Dist
 }
 
 /// Reads the distribution of field lengths.
-pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+pub(crate) fn field_lengths(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {
     let length = reader.size(&p::FIELD_LENGTH);
     let shortest = reader.size(&p::MIN_FIELD_LENGTH);
     if length > FIELD_LENGTH_MAX {
@@ -223,7 +225,7 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
         }
         kind @ ("histogram" | "exacthistogram") => {
             let path = reader.path(&p::FIELD_LENGTH_HISTOGRAM).unwrap_or_default();
-            match read_histogram(&path) {
+            match read_histogram(files, &path) {
                 Ok(histogram) if kind == "histogram" => Some(LengthChooser::Histogram(histogram)),
                 Ok(histogram) => Some(LengthChooser::ExactHistogram(histogram)),
                 Err(problem) => {
@@ -236,14 +238,11 @@ pub(crate) fn field_lengths(reader: &mut Reader<'_>) -> Option<LengthChooser> {
     }
 }
 
-fn read_histogram(path: &Path) -> Result<Histogram, String> {
-    let place = path.display();
-    let size = std::fs::metadata(path).map_err(|e| format!("{place}: cannot be read: {e}"))?.len();
-    if size > HISTOGRAM_FILE_MAX {
-        return Err(format!("{place}: has {size} bytes, at most {HISTOGRAM_FILE_MAX} are read"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| format!("{place}: cannot be read: {e}"))?;
-    Histogram::parse(&bytes).map_err(|error| format!("{place}: {error}"))
+fn read_histogram(files: &dyn InputFiles, path: &Path) -> Result<Histogram, String> {
+    let mut bytes = Vec::new();
+    let read = files::open(files, path, HISTOGRAM_FILE_MAX)?.read_to_end(&mut bytes);
+    read.map_err(|error| files::unreadable(path, &error))?;
+    Histogram::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the shares of operations; their sum must be above zero.
@@ -349,13 +348,17 @@ fn key_format(reader: &mut Reader<'_>) -> Option<KeyFormat> {
 }
 
 impl CoreWorkload {
-    /// From its properties. Faults go to the reader; `None` when there were
-    /// some without which nothing can be built.
-    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<CoreWorkload> {
+    /// From its properties and the files that they name. Faults go to the reader; `None` when
+    /// there were some without which nothing can be built.
+    pub fn open(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        files: &dyn InputFiles,
+    ) -> Option<CoreWorkload> {
         let prefix = reader.text(&p::FIELD_NAME_PREFIX);
         let fields: Vec<String> =
             (0..reader.count(&p::FIELD_COUNT).max(1)).map(|i| format!("{prefix}{i}")).collect();
-        let lengths = field_lengths(reader);
+        let lengths = field_lengths(reader, files);
         let integrity = reader.flag(&p::DATA_INTEGRITY);
         if integrity && reader.choice(&p::FIELD_LENGTH_DISTRIBUTION) != "constant" {
             reader.fault(
@@ -554,13 +557,16 @@ impl Workload for CoreWorkload {
         let ranged = matches!(self.0.chooser, KeyChooser::Zipfian(_) | KeyChooser::ScatteredZipf(_));
         let (end, range) = (self.0.inserts.end(), &self.0.range);
         if self.0.phase == Phase::Run && ranged && end > range.end {
+            let unused = match end - range.end {
+                1 => "the last record was".to_owned(),
+                n => format!("the last {n} records were"),
+            };
             return vec![format!(
-                "the key range ran out: it was laid out for {} inserts and there were {}; the last {} records were \
+                "the key range ran out: it was laid out for {} and there were {}; {unused} \
                  never chosen. Set expectedoperations to more, or operationcount to what is done; proportions that \
                  do not sum to 1 make the last of them larger than it says",
-                range.end.saturating_sub(range.records),
+                counted(range.end.saturating_sub(range.records), "insert"),
                 end - range.records,
-                end - range.end,
             )];
         }
         Vec::new()

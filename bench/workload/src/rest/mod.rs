@@ -36,6 +36,7 @@ use crate::{
         Discrete, DistributionError, ExactZipf, Exponential, Hotspot, LengthChooser, Sequential, Uniform,
         Zipfian,
     },
+    files::InputFiles,
     random::Rng,
     values,
     workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload},
@@ -175,7 +176,7 @@ fn chooser(reader: &mut Reader<'_>, verb: &p::Verb, lines: u64) -> Option<Choose
 }
 
 /// Reads the verbs with their traces; faults of all of them are noted.
-fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
+fn verbs(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> {
     // In the order of YCSB's walk over the shares.
     let all = [
         (&p::READ, OperationKind::Read),
@@ -206,7 +207,7 @@ fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> 
         let same = known.iter().find(|(other, most, _)| *other == path && *most == count);
         let trace = match same {
             Some((_, _, trace)) => Some(Arc::clone(trace)),
-            None => match Trace::read(&path, count) {
+            None => match Trace::read(files, &path, count) {
                 Ok(trace) => {
                     let trace = Arc::new(trace);
                     known.push((path, count, Arc::clone(&trace)));
@@ -233,9 +234,9 @@ fn verbs(reader: &mut Reader<'_>) -> Option<(Vec<Verb>, Vec<f64>, Vec<Demand>)> 
     whole.then_some((verbs, weights, demands))
 }
 
-fn sizes(reader: &mut Reader<'_>) -> Option<LengthChooser> {
+fn sizes(reader: &mut Reader<'_>, files: &dyn InputFiles) -> Option<LengthChooser> {
     if reader.choice(&c::FIELD_LENGTH_DISTRIBUTION) != "zipfian" {
-        return field_lengths(reader);
+        return field_lengths(reader, files);
     }
     let (longest, exponent) = (reader.size(&c::FIELD_LENGTH), reader.number(&p::SIZE_EXPONENT));
     if longest > crate::core::FIELD_LENGTH_MAX {
@@ -248,11 +249,15 @@ fn sizes(reader: &mut Reader<'_>) -> Option<LengthChooser> {
 }
 
 impl RestWorkload {
-    /// From its properties. Faults go to the reader; `None` when there were
-    /// some without which nothing can be built.
-    pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<RestWorkload> {
-        let verbs = verbs(reader);
-        let sizes = sizes(reader);
+    /// From its properties and the files that they name. Faults go to the reader; `None` when
+    /// there were some without which nothing can be built.
+    pub fn open(
+        reader: &mut Reader<'_>,
+        facts: &Circumstances,
+        files: &dyn InputFiles,
+    ) -> Option<RestWorkload> {
+        let verbs = verbs(reader, files);
+        let sizes = sizes(reader, files);
         let compressibility = reader.number(&c::COMPRESSIBILITY);
         let keep_going = reader.flag(&c::INSERT_KEEP_GOING);
         let (verbs, weights, demands) = verbs?;
