@@ -29,10 +29,10 @@ pub mod mongodb;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod noop;
-mod opening;
 pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod reconnecting;
 pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;

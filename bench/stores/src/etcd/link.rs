@@ -1,17 +1,16 @@
-//! Connections: how one is opened, what its failures mean, and how it is
-//! opened again after it was lost.
+//! Connections to members: how one is opened, and what its errors mean.
 
-use super::settings::Settings;
-use crate::opening::{self, Opening};
+use super::settings::{OPERATION_TIMEOUT, Settings};
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     error::Error as _,
     rc::Rc,
     sync::{Arc, OnceLock},
 };
-use tokio::{sync::Mutex, time};
+use tokio::time;
 use tonic::{Code, transport::Endpoint};
 
 /// Bytes of the longest answer: what gRPC can count. The driver's own limit of
@@ -25,9 +24,9 @@ const USUAL_TABLE: &str = "usertable";
 /// What begins the messages of etcd itself; others are gRPC's or the network's.
 const OF_ETCD: &str = "etcdserver:";
 
-/// How members are connected to.
+/// The members of a cluster, and how they are connected to.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(super) struct Members {
     pub(super) settings: Settings,
     /// The table of the records, once the store was prepared for it.
     pub(super) table: OnceLock<String>,
@@ -39,8 +38,8 @@ pub(super) struct Opened {
     pub(super) maintenance: MaintenanceClient,
 }
 
-impl Connector {
-    pub(super) fn members(&self) -> usize {
+impl Members {
+    fn count(&self) -> usize {
         self.settings.endpoints.len()
     }
 
@@ -92,9 +91,9 @@ impl Connector {
 
     /// Opens a connection to this member or, failing that, to the next one
     /// that answers; the failure is the first.
-    pub(super) async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
+    async fn open_any(&self, member: usize) -> Result<(Opened, usize), StoreError> {
         let mut first = None;
-        for member in (0..self.members()).map(|after| (member + after) % self.members()) {
+        for member in (0..self.count()).map(|after| (member + after) % self.count()) {
             match self.open(member).await {
                 Ok(opened) => return Ok((opened, member)),
                 Err(error) => first = first.or(Some(error)),
@@ -156,151 +155,96 @@ fn words(error: &Error) -> String {
     text
 }
 
-/// Whether the connection is no good any more, and the outcome, of an error.
-fn failure(error: &Error) -> (bool, Outcome) {
-    let Error::GRpcStatus(status) = error else {
-        return (true, lost(error));
+/// The outcome of an error, and what becomes of its connection.
+fn failure(error: &Error) -> Failure {
+    let lost = || {
+        let words = format!("connection lost: {}", words(error));
+        Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
     };
+    let Error::GRpcStatus(status) = error else { return lost() };
     let said = status.message();
     // What arrived as an answer has no cause here.
     if status.source().is_some() && !said.starts_with(OF_ETCD) {
-        return (true, lost(error));
+        return lost();
     }
-    let failed = |status| Outcome::failed(status, said);
+    let kept = |status, words: &str| Failure { fate: Fate::Kept, outcome: Outcome::failed(status, words) };
+    let unavailable =
+        || Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, said) };
     match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => (false, failed(Status::Forbidden)),
-        Code::InvalidArgument if said.contains("user name is empty") => (false, failed(Status::Forbidden)),
+        Code::PermissionDenied | Code::Unauthenticated => kept(Status::Forbidden, said),
+        Code::InvalidArgument if said.contains("user name is empty") => kept(Status::Forbidden, said),
         // Users were changed; a new connection asks for a new token.
-        Code::InvalidArgument if said.contains("auth store is old") => {
-            (true, failed(Status::ServiceUnavailable))
-        }
+        Code::InvalidArgument if said.contains("auth store is old") => unavailable(),
         Code::InvalidArgument if said.contains("too many operations") => {
             let words = format!("{said} (the server's --max-txn-ops): make batchsize smaller");
-            (false, Outcome::failed(Status::BadRequest, words))
+            kept(Status::BadRequest, &words)
         }
-        Code::InvalidArgument if said.contains("too large") => (false, too_large(said)),
-        Code::InvalidArgument | Code::OutOfRange => (false, failed(Status::BadRequest)),
-        Code::ResourceExhausted if said.contains("larger than max") => (false, too_large(said)),
+        Code::InvalidArgument if said.contains("too large") => kept(Status::BadRequest, &too_large(said)),
+        Code::InvalidArgument | Code::OutOfRange => kept(Status::BadRequest, said),
+        Code::ResourceExhausted if said.contains("larger than max") => {
+            kept(Status::BadRequest, &too_large(said))
+        }
         Code::ResourceExhausted if said.contains("space exceeded") => {
             let words = format!(
                 "{said}: the server takes no writes (NOSPACE) until its data are compacted and defragmented and the \
                  alarm is disarmed; its --quota-backend-bytes says when"
             );
-            (false, Outcome::failed(Status::ServiceUnavailable, words))
+            kept(Status::ServiceUnavailable, &words)
         }
-        Code::ResourceExhausted | Code::Unavailable | Code::DeadlineExceeded => {
-            // It may be this member alone that has lost the others.
-            (status.code() == Code::Unavailable, failed(Status::ServiceUnavailable))
-        }
-        Code::Cancelled | Code::Internal | Code::Unknown if !said.starts_with(OF_ETCD) => (true, lost(error)),
-        _ => (false, failed(Status::Error)),
+        // It may be this member alone that has lost the others.
+        Code::Unavailable => unavailable(),
+        Code::ResourceExhausted | Code::DeadlineExceeded => kept(Status::ServiceUnavailable, said),
+        Code::Cancelled | Code::Internal | Code::Unknown if !said.starts_with(OF_ETCD) => lost(),
+        _ => kept(Status::Error, said),
     }
 }
 
-fn too_large(said: &str) -> Outcome {
-    Outcome::failed(Status::BadRequest, format!("{said} (the server's --max-request-bytes)"))
+fn too_large(said: &str) -> String {
+    format!("{said} (the server's --max-request-bytes)")
 }
 
-fn lost(error: &Error) -> Outcome {
-    Outcome::failed(Status::ServiceUnavailable, format!("connection lost: {}", words(error)))
+/// Opens a connection to one member after the other.
+#[derive(Debug)]
+pub(super) struct Turns {
+    members: Arc<Members>,
+    /// The member that the next attempt begins with: the one after that to
+    /// which the last connection was.
+    next: Rc<Cell<usize>>,
 }
 
-/// A place for a connection, with what is needed to open it again. Shared by
-/// the clients of a loop, or one client's own.
-pub(super) struct Seat {
-    connector: Arc<Connector>,
-    connection: RefCell<Option<KvClient>>,
-    /// How often it has been opened: a client that failed on an older one
-    /// must not close a newer one.
-    opened: Cell<u64>,
-    /// The member that it is to be opened to.
-    member: Cell<usize>,
-    /// One client at a time opens it.
-    opening: Mutex<Opening<(Opened, usize)>>,
-}
-
-impl Seat {
-    /// A seat with its connection, to this member if that answers.
-    pub(super) async fn connect(connector: &Arc<Connector>, member: usize) -> Result<Rc<Seat>, StoreError> {
-        let (opened, member) = connector.open_any(member % connector.members()).await?;
-        Ok(Rc::new(Seat {
-            connector: Arc::clone(connector),
-            connection: RefCell::new(Some(opened.records)),
-            opened: Cell::new(1),
-            member: Cell::new(member),
-            opening: Mutex::default(),
-        }))
-    }
-
-    /// The connection as it is, or opened again.
-    async fn connection(&self) -> Result<(KvClient, u64), Outcome> {
-        let there = || self.connection.borrow().clone().map(|connection| (connection, self.opened.get()));
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let mut opening = self.opening.lock().await;
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let (connector, member) = (Arc::clone(&self.connector), self.member.get());
-        let (opened, member) = opening.wait(|| async move { connector.open_any(member).await }).await?;
-        self.member.set(member);
-        self.opened.set(self.opened.get() + 1);
-        *self.connection.borrow_mut() = Some(opened.records.clone());
-        Ok((opened.records, self.opened.get()))
-    }
-
-    /// Gives a connection up; the next one is to the next member.
-    fn close(&self, opened: u64) {
-        if self.opened.get() == opened && self.connection.borrow_mut().take().is_some() {
-            self.member.set((self.member.get() + 1) % self.connector.members());
-        }
-    }
-}
-
-/// One client's hold on a seat: the seat's connection as the client last had it.
-pub(super) struct Link {
-    seat: Rc<Seat>,
-    held: Option<(KvClient, u64)>,
-}
-
-impl Link {
-    pub(super) fn new(seat: Rc<Seat>) -> Self {
-        Link { seat, held: None }
+impl Turns {
+    /// Begins with this member.
+    pub(super) fn from(members: &Arc<Members>, member: usize) -> Turns {
+        Turns { members: Arc::clone(members), next: Rc::new(Cell::new(member % members.count())) }
     }
 
     pub(super) fn settings(&self) -> &Settings {
-        &self.seat.connector.settings
+        &self.members.settings
+    }
+}
+
+impl Connector for Turns {
+    type Connection = KvClient;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.settings().operation_timeout, property: OPERATION_TIMEOUT.name }
     }
 
-    /// Sends one request and waits for its answer, as long as the settings say.
-    pub(super) async fn ask<T>(
-        &mut self,
-        request: impl AsyncFnOnce(&mut KvClient) -> Result<T, Error>,
-    ) -> Result<T, Outcome> {
-        let limit = self.settings().operation_timeout;
-        let deadline = opening::deadline(limit);
-        if self.held.is_none() {
-            let found = opening::by(deadline, self.seat.connection()).await;
-            self.held = Some(found.ok_or_else(|| opening::no_connection(limit, "etcd.operation.timeout"))??);
+    fn open(&self) -> impl Future<Output = Result<KvClient, StoreError>> + 'static {
+        let (members, next) = (Arc::clone(&self.members), Rc::clone(&self.next));
+        async move {
+            let (opened, member) = members.open_any(next.get()).await?;
+            next.set((member + 1) % members.count());
+            Ok(opened.records)
         }
-        let (connection, opened) = self.held.as_mut().ok_or_else(|| Outcome::error("no connection"))?;
-        let opened = *opened;
-        let (close, outcome) = match opening::by(deadline, request(connection)).await {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => failure(&error),
-            None => {
-                let words = format!(
-                    "connection lost: no answer within {:?} (etcd.operation.timeout)",
-                    limit.unwrap_or_default()
-                );
-                (true, Outcome::failed(Status::ServiceUnavailable, words))
-            }
-        };
-        if close {
-            self.held = None;
-            self.seat.close(opened);
-        }
-        Err(outcome)
+    }
+
+    fn share(connection: &KvClient) -> Option<KvClient> {
+        Some(connection.clone())
+    }
+
+    fn failure(&self, _: &KvClient, error: &Error) -> Failure {
+        failure(error)
     }
 }

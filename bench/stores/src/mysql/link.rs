@@ -1,6 +1,8 @@
 //! Connections: how one is opened, with its prepared statements, and what the
 //! server's refusals mean.
 
+use super::TIMEOUT;
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use mysql_async::{Conn, DriverError, Error, IoError, Opts, Statement, prelude::Queryable};
 use serval_model::{Outcome, Status, StoreError};
 use std::{collections::HashMap, rc::Rc, sync::Arc, time::Duration};
@@ -103,7 +105,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 /// Whether nothing more can be asked on the connection of this error.
-pub(super) fn is_lost(error: &Error) -> bool {
+fn is_lost(error: &Error) -> bool {
     match error {
         // Shutdown, killed, idle for too long, a packet that was too large, a
         // statement that a proxy has lost.
@@ -150,6 +152,43 @@ pub(super) fn refusal(error: &Error) -> Outcome {
         _ => said.message.clone(),
     };
     Outcome::failed(status, format!("{lost}{words}"))
+}
+
+/// Opens connections of clients to one server.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub(super) servers: Arc<[Server]>,
+    /// The server's number.
+    pub(super) shard: usize,
+    pub(super) connect_timeout: Duration,
+    /// Of an operation.
+    pub(super) timeout: Option<Duration>,
+    /// The fields of the schema.
+    pub(super) fields: Arc<[String]>,
+}
+
+impl Connector for Opener {
+    type Connection = Link;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.timeout, property: TIMEOUT.name }
+    }
+
+    fn open(&self) -> impl Future<Output = Result<Link, StoreError>> + 'static {
+        let (servers, fields) = (Arc::clone(&self.servers), Arc::clone(&self.fields));
+        let (shard, timeout) = (self.shard, self.connect_timeout);
+        async move { servers[shard].connect(timeout, fields).await }
+    }
+
+    fn share(_: &Link) -> Option<Link> {
+        None
+    }
+
+    fn failure(&self, _: &Link, error: &Error) -> Failure {
+        let fate = if is_lost(error) { Fate::Lost } else { Fate::Kept };
+        Failure { fate, outcome: refusal(error) }
+    }
 }
 
 /// A statement that a connection has prepared.

@@ -1,7 +1,8 @@
-//! Connections: how one is opened, kept with its prepared statements, and
-//! opened again when it is lost.
+//! Connections: how one is opened, kept with its prepared statements, and what
+//! its errors mean.
 
-use crate::opening::Opening;
+use super::TIMEOUT;
+use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
 use std::{
@@ -10,9 +11,10 @@ use std::{
     error::Error as _,
     rc::Rc,
     sync::Arc,
+    task::Context,
     time::Duration,
 };
-use tokio::{sync::Mutex, task::AbortHandle, time};
+use tokio::{task::AbortHandle, time};
 use tokio_postgres::{
     Client, Config, Error, Statement,
     error::{Severity, SqlState},
@@ -227,7 +229,7 @@ impl Link {
     }
 
     /// Whether nothing more can be sent on it.
-    pub(super) fn is_lost(&self, error: &Error) -> bool {
+    fn is_lost(&self, error: &Error) -> bool {
         // The server may have its last word before the connection's end is seen.
         let last = |error: &tokio_postgres::error::DbError| {
             matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
@@ -239,13 +241,17 @@ impl Link {
 
     /// Whether nothing more can be sent on it, as far as is known before
     /// something is.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.is_over.get() || self.client.is_closed()
     }
 
-    /// Makes the next use prepare this statement again.
-    pub(super) fn forget(&self, sql: &str) {
-        self.statements.borrow_mut().remove(sql);
+    /// Makes the next use of a statement prepare it again, if the error says
+    /// that the table has changed under it or that a pooler has lost it.
+    pub(super) fn forget_stale(&self, sql: &str, error: &Error) {
+        let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_SQL_STATEMENT_NAME];
+        if error.code().is_some_and(|code| stale.contains(code)) {
+            self.statements.borrow_mut().remove(sql);
+        }
     }
 
     /// Closes it at once, whatever is under way.
@@ -284,69 +290,50 @@ fn with_casts(sql: &str, statement: &Statement) -> String {
     cast + " FROM (" + sql + ") AS row"
 }
 
-/// A place for a connection, with what is needed to open it again. Shared by
-/// several clients, or one client's own.
+/// Opens connections of clients.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) server: Arc<Server>,
+pub(super) struct Opener {
+    server: Arc<Server>,
+    /// The fields of the schema.
     fields: Arc<[String]>,
-    link: RefCell<Option<Rc<Link>>>,
-    /// Counts openings: a client that failed on an older connection must not
-    /// close a newer one.
-    opened: Cell<u64>,
-    /// One client at a time opens it.
-    opening: Mutex<Opening<Link>>,
 }
 
-impl Seat {
-    pub(super) async fn connect(server: &Arc<Server>, fields: Arc<[String]>) -> Result<Rc<Seat>, StoreError> {
-        let link = server.connect(Arc::clone(&fields)).await?;
-        Ok(Rc::new(Seat {
-            server: Arc::clone(server),
-            fields,
-            link: RefCell::new(Some(Rc::new(link))),
-            opened: Cell::new(1),
-            opening: Mutex::default(),
-        }))
+impl Opener {
+    pub(super) fn new(server: &Arc<Server>, fields: Arc<[String]>) -> Opener {
+        Opener { server: Arc::clone(server), fields }
+    }
+}
+
+impl Connector for Opener {
+    type Connection = Rc<Link>;
+    type Error = Error;
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.server.timeout, property: TIMEOUT.name }
     }
 
-    /// The connection as it is, or opened again.
-    pub(super) async fn link(&self) -> Result<(Rc<Link>, u64), Outcome> {
-        let there = || self.link.borrow().clone().map(|link| (link, self.opened.get()));
-        if let Some(found) = there() {
-            return Ok(found);
-        }
-        let mut opening = self.opening.lock().await;
-        if let Some(found) = there() {
-            return Ok(found);
-        }
+    fn open(&self) -> impl Future<Output = Result<Rc<Link>, StoreError>> + 'static {
         let (server, fields) = (Arc::clone(&self.server), Arc::clone(&self.fields));
-        let link = Rc::new(opening.wait(|| async move { server.connect(fields).await }).await?);
-        self.opened.set(self.opened.get() + 1);
-        *self.link.borrow_mut() = Some(Rc::clone(&link));
-        Ok((link, self.opened.get()))
+        async move { Ok(Rc::new(server.connect(fields).await?)) }
     }
 
-    /// Takes the connection of this opening away.
-    pub(super) fn close(&self, opened: u64) {
-        if self.opened.get() == opened {
-            *self.link.borrow_mut() = None;
-        }
+    fn share(link: &Rc<Link>) -> Option<Rc<Link>> {
+        Some(Rc::clone(link))
     }
 
-    /// The outcome of an error; one of the connection closes it.
-    pub(super) fn failed(&self, error: &Error, link: &Link, opened: u64, sql: &str) -> Outcome {
+    fn is_usable(link: &mut Rc<Link>, _: &mut Context<'_>) -> bool {
+        !link.is_over()
+    }
+
+    fn failure(&self, link: &Rc<Link>, error: &Error) -> Failure {
         if link.is_lost(error) {
-            self.close(opened);
-            return Outcome::failed(
-                Status::ServiceUnavailable,
-                format!("connection lost: {}", link.why(error)),
-            );
+            let words = format!("connection lost: {}", link.why(error));
+            return Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) };
         }
-        // The table has changed under the statement, or a pooler has lost it.
-        if error.code().is_some_and(|code| ["0A000", "26000"].contains(&code.code())) {
-            link.forget(sql);
-        }
-        refusal(error)
+        Failure { fate: Fate::Kept, outcome: refusal(error) }
+    }
+
+    fn abandon(link: &Rc<Link>) {
+        link.give_up("another operation of this connection ran into postgres.timeout");
     }
 }

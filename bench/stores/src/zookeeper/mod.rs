@@ -16,7 +16,8 @@ mod settings;
 
 pub use client::ZookeeperClient;
 
-use crate::{StoreInfo, optional};
+use crate::{StoreInfo, optional, reconnecting::Reconnecting};
+use client::Opener;
 use serval_model::{
     Execution, OperationKind, OperationKinds, Purpose, Schema, Store, StoreError,
     properties::{Faults, Properties, Table},
@@ -100,7 +101,7 @@ impl Store for Zookeeper {
     }
 
     async fn connect(&self, (): &(), _: usize) -> Result<ZookeeperClient, StoreError> {
-        let session = link::open(&self.settings).await?;
-        Ok(ZookeeperClient::new(Arc::clone(&self.settings), session))
+        let opener = Opener(Arc::clone(&self.settings));
+        Ok(ZookeeperClient::new(Reconnecting::connect(opener).await?))
     }
 }
