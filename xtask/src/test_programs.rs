@@ -5,16 +5,17 @@
 //! processors. A program that measures time runs alone.
 //!
 //! A test that needs something from outside says so: `#[ignore = "needs
-//! SERVAL_TEST_REDIS"]`, with the environment variables that lead there. Plain
-//! `cargo test` reports it as ignored. Here it runs when all of them are set,
-//! and counts as not run, with what is missing, when they are not.
+//! SERVAL_TEST_REDIS python3"]`, with the environment variables that lead there,
+//! programs, and `mount` for the permission to mount a file system. Plain
+//! `cargo test` reports it as ignored. Here it runs when all of that is there,
+//! and otherwise counts as not run, with what is missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::setup;
 
 /// Test programs that measure time, or count what the whole process or machine
 /// does: package and target.
@@ -130,7 +132,9 @@ pub(crate) fn run(
     // The longest first, so that none begins when all others have ended.
     let history = History::read(folder);
     together.sort_by_key(|program| std::cmp::Reverse(history.of(program)));
-    let runs = Runs { variables, folder, children, counts: Mutex::default(), history: Mutex::new(history) };
+    let history = Mutex::new(history);
+    let runs =
+        Runs { variables, folder, children, counts: Mutex::default(), history, mounts: OnceLock::new() };
     let beside = thread::available_parallelism().map_or(1, usize::from);
     runs.all(together, beside)?;
     runs.all(alone, 1)?;
@@ -145,6 +149,16 @@ struct Runs<'a> {
     children: &'a Children,
     counts: Mutex<Counts>,
     history: Mutex<History>,
+    /// Whether this process may mount file systems.
+    mounts: OnceLock<bool>,
+}
+
+/// Tries it in a mount namespace of its own, which leaves nothing behind.
+fn may_mount(children: &Children) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    children.run(&mut command).is_ok_and(|status| status.success())
 }
 
 impl Runs<'_> {
@@ -172,8 +186,7 @@ impl Runs<'_> {
     /// failed.
     fn one(&self, program: &TestProgram) -> Result<Counts> {
         let name = program.name();
-        let set: BTreeSet<&str> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
-        let Needs { mut missing, skip } = Needs::of(&self.listed(program)?, &set);
+        let Needs { mut missing, skip } = Needs::of(&self.listed(program)?, |word| self.is_there(word));
         let output = self.folder.join(format!("{}.txt", name.replace('/', "-")));
         let failed = |error: std::io::Error| format!("{}: {error}", output.display());
         let file = File::create(&output).map_err(failed)?;
@@ -223,6 +236,17 @@ impl Runs<'_> {
         Ok(counts)
     }
 
+    /// Whether something is there that a test needs.
+    fn is_there(&self, word: &str) -> bool {
+        match word {
+            "mount" => *self.mounts.get_or_init(|| may_mount(self.children)),
+            _ if word.starts_with(|first: char| first.is_ascii_uppercase()) => {
+                self.variables.iter().any(|(name, _)| name == word)
+            }
+            program => setup::find(program).is_some(),
+        }
+    }
+
     fn command(&self, program: &TestProgram) -> Command {
         let mut command = Command::new(&program.executable);
         command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
@@ -257,16 +281,16 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(listed: &str, set: &BTreeSet<&str>) -> Needs {
+    fn of(listed: &str, is_there: impl Fn(&str) -> bool) -> Needs {
         let mut needs = Needs { missing: BTreeMap::new(), skip: Vec::new() };
         for test in listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let (Some(name), true) = (test["name"].as_str(), test["ignore"] == true) else { continue };
             let reason = test["ignore_message"].as_str().unwrap_or_default();
-            let Some(variables) = reason.strip_prefix("needs ") else {
+            let Some(words) = reason.strip_prefix("needs ") else {
                 needs.skip.push(name.to_owned());
                 continue;
             };
-            let lacks: Vec<&str> = variables.split_whitespace().filter(|name| !set.contains(name)).collect();
+            let lacks: Vec<&str> = words.split_whitespace().filter(|word| !is_there(word)).collect();
             if !lacks.is_empty() {
                 *needs.missing.entry(lacks.join(" ")).or_default() += 1;
                 needs.skip.push(name.to_owned());
@@ -356,10 +380,10 @@ mod tests {
             json!({"name": "soaked", "ignore": true, "ignore_message": "takes an hour"}),
         ];
         let listed = listed.map(|line| line.to_string()).join("\n");
-        let needs = Needs::of(&listed, &BTreeSet::from(["A"]));
+        let needs = Needs::of(&listed, |word| word == "A");
         assert_eq!(needs.missing, BTreeMap::from([("B".to_owned(), 1)]));
         assert_eq!(needs.skip, ["two", "soaked"]);
-        assert!(Needs::of(&listed, &BTreeSet::new()).skip.contains(&"one".to_owned()));
+        assert!(Needs::of(&listed, |_| false).skip.contains(&"one".to_owned()));
     }
 
     #[test]

@@ -52,6 +52,7 @@ async fn read<C: Client>(client: &mut C, table: &str, key: &str) -> Status {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
 fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
     // One buffer for ever, and one that is sent at once: what is said of
     // either would be false of the other.
@@ -86,6 +87,7 @@ fn a_buffered_write_is_seen_by_others_once_it_is_sent() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_ACCUMULO SERVAL_TEST_ACCUMULO_PASSWORD SERVAL_TEST_JAVA_DRIVER"]
 fn what_is_wrong_is_told_before_the_run() {
     let Some(store) = accumulo(&[]) else { return };
     let missing = store.prepare(&own_table(), Purpose::Run).unwrap_err().to_string();

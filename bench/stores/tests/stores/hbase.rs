@@ -198,6 +198,7 @@ async fn field0(client: &mut DriverClient, key: &str) -> Result<Vec<u8>, Status>
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn the_layout_is_that_of_ycsb_s_binding_both_ways() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("hbase.regions", "3")]);
@@ -242,6 +243,7 @@ fn flush(client: &mut DriverClient) -> (Outcome, u64, u64) {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn a_buffered_write_is_seen_once_its_client_closes() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[("clientbuffering", "true")]);
@@ -260,6 +262,7 @@ fn a_buffered_write_is_seen_once_its_client_closes() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn a_buffer_is_sent_when_it_is_full_or_old() {
     let Some(place) = Place::new() else { return };
     for setting in [("writebuffersize", "1000B"), ("writebuffer.latency", "100")] {
@@ -298,6 +301,7 @@ fn a_buffer_is_sent_when_it_is_full_or_old() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
     let Some(place) = Place::new() else { return };
     let settings = [("clientbuffering", "true"), ("hbase.timeout", "5s")];
@@ -336,6 +340,7 @@ fn a_buffered_write_that_is_not_done_is_a_failure_of_the_flush() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
     let Some(place) = Place::new() else { return };
     let store = place.store(&[]);
@@ -352,6 +357,7 @@ fn values_and_keys_too_long_and_empty_keys_are_bad_requests() {
 }
 
 #[test]
+#[ignore = "needs SERVAL_TEST_HBASE SERVAL_TEST_HBASE_DRIVER"]
 fn what_is_not_there_is_told_before_a_run() {
     let Some(place) = Place::new() else { return };
     let (_listener, silent) = silent();
