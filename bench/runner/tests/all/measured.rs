@@ -1,9 +1,7 @@
 //! Whoever reads what a run costs finds clients' connections and threads as they
 //! were, before and after the measured part.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::{Answer, Reads, TestStore};
 use serval_model::{Execution, Metric, Status};

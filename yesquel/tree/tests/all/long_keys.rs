@@ -1,7 +1,5 @@
 //! Keys up to the longest: trees of them stay flat, and all is found.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use std::collections::BTreeMap;
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;

@@ -5,8 +5,6 @@
 //! A seed makes the steps; `SEEDS=from..to` chooses seeds. A failing list is
 //! shortened.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering::Relaxed},

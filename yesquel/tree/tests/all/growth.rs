@@ -2,8 +2,6 @@
 //! nothing is too large after a while, whatever was put in at once and however
 //! small nodes are to be.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use std::collections::HashMap;
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;

@@ -1,9 +1,7 @@
 //! Stores behind another process: service times of their own, and the end of
 //! a run whose store is lost.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::{Answer, Reads, TestStore};
 use serval_model::{Execution, Metric, Status};

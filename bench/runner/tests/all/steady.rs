@@ -1,8 +1,6 @@
 //! Warming up until steady, of stores that are or are not, on a virtual clock.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::Reads;
 use serval_model::{Metric, Status};

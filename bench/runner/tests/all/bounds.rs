@@ -1,7 +1,7 @@
 //! A run ends when it should: by count, by time, by interruption, by a
 //! schedule; and never later than its grace, whatever the store does.
 
-mod common;
+use crate::common;
 use common::{Answer, Reads, TestStore};
 use serval_model::{Execution, Metric, Status, StoreError};
 use serval_runner::{

@@ -1,8 +1,6 @@
 //! What straddles the end of the warm-up is measured, and nothing is lost.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::{Answer, Reads, TestStore};
 use serval_model::{Execution, Metric, Status};

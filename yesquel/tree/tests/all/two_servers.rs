@@ -1,7 +1,5 @@
 //! Transactions over trees at two servers.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use std::{
     cell::{Cell, RefCell},
     future::Future,

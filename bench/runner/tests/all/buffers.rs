@@ -1,8 +1,6 @@
 //! Write buffers on a virtual clock: how often they are sent, when, and what
 //! becomes of writes that cannot be.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use proptest::prelude::*;
 use serval_measure::recorder::Buffered;
 use serval_model::{

@@ -1,8 +1,6 @@
 //! What things cost in round trips, and how seldom a root is fetched: the
 //! paper's figure 10, on one server.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings};

@@ -1,7 +1,5 @@
 //! Trees on a data folder.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings};

@@ -1,8 +1,6 @@
 //! A tree whose nodes lead in circles, as a damaged server might have it, is told
 //! as damaged by all that search it, and by none of them looked through for ever.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use yesquel_client::{Client, Writes};
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::Settings;

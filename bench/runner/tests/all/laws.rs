@@ -1,9 +1,7 @@
 //! Stores whose laws are known, on a virtual clock: what is measured is what
 //! theory says.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::Reads;
 use serval_measure::recorder::Pair;

@@ -1,8 +1,6 @@
 //! What each of the paper's techniques is for (section 4.5), seen by what
 //! happens without it.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
 use yesquel_client::Client;
 use yesquel_embedded::EmbeddedServer;
 use yesquel_engine::{Engine, Settings, Techniques};

@@ -1,9 +1,7 @@
 //! Whether a run stayed what it was while it was measured, of stores that did
 //! or did not, on a virtual clock.
 
-#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
-
-mod common;
+use crate::common;
 
 use common::Reads;
 use serval_result::load::{ChangeShape, Stationarity};
