@@ -279,7 +279,7 @@ impl<C: Connector> fmt::Debug for Reconnecting<C> {
 }
 
 #[cfg_attr(
-    not(all(feature = "cassandra", feature = "etcd", feature = "postgres")),
+    not(feature = "mysql"),
     allow(dead_code, reason = "each store uses a part")
 )]
 impl<C: Connector> Reconnecting<C> {

@@ -44,7 +44,7 @@ enum Source {
     /// How many operations have been taken.
     Uniform(AtomicU64),
     /// Random arrivals, each taken by one client.
-    Poisson(PoissonArrivals),
+    Poisson(Box<PoissonArrivals>),
 }
 
 /// The intended starts of a run, shared by its clients. Times are ns since
@@ -69,7 +69,7 @@ impl Schedule {
         let source = match arrivals {
             Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
             Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
-            Arrivals::Poisson => Source::Poisson(PoissonArrivals::new(seed)),
+            Arrivals::Poisson => Source::Poisson(Box::new(PoissonArrivals::new(seed))),
         };
         Schedule { rate, clients: clients as u64, source, share }
     }
