@@ -5,13 +5,16 @@ use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
 };
-use serval_model::{Metric, Status, properties::Source};
+use serval_model::{
+    Metric, Status,
+    properties::{Fault, Source},
+};
 use serval_result::{
     document::{
         BufferedResult, Censored, IntervalSummary, Latency, MessageCount, MetricResult, Overall,
         PacingResult, PropertyFact, ResultDocument, RunFacts, SCHEMA_VERSION, TimesResult,
     },
-    flags::SAMPLES_MIN,
+    note::Note,
 };
 use serval_runner::{Lost, RunRecord};
 use std::{collections::BTreeMap, time::SystemTime};
@@ -116,26 +119,22 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 }
 
 /// What a reader must know before quoting a number and the numbers themselves
-/// do not show; `serval_report::notes` adds what they do.
-fn warnings(plan: &Plan, overall: &Overall, lost: Option<&Lost>) -> Vec<String> {
-    let mut warnings = plan.workload.warnings();
-    warnings.extend(plan.between.warning());
-    warnings.extend(lost.map(|lost| match lost {
-        Lost::Store(error) => format!("The store was lost: {error}."),
-        Lost::Workload(problem) => format!("The workload ended the run: {problem}."),
-        Lost::Clients(problem) => format!("{problem}."),
+/// do not show.
+fn notes(plan: &Plan, lost: Option<&Lost>) -> Vec<Note> {
+    let text = |text: String| Note::Text { text };
+    let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
+    notes.extend(plan.between.warning().map(text));
+    notes.extend(lost.map(|lost| match lost.clone() {
+        Lost::Store(error) => Note::StoreLost { message: error.to_string() },
+        Lost::Workload(message) => Note::WorkloadEnded { message },
+        Lost::Clients(message) => Note::ClientsLost { message },
     }));
-    if cfg!(debug_assertions) {
-        warnings.push("This is a debug build of the client: its numbers are not to be quoted.".into());
-    }
-    if overall.operations == 0 {
-        warnings.push("No operation was measured.".into());
-    } else if overall.operations < SAMPLES_MIN && plan.phase_name() == "run" {
-        let were = if overall.operations == 1 { "operation was" } else { "operations were" };
-        let n = overall.operations;
-        warnings.push(format!("Only {n} {were} measured: tail percentiles say little."));
-    }
-    warnings
+    notes
+}
+
+/// What a plan warns of, as an experiment notes it.
+pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
+    warnings.iter().map(|warning| Note::Text { text: warning.to_string() }).collect()
 }
 
 /// Makes the document of a run.
@@ -176,8 +175,8 @@ pub(crate) fn document(
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
     let costs = costs.of(plan, record);
-    let mut warnings = warnings(plan, &overall, record.lost.as_ref());
-    warnings.extend(costs.warnings);
+    let mut own = notes(plan, record.lost.as_ref());
+    own.extend(costs.notes);
     let mut document = ResultDocument {
         schema_version: SCHEMA_VERSION,
         run: RunFacts {
@@ -195,7 +194,8 @@ pub(crate) fn document(
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
-        warnings,
+        warnings: Vec::new(),
+        notes: own,
         metrics: metric_results(plan, totals, &record.messages, &percentiles),
         censored: Censored {
             in_flight: record.in_flight.count(),
@@ -218,7 +218,8 @@ pub(crate) fn document(
         lag: record.lag.clone(),
         series,
     };
-    document.warnings = serval_report::notes::notes(&document).iter().map(|note| note.line()).collect();
+    document.notes = serval_report::notes::notes(&document);
+    document.warnings = serval_report::notes::lines(&document.notes);
     document
 }
 

@@ -31,5 +31,6 @@ pub fn environment() -> Environment {
                 "release"
             }
         ),
+        debug: cfg!(debug_assertions),
     }
 }

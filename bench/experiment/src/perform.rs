@@ -15,7 +15,7 @@ use serval_model::{
     properties::{Fault, Faults, Reader},
 };
 use serval_report::{csv, stored::HISTOGRAM_LOG};
-use serval_result::document::ResultDocument;
+use serval_result::{document::ResultDocument, note::Note};
 use serval_runner::{Control, Observer, RunError, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
@@ -51,6 +51,13 @@ pub struct Performed {
 }
 
 impl Performed {
+    /// Records that a load of this plan did not store; `None` if it stored all.
+    pub fn missing(&self, plan: &Plan) -> Option<u64> {
+        let stored = self.document.overall.operations.saturating_sub(self.document.failed());
+        let units = plan.workload.units().filter(|_| plan.phase == Phase::Load)?;
+        units.checked_sub(stored).filter(|missing| *missing > 0)
+    }
+
     /// How many records a load could not store, and the store's reasons, in a
     /// sentence without its point; `None` if all were stored.
     pub fn load_failure(&self) -> Option<String> {
@@ -217,7 +224,8 @@ pub fn perform(
     }
     let mut document = document(plan, &record, facts, costs, series, command_line);
     if hangs && plan.output.measurement_type.contains("raw") {
-        document.warnings.push("a client hangs: the last raw times are missing".into());
+        document.notes.push(Note::RawTimesMissing);
+        document.warnings = serval_report::notes::lines(&document.notes);
     }
     Ok(Performed { document, record, raw, unwritten })
 }

@@ -120,8 +120,10 @@ fn run(paced: bool) -> ResultDocument {
             kernel: "Linux 6.1.0".to_owned(),
             host: "client-1".to_owned(),
             build: "x86_64 release".to_owned(),
+            debug: false,
         },
         warnings: vec!["The store runs on the same machine as the client.".to_owned()],
+        notes: Vec::new(),
         overall: Overall {
             duration_s: 110.2,
             warm_up_s: 10.0,
@@ -299,6 +301,7 @@ pub(crate) fn empty() -> ResultDocument {
         metrics: Vec::new(),
         series: Vec::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
         censored: Censored::default(),
         buffered: None,
         pacing: None,

@@ -7,6 +7,7 @@
 
 pub use crate::{
     latency::{Censored, Latency, Percentile, TimesResult},
+    metric::{MessageCount, MetricResult},
     series::{IntervalMetric, IntervalPacing, IntervalSummary, IntervalTimes, levels, parse_levels},
 };
 
@@ -14,6 +15,7 @@ use crate::{
     group::GroupResult,
     lag::LagResult,
     load::{ClientLoad, ProcessLoad, Stationarity, Steadiness},
+    note::Note,
     word::Word,
 };
 use schemars::JsonSchema;
@@ -33,8 +35,11 @@ pub struct ResultDocument {
     pub run: RunFacts,
     /// On what machine the client ran.
     pub environment: Environment,
-    /// Things a reader must know before quoting a number.
+    /// Things a reader must know before quoting a number: the notes in words.
     pub warnings: Vec<String>,
+    /// The same for programs, in the same order; absent in results of older versions.
+    #[serde(default)]
+    pub notes: Vec<Note>,
     /// The numbers as a whole.
     pub overall: Overall,
     /// The numbers by operation. Response times lead.
@@ -123,6 +128,9 @@ pub struct Environment {
     pub host: String,
     /// The processor architecture and build profile of the client.
     pub build: String,
+    /// Whether the client was built without optimization.
+    #[serde(default)]
+    pub debug: bool,
 }
 
 /// The numbers as a whole.
@@ -176,32 +184,6 @@ impl fmt::Display for EndedBy {
     }
 }
 
-/// One operation's numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MetricResult {
-    /// READ, UPDATE, INSERT, SCAN, DELETE, READ-MODIFY-WRITE, ...
-    pub name: String,
-    /// How many ended with each status.
-    pub statuses: BTreeMap<String, u64>,
-    /// Times of those that succeeded.
-    pub ok: Option<TimesResult>,
-    /// Times of those that failed, by status.
-    pub failed: BTreeMap<String, TimesResult>,
-    /// What the store said of failures, with the number of times it said so.
-    pub messages: Vec<MessageCount>,
-}
-
-/// A store's message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MessageCount {
-    /// The status it came with.
-    pub status: String,
-    /// The words.
-    pub message: String,
-    /// How often.
-    pub count: u64,
-}
-
 /// Writes that went through buffers. How long it took to send them is in the
 /// metric FLUSH.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -246,6 +228,13 @@ impl BufferedResult {
 }
 
 impl ResultDocument {
+    /// Whether operations that did not end make a percentile a lower bound.
+    pub fn is_lower_bound(&self, percentile: f64) -> bool {
+        let unfinished = self.censored.unfinished() as f64;
+        let all = self.overall.operations as f64 + unfinished;
+        unfinished > 0.0 && percentile > 100.0 * (1.0 - unfinished / all)
+    }
+
     /// Operations that failed, and writes that were acknowledged and not done.
     pub fn failed(&self) -> u64 {
         let not_done = self.buffered.as_ref().map_or(0, BufferedResult::not_done);

@@ -9,7 +9,7 @@
 
 pub use crate::flags::Flag;
 
-use crate::{document::Environment, word::Word};
+use crate::{document::Environment, note::Note, word::Word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -67,8 +67,11 @@ pub struct ExperimentDocument {
     /// `measuring`, `restoring`, `other`.
     #[serde(default)]
     pub time_s: BTreeMap<String, f64>,
-    /// Things a reader must know before quoting a number.
+    /// Things a reader must know before quoting a number: the notes in words.
     pub warnings: Vec<String>,
+    /// The same for programs, in the same order; absent in experiments of older versions.
+    #[serde(default)]
+    pub notes: Vec<Note>,
 }
 
 /// What an experiment is.
@@ -268,9 +271,6 @@ pub struct PhaseEntry {
     /// Of these, how many failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<u64>,
-    /// Records that a load did not store, if it left any out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing_records: Option<u64>,
     /// Operations/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
@@ -286,9 +286,12 @@ pub struct PhaseEntry {
     /// What to know of a load or run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
-    /// What is to be known of it before quoting a number.
+    /// What is to be known of it before quoting a number: the notes in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The same for programs, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
 }
 
 /// The JSON Schema of [`ExperimentDocument`], pretty-printed.

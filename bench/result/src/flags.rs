@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Operations below which tail percentiles say little.
-pub const SAMPLES_MIN: u64 = 1000;
+const SAMPLES_MIN: u64 = 1000;
 
 /// Share of the offered load below which a run did not reach it.
 const TARGET_REACHED: f64 = 0.99;
@@ -88,6 +88,11 @@ impl Offered {
     }
 }
 
+/// Whether there are too few operations for tail percentiles.
+pub(crate) fn has_few_samples(document: &ResultDocument) -> bool {
+    document.overall.operations < SAMPLES_MIN && document.run.phase != LOAD
+}
+
 /// The flags of a run.
 pub fn flags(document: &ResultDocument) -> Vec<Flag> {
     let overall = &document.overall;
@@ -99,7 +104,7 @@ pub fn flags(document: &ResultDocument) -> Vec<Flag> {
         (Flag::Overloaded, Offered::of(document).is_some_and(|offered| offered.is_missed())),
         (Flag::ClientBound, document.client.as_ref().is_some_and(|load| !load.bound_by_client.is_empty())),
         (Flag::Failures, document.failed() > 0 || document.censored.in_flight > 0),
-        (Flag::FewSamples, overall.operations < SAMPLES_MIN && document.run.phase != LOAD),
+        (Flag::FewSamples, has_few_samples(document)),
         (Flag::Interrupted, overall.ended_by.known().is_some_and(|ended| ended >= EndedBy::Interrupted)),
     ];
     raised.into_iter().filter_map(|(flag, raised)| raised.then_some(flag)).collect()

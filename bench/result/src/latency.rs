@@ -59,6 +59,13 @@ pub struct Censored {
     pub not_started_age: Option<Latency>,
 }
 
+impl Censored {
+    /// Operations without an outcome.
+    pub fn unfinished(&self) -> u64 {
+        self.in_flight.saturating_add(self.not_started)
+    }
+}
+
 impl Latency {
     /// The numbers of a histogram.
     pub fn of(histogram: &Histogram, percentiles: &[f64]) -> Self {
@@ -76,6 +83,11 @@ impl Latency {
                 .collect(),
             histogram: histogram.encode(),
         }
+    }
+
+    /// A percentile, if it was asked for.
+    pub fn percentile(&self, percentile: f64) -> Option<u64> {
+        self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < 1e-9).map(|p| p.ns)
     }
 
     /// All counts again.

@@ -8,5 +8,8 @@ pub mod group;
 pub mod lag;
 pub mod latency;
 pub mod load;
+pub mod metric;
+pub mod note;
+pub mod notes;
 pub mod series;
 pub mod word;

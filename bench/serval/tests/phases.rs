@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use serval_result::{
     document::{EndedBy, ResultDocument},
     experiment::{ExperimentDocument, ExperimentKind, PhaseEntry},
+    note::Note,
 };
 use std::{
     path::Path,
@@ -224,6 +225,35 @@ fn a_failure_ends_it_and_it_goes_on_from_there() {
 }
 
 #[test]
+fn a_load_that_is_not_complete_is_a_failure() {
+    let place = folder();
+    let many = "[phases.properties]\nrecordcount = 100000000\ninsertrange = \"0..999999999\"\n";
+    let file = format!("{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\ntime = \"20ms\"\n{many}");
+    write(place.path(), "p.toml", &file);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(1);
+    let load = &document(&place.path().join("r")).phases[0];
+    let Note::LoadIncomplete { missing } = load.notes[0] else { panic!("{load:#?}") };
+    assert_eq!(missing, 100_000_000 - load.operations.unwrap());
+    assert_eq!(load.notes.len(), load.warnings.len());
+    assert!(ran.stdout.contains("! Load: the load is not complete: "), "{}", ran.stdout);
+}
+
+#[test]
+fn what_phases_have_alike_is_said_once() {
+    let place = folder();
+    let file = format!(
+        "{HEAD}[[phases]]\nname = \"Load\"\nkind = \"load\"\n{}{}",
+        run_of("First", "").replace("2000", "200"),
+        run_of("Second", "").replace("2000", "300"),
+    );
+    write(place.path(), "p.toml", &file);
+    let ran = serval(place.path(), "experiment run p.toml --out r").expect(0);
+    let said: String = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let once = "First, Second: Only 200 to 300 operations were measured";
+    assert_eq!((said.matches(once).count(), said.matches("were measured").count()), (1, 1), "{}", ran.stdout);
+}
+
+#[test]
 fn a_scale_makes_all_of_it_smaller() {
     let place = folder();
     let file = format!(
@@ -266,8 +296,8 @@ fn a_record_that_is_missing_is_told_and_decides_the_exit_status() {
     write(place.path(), "p.toml", &file);
     serval(place.path(), "experiment run p.toml --out r").expect(1);
     let phases = document(&place.path().join("r")).phases;
-    let missing: Vec<Option<u64>> = phases.iter().map(|phase| phase.missing_records).collect();
-    assert_eq!(missing, [None, Some(1)]);
+    assert!(phases[0].notes.is_empty(), "{:?}", phases[0].notes);
+    assert!(phases[1].notes.contains(&Note::LoadIncomplete { missing: 1 }), "{:?}", phases[1].notes);
     let told =
         |phase: &PhaseEntry| phase.warnings.iter().any(|warning| warning.contains("1 record is missing"));
     assert_eq!(phases.iter().map(told).collect::<Vec<_>>(), [false, true]);

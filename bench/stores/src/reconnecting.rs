@@ -278,10 +278,7 @@ impl<C: Connector> fmt::Debug for Reconnecting<C> {
     }
 }
 
-#[cfg_attr(
-    not(feature = "mysql"),
-    allow(dead_code, reason = "each store uses a part")
-)]
+#[cfg_attr(not(feature = "mysql"), allow(dead_code, reason = "each store uses a part"))]
 impl<C: Connector> Reconnecting<C> {
     /// A client of a slot.
     pub(crate) fn new(slot: Rc<Slot<C>>) -> Self {

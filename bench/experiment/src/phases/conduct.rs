@@ -5,7 +5,7 @@ use super::{
     program::{Ended, Outcome, Program, run as run_program},
 };
 use crate::{
-    document::timestamp,
+    document::{plan_notes, timestamp},
     file::{At, PhaseSpec, PhaseWork},
     group::{CommandWire, GroupError, Team},
     perform::{ExperimentError, Files, Performed, perform},
@@ -16,9 +16,12 @@ use crate::{
     watching::{Step, Watcher},
 };
 use serval_model::{StoreError, properties::Origin};
-use serval_report::units::are;
-use serval_result::experiment::{
-    Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
+use serval_report::notes::lines;
+use serval_result::{
+    experiment::{
+        Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
+    },
+    note::Note,
 };
 use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
 use serval_workload::core::Phase;
@@ -83,6 +86,7 @@ impl Phases {
             complete: false,
             time_s: BTreeMap::new(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            notes: plan_notes(&self.warnings),
         }
     }
 
@@ -334,8 +338,9 @@ impl Conductor<'_> {
         }
         let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
         for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
-            entry.warnings.push(format!("client {} was lost and did not run it", client + 1));
+            entry.notes.push(Note::CommandNotRun { client: client as u64 + 1 });
         }
+        entry.warnings = lines(&entry.notes);
         let mut output = Vec::new();
         for (client, CommandWire { failure, output: lines }) in outcomes {
             let name = team.clients().get(client).map(|facts| facts.name()).unwrap_or_default();
@@ -469,6 +474,7 @@ impl Conductor<'_> {
         if performed.record.ended_by != EndedBy::Interrupted && performed.record.lost.is_none() {
             (self.each)(&plan, &performed);
         }
+        let missing = performed.missing(&plan);
         let Performed { document, record, unwritten, .. } = performed;
         if let Some(error) = unwritten {
             return Err(ExperimentError::from(error).into());
@@ -479,13 +485,7 @@ impl Conductor<'_> {
         let gave_up = || Lost::Workload("all its clients gave up after failures".to_owned());
         let lost = record.lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
-        let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
-            units.saturating_sub(document.overall.operations.saturating_sub(document.failed()))
-        });
-        if missing > 0 {
-            entry.missing_records = Some(missing);
-            entry.warnings.push(format!("the load is not complete: {} missing", are(missing, "record")));
-        }
+        entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
         made::keep(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
@@ -501,7 +501,8 @@ impl Conductor<'_> {
             ..made::entry(&document, kind, entry.folder.clone().unwrap_or_default())
         };
         entry.flags = run.flags.clone();
-        entry.warnings.extend(document.warnings.iter().cloned());
+        entry.notes.extend(document.notes.iter().cloned());
+        entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
         match lost {
             None => Ok(Came::Done(Box::new(entry))),

@@ -7,7 +7,7 @@ use super::{
     made,
 };
 use crate::{
-    document::timestamp,
+    document::{plan_notes, timestamp},
     file::{Point, Question, RunSettings},
     folder::FolderError,
     group::Team,
@@ -20,9 +20,11 @@ use serval_model::{
     OperationKind, StoreError,
     properties::{Origin, Properties, units::format_duration},
 };
+use serval_report::notes::{line, lines};
 use serval_result::{
     document::ResultDocument,
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
+    note::Note,
 };
 use serval_runner::{Control, EndedBy, Lost, RunError};
 use serval_workload::{
@@ -101,9 +103,6 @@ pub(super) struct Conductor<'a> {
     pub(super) spent: BTreeMap<&'static str, f64>,
 }
 
-/// In the warning of a curve that was lost.
-const GIVEN_UP: &str = ": given up at ";
-
 /// The time spent on something, by name.
 pub(super) fn spend(spent: &mut BTreeMap<&'static str, f64>, what: &'static str, seconds: f64) {
     *spent.entry(what).or_default() += seconds;
@@ -161,6 +160,7 @@ impl Experiment {
             complete: false,
             time_s: BTreeMap::new(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            notes: plan_notes(&self.warnings),
         }
     }
 
@@ -197,7 +197,9 @@ impl Experiment {
             spent: BTreeMap::new(),
         };
         // What was given up before is tried again.
-        conductor.journal.document.warnings.retain(|words| !words.contains(GIVEN_UP));
+        let document = &mut conductor.journal.document;
+        document.notes = plan_notes(&self.warnings);
+        document.warnings = lines(&document.notes);
         conductor.watcher.experiment(&conductor.journal.document);
         let outcome = conductor.refuse().and_then(|()| conductor.all());
         let stopped = match outcome {
@@ -380,9 +382,12 @@ impl Conductor<'_> {
 
     /// Loses a curve, which is tried again when the experiment is gone on with.
     pub(super) fn give_up(&mut self, curve: usize, at: &str, why: &str) -> Result<(), ConductError> {
-        let words = format!("{}{GIVEN_UP}'{at}': {why}", self.curve(curve).name);
+        let (name, at, why) = (self.curve(curve).name.clone(), at.to_owned(), why.to_owned());
+        let note = Note::CurveGivenUp { curve: name, at, why };
+        let words = line(&note);
         self.watcher.note(&words);
         self.journal.document.warnings.push(words);
+        self.journal.document.notes.push(note);
         self.lost[curve] = true;
         Ok(self.journal.write()?)
     }

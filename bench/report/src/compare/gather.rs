@@ -2,8 +2,8 @@
 
 use super::{error::CompareError, run::Run};
 use crate::{
-    notes::printable,
     stored::{self, EXPERIMENT, RESULT, Stored, StoredExperiment},
+    text::printable,
     units::{digits, rate},
 };
 use serval_result::experiment::{ExperimentKind, Flag, RunEntry, RunKind};

@@ -1,7 +1,9 @@
 //! A run cut into pieces of time, which are what is resampled within it.
 
-use crate::html::is_beside;
-use serval_result::document::{IntervalMetric, IntervalSummary};
+use serval_result::{
+    document::{IntervalMetric, IntervalSummary},
+    metric::is_beside,
+};
 use serval_statistics::series::block_length;
 use std::collections::{BTreeMap, BTreeSet};
 

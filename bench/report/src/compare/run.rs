@@ -106,7 +106,7 @@ impl Run {
         if document.client.as_ref().is_some_and(|client| !client.bound_by_client.is_empty()) {
             notes.push("were bounded by the client, not the store");
         }
-        if document.environment.build.contains("debug") {
+        if document.environment.debug {
             notes.push("are of a debug build of the client");
         }
         if document.censored.in_flight > 0 || document.censored.not_started > 0 {

@@ -1,7 +1,7 @@
 //! What runs were: in what the set-up of two sides differs.
 
 use super::{document::SetupDifference, run::Run};
-use crate::{notes::printable, units::rate};
+use crate::{text::printable, units::rate};
 use serval_result::document::ResultDocument;
 use std::collections::{BTreeMap, BTreeSet};
 

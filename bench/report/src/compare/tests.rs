@@ -403,6 +403,7 @@ fn experiment(kind: ExperimentKind) -> ExperimentDocument {
         complete: true,
         time_s: BTreeMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

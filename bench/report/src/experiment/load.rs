@@ -7,9 +7,10 @@
 
 use crate::{
     html::series::{added, all_operations, without_end},
-    notes::printable,
+    notes::notes,
     plot::{POINTS_MAX, distribution},
     stored::{StoredError, StoredExperiment},
+    text::printable,
 };
 use serval_measure::histogram::Histogram;
 use serval_result::{
@@ -17,6 +18,7 @@ use serval_result::{
     experiment::{Flag, RunEntry, RunKind},
     flags::Offered,
     load::Usage,
+    note::Note,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +73,8 @@ pub(super) struct Point {
     pub(super) processes: BTreeSet<String>,
     /// Why the client bounded it.
     pub(super) bound: BTreeSet<String>,
-    /// Warnings of its documents.
-    pub(super) warnings: BTreeSet<String>,
+    /// What its documents note, each once.
+    pub(super) notes: Vec<Note>,
     /// What the store said of failures, with how often.
     pub(super) messages: BTreeMap<String, u64>,
     /// The course of each repeat, warm-up left out.
@@ -355,16 +357,17 @@ impl Gathering {
         point.failed = point.failed.saturating_add(overall.failed);
         point.duration_s += overall.duration_s;
         point.random |= Offered::of(document).is_some_and(|offered| offered.random);
-        let unfinished = document.censored.in_flight.saturating_add(document.censored.not_started);
-        point.unfinished = point.unfinished.saturating_add(unfinished);
-        point.warnings.extend(document.warnings.iter().map(|warning| printable(warning, 1000)));
+        point.unfinished = point.unfinished.saturating_add(document.censored.unfinished());
+        for note in notes(document) {
+            if !point.notes.contains(&note) {
+                point.notes.push(note);
+            }
+        }
         self.throughputs.push(overall.throughput);
         for metric in &document.metrics {
             let adding = self.metrics.entry(printable(&metric.name, 60)).or_default();
-            let count = metric.statuses.values().fold(0u64, |sum, n| sum.saturating_add(*n));
-            let ok = metric.ok.as_ref().map_or(0, |ok| ok.service.count);
-            adding.count = adding.count.saturating_add(count);
-            adding.failed = adding.failed.saturating_add(count.saturating_sub(ok));
+            adding.count = adding.count.saturating_add(metric.count());
+            adding.failed = adding.failed.saturating_add(metric.failed());
             if let Some(times) = &metric.ok {
                 adding.add(times);
             }

@@ -4,8 +4,8 @@ use super::{
     Layout, Section, costs, phases, searches, sections, summary::keeps, table, view::View, warnings::warnings,
 };
 use crate::{
-    html::parts::{self, command_line, escape, figure, keys, notes_section, tile},
-    notes::printable,
+    html::parts::{self, command_line, figure, keys, tile, warnings_section},
+    text::{escape, printable},
     units::{bytes, count, plural, rate, time},
 };
 use serval_result::experiment::{ExperimentDocument, ExperimentKind, RunKind};
@@ -35,7 +35,7 @@ pub(super) fn page(view: &View<'_>) -> String {
     };
     parts::page(&title, &printable(&below, 300), |page| {
         about(page, view);
-        notes_section(page, &warnings(view));
+        warnings_section(page, &warnings(view));
         let of_phases: Vec<_> = view.parts.iter().filter(|part| phases::has(part)).collect();
         for part in &of_phases {
             phases::table(page, part);

@@ -3,9 +3,8 @@
 
 use super::{Block, Layout, Part, Section, load::flag_text, summary::keeps, view::View};
 use crate::{
-    html::parts::escape,
-    notes::printable,
     plot::{Axis, Dot, Key, Line, Plot, Shape, Upright},
+    text::{escape, printable},
     units::{count, plural, rate, time},
 };
 use serval_result::experiment::{Curve, Highest, PromiseTrial, PromiseValue, RunEntry, RunKind, Saturation};

@@ -5,11 +5,13 @@ use super::{
     load::{CurveResults, Metric, Point, Times},
 };
 use crate::{
-    html::is_beside,
-    notes::printable,
     plot::{Key, Shape},
+    text::printable,
 };
-use serval_result::experiment::{Highest, Saturation};
+use serval_result::{
+    experiment::{Highest, Saturation},
+    metric::is_beside,
+};
 use std::collections::BTreeMap;
 
 /// Operations that have plots of their own.

@@ -180,6 +180,7 @@ pub fn result(run: &Run<'_>) -> ResultDocument {
         run: facts(run),
         environment: environment(),
         warnings: vec!["The store runs on the same machine as the client.".to_owned()],
+        notes: Vec::new(),
         overall: Overall {
             duration_s: f64::from(seconds),
             warm_up_s: f64::from(run.warm_up),
@@ -235,6 +236,7 @@ fn environment() -> Environment {
         kernel: "Linux 6.1.0".to_owned(),
         host: "client-1".to_owned(),
         build: "x86_64 release".to_owned(),
+        debug: false,
     }
 }
 
@@ -311,6 +313,7 @@ impl Making<'_> {
                 .map(|(name, s)| (name.to_owned(), s))
                 .into(),
             warnings: Vec::new(),
+            notes: Vec::new(),
         };
         Making { folder, document }
     }

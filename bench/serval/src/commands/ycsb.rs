@@ -23,6 +23,7 @@ use serval_experiment::{
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Status as Ended, properties::Origin};
 use serval_report::ycsb::{Metrics, StatusLine};
+use serval_result::note::Note;
 use serval_runner::{Control, EndedBy, Interval, Observer, Progress, RunError};
 use serval_workload::core::Phase;
 use std::{
@@ -101,18 +102,13 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         (Some(folder), _) => keep(folder, &plan, &performed),
     };
     unfinished.set(None);
-    let loaded = performed.document.overall.operations.saturating_sub(performed.document.failed());
-    if let Some(missing) = plan.workload.units().and_then(|units| units.checked_sub(loaded))
-        && phase == Phase::Load
-        && missing > 0
-    {
+    if let Some(missing) = performed.missing(&plan) {
         // What ends with the process cannot be gone on with.
         let advice = match info.name {
             "memory" | "noop" | "basic" => "",
             _ => "; the same command with --resume loads them",
         };
-        let records = serval_report::units::are(missing, "record");
-        tell!("the load is not complete: {records} missing{advice}");
+        tell!("{}{advice}", serval_report::notes::line(&Note::LoadIncomplete { missing }));
     }
     // What could not be written is said after all numbers are out.
     if let Some(error) = performed.unwritten {

@@ -45,6 +45,7 @@ pub(super) fn experiment() -> ExperimentDocument {
         complete: false,
         time_s: BTreeMap::new(),
         warnings: Vec::new(),
+        notes: Vec::new(),
     }
 }
 
@@ -158,6 +159,7 @@ pub(super) fn result(failed: u64) -> ResultDocument {
         },
         environment: Environment::default(),
         warnings: Vec::new(),
+        notes: Vec::new(),
         overall: Overall { operations: 120_000 + failed, failed, throughput: 11_998.4, ..Default::default() },
         metrics: vec![MetricResult {
             name: "READ".into(),
