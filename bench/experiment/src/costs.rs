@@ -15,7 +15,7 @@ use serval_result::{
     load::{ClientLoad, ProcessLoad},
     note::Note,
 };
-use serval_runner::{RunRecord, late_from};
+use serval_runner::{ClientExecution, RunRecord, late_from};
 use serval_watch::{Group, Machine, Memory, Selection, Snapshot, System};
 
 /// Characters of a command line that a result has.
@@ -126,8 +126,7 @@ impl Costs {
 
     fn client(&self, plan: &Plan, record: &RunRecord, first: &Reading, last: &Reading) -> ClientLoad {
         let usage = last.own.since(&first.own);
-        // The runner tells where clients ran in words: `2 event loops`.
-        let event_loops = record.execution.contains("event loop");
+        let event_loops = matches!(record.execution, ClientExecution::EventLoops(_));
         let prefix = if event_loops { "event-loop-" } else { "client-" };
         let of_clients =
             |thread: u32| self.threads.iter().any(|(id, name)| *id == thread && name.starts_with(prefix));

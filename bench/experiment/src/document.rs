@@ -1,6 +1,10 @@
 //! From what a run wrote down to the result document.
 
-use crate::{costs::Costs, plan::Plan, session::merged};
+use crate::{
+    costs::Costs,
+    plan::Plan,
+    session::{Ran, RunLost, merged},
+};
 use serval_measure::{
     histogram::Histogram,
     recorder::{Messages, Pair, Totals},
@@ -16,7 +20,7 @@ use serval_result::{
     },
     note::Note,
 };
-use serval_runner::{Lost, RunRecord};
+use serval_runner::Lost;
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Percentiles that every result has, beside those asked for.
@@ -120,14 +124,14 @@ fn ages(histogram: &Histogram, percentiles: &[f64]) -> Option<Latency> {
 
 /// What a reader must know before quoting a number and the numbers themselves
 /// do not show.
-fn notes(plan: &Plan, lost: Option<&Lost>) -> Vec<Note> {
+fn notes(plan: &Plan, lost: Option<&RunLost>) -> Vec<Note> {
     let text = |text: String| Note::Text { text };
     let mut notes: Vec<Note> = plan.workload.warnings().into_iter().map(text).collect();
     notes.extend(plan.between.warning().map(text));
     notes.extend(lost.map(|lost| match lost.clone() {
-        Lost::Store(error) => Note::StoreLost { message: error.to_string() },
-        Lost::Workload(message) => Note::WorkloadEnded { message },
-        Lost::Clients(message) => Note::ClientsLost { message },
+        RunLost::Run(Lost::Store(error)) => Note::StoreLost { message: error.to_string() },
+        RunLost::Run(Lost::Workload(message)) => Note::WorkloadEnded { message },
+        RunLost::Clients(message) => Note::ClientsLost { message },
     }));
     notes
 }
@@ -140,7 +144,7 @@ pub(crate) fn plan_notes(warnings: &[Fault]) -> Vec<Note> {
 /// Makes the document of a run.
 pub(crate) fn document(
     plan: &Plan,
-    record: &RunRecord,
+    ran: &Ran,
     store_facts: Vec<(String, String)>,
     costs: Costs,
     series: Vec<IntervalSummary>,
@@ -148,6 +152,7 @@ pub(crate) fn document(
 ) -> ResultDocument {
     let mut percentiles = PERCENTILES.to_vec();
     percentiles.extend(&plan.output.percentiles);
+    let record = &ran.record;
     let totals = &record.totals;
     let duration_s = record.duration.as_secs_f64();
     let overall = Overall {
@@ -175,7 +180,7 @@ pub(crate) fn document(
         lateness: Latency::of(&totals.lateness, &percentiles),
     });
     let costs = costs.of(plan, record);
-    let mut own = notes(plan, record.lost.as_ref());
+    let mut own = notes(plan, ran.lost.as_ref());
     own.extend(costs.notes);
     let mut document = ResultDocument {
         schema_version: SCHEMA_VERSION,
@@ -190,7 +195,7 @@ pub(crate) fn document(
             workload: plan.workload_name.clone(),
             seed: plan.options.seed,
             clients: record.clients as u64,
-            execution: record.execution.clone(),
+            execution: ran.execution.clone(),
             properties: properties.collect(),
         },
         environment: crate::environment::environment(),
@@ -209,13 +214,13 @@ pub(crate) fn document(
         steadiness: record.steadiness.clone(),
         // A load is not one thing all the time: the store grows.
         stationarity: record.stationarity.clone().filter(|_| plan.phase_name() == "run"),
-        client: match &record.group {
+        client: match &ran.group {
             Some(group) if !group.clients.is_empty() => group.load(),
             _ => costs.client,
         },
         processes: costs.processes,
-        group: record.group.clone(),
-        lag: record.lag.clone(),
+        group: ran.group.clone(),
+        lag: ran.lag.as_ref().map(|lag| lag.result.clone()),
         series,
     };
     document.notes = serval_report::notes::notes(&document);

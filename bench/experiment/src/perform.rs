@@ -1,12 +1,14 @@
 //! Carrying out a plan: refusals, preparation, the run, its document.
 
+pub use crate::error::ExperimentError;
+
 use crate::{
     costs::Costs,
     document::document,
     folder::{FolderError, ResultFolder},
     plan::Plan,
     recording::{HdrFiles, Recording},
-    session::Session,
+    session::{Ran, RunLost, Session},
 };
 use serval_lag::properties as lag;
 use serval_measure::raw::{RawLog, RawSample};
@@ -16,26 +18,9 @@ use serval_model::{
 };
 use serval_report::{csv, stored::HISTOGRAM_LOG};
 use serval_result::{document::ResultDocument, note::Note};
-use serval_runner::{Control, Observer, RunError, RunRecord};
+use serval_runner::{Control, Observer, RunRecord};
 use serval_workload::core::Phase;
 use std::io::Write;
-
-/// Why there is no result.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Faults(#[from] Faults),
-    /// The store cannot do what is asked, or does not answer.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The run failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The result cannot be written.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-}
 
 /// What a plan led to.
 pub struct Performed {
@@ -43,6 +28,8 @@ pub struct Performed {
     pub document: ResultDocument,
     /// What it was made from.
     pub record: RunRecord,
+    /// Why the run could not go on, if it could not.
+    pub lost: Option<RunLost>,
     /// Every single time, if `measurementtype` asks for them.
     pub raw: Vec<RawSample>,
     /// What could not be written during the run or at its end. The numbers
@@ -187,7 +174,7 @@ pub fn perform(
     let hdr_files = plan.output.hdr_files.clone();
     let hdr_files = hdr_files.map(|prefix| HdrFiles::new(prefix, plan.status, plan.output.interval));
     let mut recording = Recording::new(custom, costs, log_file, hdr_files, show);
-    let record = match plan.lag.as_ref().filter(|_| !session.is_group()) {
+    let ran = match plan.lag.as_ref().filter(|_| !session.is_group()) {
         None => session.run(&plan.workload, &options, control, &mut recording),
         Some(lag) => {
             let another = || open_another(plan);
@@ -196,13 +183,13 @@ pub fn perform(
     };
     // The collecting threads end when the last handle on the log is gone.
     drop(options);
-    let record = record?;
+    let ran = ran?;
     let (series, costs, mut unwritten) = recording.finish(|error| match &files {
         Some(files) => files.folder.failed(&file_name(files, HISTOGRAM_LOG), error),
         None => FolderError::System { path: HISTOGRAM_LOG.into(), what: "write", error },
     });
     // A client that hangs keeps its handle; then what it has is lost.
-    let hangs = !record.in_flight.is_empty();
+    let hangs = !ran.record.in_flight.is_empty();
     let raw = match in_memory {
         Some(thread) if !hangs => thread.join().unwrap_or_default(),
         _ => Vec::new(),
@@ -212,20 +199,21 @@ pub fn perform(
     {
         unwritten.get_or_insert(files.folder.failed(&file_name(&files, RAW_LOG), error));
     }
-    if let Some(files) = files.filter(|_| record.lag.is_some()) {
+    if let (Some(files), Some(lag)) = (files, &ran.lag) {
         let name = file_name(&files, LAG_KEYS);
         let written = files.folder.create(&name).and_then(|file| {
-            let written = csv::write_lag(&record.lag_keys, file);
+            let written = csv::write_lag(&lag.keys, file);
             written.map_err(|error| files.folder.failed(&name, error.into()))
         });
         if let Err(error) = written {
             unwritten.get_or_insert(error);
         }
     }
-    let mut document = document(plan, &record, facts, costs, series, command_line);
+    let mut document = document(plan, &ran, facts, costs, series, command_line);
     if hangs && plan.output.measurement_type.contains("raw") {
         document.notes.push(Note::RawTimesMissing);
         document.warnings = serval_report::notes::lines(&document.notes);
     }
-    Ok(Performed { document, record, raw, unwritten })
+    let Ran { record, lost, .. } = ran;
+    Ok(Performed { document, record, lost, raw, unwritten })
 }

@@ -7,7 +7,9 @@ use crate::{
     clock::{Clock, nanoseconds},
     looks::{Looks, ended},
     pacing::{Schedule, rate::RateSchedule},
-    run::{EndedBy, Gate, Interval, Look, Observer, Progress, RunError, RunOptions, RunRecord},
+    run::{
+        ClientExecution, EndedBy, Gate, Interval, Look, Observer, Progress, RunError, RunOptions, RunRecord,
+    },
     slot::{Seen, Slot},
     stage::Stage,
     warm_up::WarmUp,
@@ -238,9 +240,6 @@ impl<C: Clock> Conductor<'_, C> {
                 sum
             },
             legacy: self.recorders.iter().filter_map(|recorder| recorder.legacy()).collect(),
-            group: None,
-            lag: None,
-            lag_keys: Vec::new(),
             in_flight,
             not_started,
             cpu: watch.cpu,
@@ -251,7 +250,7 @@ impl<C: Clock> Conductor<'_, C> {
                 .map(|slot| Duration::from_nanos(slot.last_end().saturating_sub(measure_from)))
                 .sum(),
             clients: self.options.clients,
-            execution: String::new(),
+            execution: ClientExecution::VirtualTime,
             lost: self.stage.tally().lost.take(),
             due: course.schedule.as_ref().map(|s| s.due_between(measure_from - start, ended - start)),
             slack: Duration::ZERO,

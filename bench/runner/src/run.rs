@@ -13,13 +13,9 @@ use serval_measure::{
     legacy::Legacy,
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
-use serval_model::{Execution, Metric, Share, Status, Store, StoreError, properties::units::counted};
+use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
 pub use serval_result::document::EndedBy;
-use serval_result::{
-    group::GroupResult,
-    lag::{LagKey, LagResult},
-    load::{Stationarity, Steadiness},
-};
+use serval_result::load::{Stationarity, Steadiness};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
@@ -310,20 +306,36 @@ pub struct RunRecord {
     pub client_time: Duration,
     /// Clients that took part: fewer than asked for when there was less to do.
     pub clients: usize,
-    /// Where the clients ran, in words.
-    pub execution: String,
+    /// What the clients ran on.
+    pub execution: ClientExecution,
     /// Why the run could not go on, if it could not.
     pub lost: Option<Lost>,
     /// Operations that the schedule asked for in the measured time.
     pub due: Option<f64>,
     /// How long operations due were held to be sent together.
     pub slack: Duration,
-    /// The processes that took part, where there were several.
-    pub group: Option<GroupResult>,
-    /// How stale reads were, where consumers looked.
-    pub lag: Option<LagResult>,
-    /// What became of each sampled key that a consumer took from the queue.
-    pub lag_keys: Vec<LagKey>,
+}
+
+/// What the clients of a run ran on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientExecution {
+    /// A thread each.
+    Threads(usize),
+    /// Event loops that they shared.
+    EventLoops(usize),
+    /// One thread, on which time is simulated.
+    VirtualTime,
+}
+
+impl fmt::Display for ClientExecution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, kind) = match self {
+            ClientExecution::Threads(count) => (count, "thread"),
+            ClientExecution::EventLoops(count) => (count, "event loop"),
+            ClientExecution::VirtualTime => return f.write_str("virtual time"),
+        };
+        write!(f, "{count} {kind}{}", if *count == 1 { "" } else { "s" })
+    }
 }
 
 /// Why a run could not go on in the middle of it.
@@ -335,9 +347,6 @@ pub enum Lost {
     /// The workload cannot go on, in its own words.
     #[error("{0}")]
     Workload(String),
-    /// Processes of its group are lost, in words.
-    #[error("{0}")]
-    Clients(String),
 }
 
 /// Why there is no result.
@@ -349,9 +358,6 @@ pub enum RunError {
     /// Interrupted before the first operation.
     #[error("interrupted before the first operation")]
     Interrupted,
-    /// Several processes could not run together.
-    #[error("{0}")]
-    Group(String),
     /// Steadiness cannot be told from a load that changes.
     #[error(
         "warming up until steady needs a constant target: with target.schedule, set warmup and leave warmup.max out"
@@ -432,7 +438,7 @@ impl<S: Store> Prepared<S> {
         self,
         mut record: RunRecord,
         store: &S,
-        execution: String,
+        execution: ClientExecution,
     ) -> Result<RunRecord, RunError> {
         record.lost = record.lost.map(|lost| match lost {
             Lost::Store(error) => Lost::Store(store.explain(error)),
@@ -482,7 +488,7 @@ pub fn run<S: Store>(
         }
     };
     let execution =
-        if threads { counted(options.clients as u64, "thread") } else { counted(loops as u64, "event loop") };
+        if threads { ClientExecution::Threads(options.clients) } else { ClientExecution::EventLoops(loops) };
     let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
     prepared.complete(record, store, execution)
 }

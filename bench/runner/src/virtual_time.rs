@@ -7,7 +7,7 @@ use crate::{
     clock::Clock,
     conductor::Next,
     crew::Crew,
-    run::{Control, Observer, Prepared, RunError, RunOptions, RunRecord},
+    run::{ClientExecution, Control, Observer, Prepared, RunError, RunOptions, RunRecord},
     stage::{Finish, Stage},
     timers::Sleeper,
 };
@@ -342,5 +342,5 @@ pub fn run<S: Store>(
     drop(tasks);
     time.sleepers().heap.clear();
     let record = conductor.finish(watch)?;
-    prepared.complete(record, store, "virtual time".into())
+    prepared.complete(record, store, ClientExecution::VirtualTime)
 }

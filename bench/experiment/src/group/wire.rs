@@ -1,6 +1,7 @@
 //! What goes from a client of a group to its coordinator: intervals and
 //! records, exactly.
 
+use crate::session::RunLost;
 use serde::{Deserialize, Serialize};
 use serval_lag::journal::Journal;
 use serval_measure::{
@@ -189,7 +190,7 @@ pub(crate) struct LagWire {
 }
 
 impl RecordWire {
-    pub(crate) fn of(record: &RunRecord, load: Option<ClientLoad>, warnings: Vec<String>) -> RecordWire {
+    pub(crate) fn of(record: &RunRecord, lost: Option<&RunLost>) -> RecordWire {
         let messages = record.messages.iter().map(|((metric, status, words), count)| {
             (metric.index(), status.name().to_owned(), words.to_string(), *count)
         });
@@ -214,12 +215,12 @@ impl RecordWire {
             cpu_ns: nanoseconds(record.cpu),
             client_time_ns: nanoseconds(record.client_time),
             clients: record.clients,
-            execution: record.execution.clone(),
-            lost: record.lost.as_ref().map(ToString::to_string),
+            execution: record.execution.to_string(),
+            lost: lost.map(ToString::to_string),
             due: record.due,
             slack_ns: nanoseconds(record.slack),
-            load,
-            warnings,
+            load: None,
+            warnings: Vec::new(),
             lag: None,
             unended: None,
         }

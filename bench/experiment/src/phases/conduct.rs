@@ -11,7 +11,7 @@ use crate::{
     perform::{ExperimentError, Files, Performed, perform},
     plan::Plan,
     properties as p,
-    session::Session,
+    session::{RunLost, Session},
     sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
@@ -23,7 +23,7 @@ use serval_result::{
     },
     note::Note,
 };
-use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
+use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
     collections::BTreeMap,
@@ -174,7 +174,7 @@ struct Conductor<'a> {
 enum Came {
     Done(Box<PhaseEntry>),
     /// What it measured until it could not go on.
-    CutOff(Box<PhaseEntry>, Lost),
+    CutOff(Box<PhaseEntry>, RunLost),
     Interrupted,
 }
 
@@ -183,7 +183,7 @@ fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
 }
 
 fn of_group(error: GroupError) -> ConductError {
-    ExperimentError::Run(RunError::Group(error.to_string())).into()
+    ExperimentError::Group(error.to_string()).into()
 }
 
 impl Conductor<'_> {
@@ -471,19 +471,19 @@ impl Conductor<'_> {
             Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
             performed => performed?,
         };
-        if performed.record.ended_by != EndedBy::Interrupted && performed.record.lost.is_none() {
+        if performed.record.ended_by != EndedBy::Interrupted && performed.lost.is_none() {
             (self.each)(&plan, &performed);
         }
         let missing = performed.missing(&plan);
-        let Performed { document, record, unwritten, .. } = performed;
+        let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(error) = unwritten {
             return Err(ExperimentError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);
         }
-        let gave_up = || Lost::Workload("all its clients gave up after failures".to_owned());
-        let lost = record.lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
+        let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
+        let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
         entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
         made::keep(folder, &plan, &document)?;

@@ -17,7 +17,7 @@ use crate::{
     watching::{Step, Watcher},
 };
 use serval_model::{
-    OperationKind, StoreError,
+    OperationKind,
     properties::{Origin, Properties, units::format_duration},
 };
 use serval_report::notes::{line, lines};
@@ -26,7 +26,7 @@ use serval_result::{
     experiment::{Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, RunEntry, RunKind},
     note::Note,
 };
-use serval_runner::{Control, EndedBy, Lost, RunError};
+use serval_runner::{Control, EndedBy, RunError};
 use serval_workload::{
     core::{Phase, properties as core},
     random::split_mix,
@@ -417,7 +417,7 @@ impl Conductor<'_> {
             let command_line = self.journal.document.command_line.clone();
             perform(&plan, session, self.control, self.watcher, Some(files), command_line)
         };
-        let Performed { document, record, unwritten, .. } = performed?;
+        let Performed { document, record, lost, unwritten, .. } = performed?;
         if let Some(core) = plan.core.as_ref().filter(|_| inserts) {
             // Only they know how far they have come; each left gaps for the others'.
             match self.team.map_or_else(|| Some(core.unended_inserts()), Team::unended_inserts) {
@@ -435,14 +435,8 @@ impl Conductor<'_> {
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Ran::Interrupted);
         }
-        match record.lost {
-            // It is not the store that failed, and no other curve would fare better.
-            Some(Lost::Clients(why)) => return Err(ExperimentError::Run(RunError::Group(why)).into()),
-            Some(lost) => {
-                let lost = StoreError::new(curve.info.name, lost.to_string());
-                return Err(ExperimentError::Store(lost).into());
-            }
-            None => {}
+        if let Some(lost) = lost {
+            return Err(lost.into_error(curve.info.name).into());
         }
         made::keep(folder, &plan, &document)?;
         let overall = &document.overall;

@@ -5,7 +5,7 @@ use super::{
     conduct::{ConductError, Conductor, Job, Ran, window},
     journal::JournalError,
 };
-use crate::{perform::ExperimentError, promise::Promise};
+use crate::{error::ExperimentError, promise::Promise};
 use serval_model::properties::Faults;
 use serval_report::{stored::StoredExperiment, units::rate as per_second};
 use serval_result::{

@@ -115,7 +115,7 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
         return Err(error.into());
     }
     exported.and(kept)?;
-    if let Some(error) = performed.record.lost {
+    if let Some(error) = performed.lost {
         return Err(error.into());
     }
     Ok(exit_code(&plan, &performed))
@@ -136,7 +136,9 @@ fn keep(folder: ResultFolder, plan: &Plan, performed: &Performed) -> Result<(), 
 /// An error after a signal is the signal's: a system call was interrupted.
 pub(crate) fn interrupted_or(error: ExperimentError, control: &Control) -> Failure {
     match error {
-        ExperimentError::Store(_) | ExperimentError::Run(_) if control.interrupted() => {
+        ExperimentError::Store(_) | ExperimentError::Run(_) | ExperimentError::Group(_)
+            if control.interrupted() =>
+        {
             RunError::Interrupted.into()
         }
         error => error.into(),
