@@ -20,7 +20,7 @@ use crate::{
     },
     keys::{KeyFormat, KeyNumbers, KeyOrder},
     random::{Random, Rng},
-    values,
+    values::{self, RandomBytes, RandomText},
     workload::{ClientWorkload, Demand, Place, Workload},
 };
 use properties as p;
@@ -96,12 +96,21 @@ enum Action {
     ReadModifyWrite,
 }
 
+/// How random values are made: `fieldvalues` and `compressibility`.
+pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
+    let bytes = match reader.choice(&p::FIELD_VALUES) {
+        "incompressible" => RandomBytes::Incompressible,
+        _ => RandomBytes::Ycsb,
+    };
+    RandomText { bytes, compressibility: reader.number(&p::COMPRESSIBILITY) }
+}
+
 /// How values are made.
 #[derive(Debug, Clone)]
 struct Values {
     lengths: LengthChooser,
     integrity: bool,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Values {
@@ -111,7 +120,7 @@ impl Values {
             if self.integrity {
                 values::write_integrity(out, key, field, length);
             } else {
-                values::write_random(out, length, self.compressibility, rng);
+                self.text.write(out, length, rng);
             }
         });
     }
@@ -406,14 +415,14 @@ impl CoreWorkload {
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let keys = key_format(reader);
-        let compressibility = reader.number(&p::COMPRESSIBILITY);
+        let text = random_text(reader);
         let shared = Shared {
             phase: facts.phase,
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
             dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
-            values: Values { lengths: lengths?, integrity, compressibility },
+            values: Values { lengths: lengths?, integrity, text },
             mix: mix?,
             actions,
             demands,

@@ -31,13 +31,13 @@ mod trace;
 pub use trace::{TRACE_FILE_MAX, Trace, URL_LENGTH_MAX};
 
 use crate::{
-    core::{Circumstances, Phase, field_lengths, properties as c},
+    core::{Circumstances, Phase, field_lengths, properties as c, random_text},
     distribution::{
         Discrete, DistributionError, ExactZipf, Exponential, Hotspot, LengthChooser, Sequential, Uniform,
         Zipfian,
     },
     random::Rng,
-    values,
+    values::RandomText,
     workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload},
 };
 use properties as p;
@@ -107,13 +107,13 @@ struct Verb {
 #[derive(Debug, Clone)]
 struct Bodies {
     sizes: LengthChooser,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Bodies {
     fn push(&mut self, record: &mut Record, rng: &mut Rng) {
         let size = self.sizes.draw(rng) as usize;
-        record.push_with(DATA, |out| values::write_random(out, size, self.compressibility, rng));
+        record.push_with(DATA, |out| self.text.write(out, size, rng));
     }
 }
 
@@ -253,7 +253,7 @@ impl RestWorkload {
     pub fn open(reader: &mut Reader<'_>, facts: &Circumstances) -> Option<RestWorkload> {
         let verbs = verbs(reader);
         let sizes = sizes(reader);
-        let compressibility = reader.number(&c::COMPRESSIBILITY);
+        let text = random_text(reader);
         let keep_going = reader.flag(&c::INSERT_KEEP_GOING);
         let (verbs, weights, demands) = verbs?;
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
@@ -276,7 +276,7 @@ impl RestWorkload {
             verbs,
             mix: mix?,
             demands,
-            bodies: Bodies { sizes: sizes?, compressibility },
+            bodies: Bodies { sizes: sizes?, text },
             load,
             next_load: AtomicU64::new(0),
             keep_going,
