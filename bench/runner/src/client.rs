@@ -262,11 +262,15 @@ impl Seat<'_> {
     ) -> Option<(End, Option<Unit>)> {
         let course = self.course;
         let mut unit: Option<Unit> = None;
+        let mut looked = false;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
             let (more, unmeasured): (bool, &[Status]) = match step {
                 Step::Issue { more } => (more, &[]),
-                Step::Probe => (true, &Status::ALL),
+                Step::Probe => {
+                    looked = true;
+                    (true, &Status::ALL)
+                }
                 Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(span.as_nanos() as u64);
@@ -291,9 +295,13 @@ impl Seat<'_> {
                     return None;
                 }
             }
-            // Later operations of a unit have no intended start of their own.
+            // Later operations of a unit were due with it, as in YCSB. What follows a look for
+            // records was not: looking is not in the results.
             let (begun, op_intended) = match unit {
-                Some(ref mut unit) => (unit, start),
+                Some(ref mut unit) => {
+                    let intended = if due.is_some() && !looked { unit.intended } else { start };
+                    (unit, intended)
+                }
                 None => {
                     let intended = due.map_or(start, |due| due.at);
                     if let Some(due) = due
