@@ -35,6 +35,7 @@ pub type Messages = BTreeMap<(Metric, Status, Box<str>), u64>;
 pub struct LivePair {
     service: LiveHistogram,
     response: LiveHistogram,
+    batched: AtomicU64,
 }
 
 /// What one thread has seen, during warm-up and after it. One thread writes
@@ -130,6 +131,7 @@ impl Recorder {
                 if self.paced {
                     pair.response.add_to(&mut sum.response);
                 }
+                sum.batched = sum.batched.saturating_add(pair.batched.load(Relaxed));
             }
         };
         add(&self.warm_up, &mut totals.warm_up);
@@ -194,6 +196,15 @@ impl RecorderHandle {
         }
         if (self.raw.is_some() || recorder.legacy.is_some()) && !at.warm_up {
             self.record_more(metric, outcome.status, times, at);
+        }
+    }
+
+    /// As [`record`](Self::record), of a batch of that many inserts.
+    pub fn record_batch(&self, inserts: u64, outcome: &Outcome, times: Times, at: Moment) {
+        self.record(Metric::INSERT_BATCH, outcome, times, at);
+        let slots = if at.warm_up { &self.recorder.warm_up } else { &self.recorder.measured };
+        if let Some(pair) = slots[slot(Metric::INSERT_BATCH, outcome.status)].get() {
+            pair.batched.store(pair.batched.load(Relaxed).saturating_add(inserts), Relaxed);
         }
     }
 
@@ -272,6 +283,8 @@ pub struct Pair {
     /// Response times; empty when nothing was paced, for they are then the
     /// service times.
     pub response: Histogram,
+    /// Inserts in these operations, if they are batches.
+    pub batched: u64,
 }
 
 impl Pair {
@@ -279,6 +292,7 @@ impl Pair {
     pub fn merge(&mut self, other: &Pair) {
         self.service.merge(&other.service);
         self.response.merge(&other.response);
+        self.batched = self.batched.saturating_add(other.batched);
     }
 
     fn since(&self, earlier: Option<&Pair>) -> Pair {
@@ -287,6 +301,7 @@ impl Pair {
             Some(earlier) => Pair {
                 service: self.service.since(&earlier.service),
                 response: self.response.since(&earlier.response),
+                batched: self.batched.saturating_sub(earlier.batched),
             },
         }
     }
@@ -382,6 +397,26 @@ mod tests {
         let ok = &totals.measured[&(Metric::READ, Status::Ok)];
         assert_eq!((ok.service.max(), ok.response.max()), (20, 1020));
         assert_eq!(totals.measured[&(Metric::READ, Status::NotFound)].service.count(), 1);
+    }
+
+    #[test]
+    fn batches_say_how_many_inserts_they_have() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        let recorders = [recorder];
+        handle.record_batch(9, &Outcome::OK, times(10), Moment { warm_up: true, ..AT });
+        handle.record_batch(10, &Outcome::OK, times(10), AT);
+        let before = Totals::of(&recorders);
+        handle.record_batch(3, &Outcome::OK, times(20), AT);
+        handle.record_batch(1, &Outcome::error("full"), times(30), AT);
+        let totals = Totals::of(&recorders);
+        let of = |pairs: &BTreeMap<(Metric, Status), Pair>, status| {
+            let pair = &pairs[&(Metric::INSERT_BATCH, status)];
+            (pair.service.count(), pair.batched)
+        };
+        assert_eq!(of(&totals.warm_up, Status::Ok), (1, 9));
+        assert_eq!(of(&totals.measured, Status::Ok), (2, 13));
+        assert_eq!(of(&totals.measured, Status::Error), (1, 1));
+        assert_eq!(of(&totals.since(&before, false), Status::Ok), (1, 3));
     }
 
     #[test]

@@ -18,18 +18,7 @@ const PERCENTILES: Property =
 const OLD: Property = Property::ignored("htrace.sampler", "there is no JVM");
 const TABLE: Table = Table {
     heading: "t",
-    properties: &[
-        &RECORDS,
-        &PROPORTION,
-        &TIME,
-        &ORDER,
-        &HOST,
-        &DB,
-        &ALL_FIELDS,
-        &RESUME,
-        &PERCENTILES,
-        &OLD,
-    ],
+    properties: &[&RECORDS, &PROPORTION, &TIME, &ORDER, &HOST, &DB, &ALL_FIELDS, &RESUME, &PERCENTILES, &OLD],
 };
 
 fn command_line() -> Origin {

@@ -323,11 +323,6 @@ impl Seat<'_> {
             begun.last_end = end;
             begun.measured = end >= course.measure_from();
             let at = self.moment(!begun.measured, end);
-            let metric = if operation.batch().is_empty() {
-                Metric::from(operation.kind)
-            } else {
-                Metric::INSERT_BATCH
-            };
             let took = end - start;
             let service = match client.service_ns() {
                 None => took,
@@ -335,7 +330,10 @@ impl Seat<'_> {
             };
             let times = Times { service, response: end - op_intended };
             if !unmeasured.contains(&outcome.status) {
-                self.recorder.record(metric, &outcome, times, at);
+                match operation.batch().len() as u64 {
+                    0 => self.recorder.record(operation.kind.into(), &outcome, times, at),
+                    inserts => self.recorder.record_batch(inserts, &outcome, times, at),
+                }
             }
             if operation.kind == OperationKind::Scan && outcome.is_ok() {
                 self.per_record(times, reply.records().len() as u64, at);

@@ -64,6 +64,7 @@ fn allocations(properties: &str, script: Option<&str>, phase: Phase, operations:
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let workload: Arc<dyn Workload> = match script {

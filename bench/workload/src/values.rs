@@ -30,11 +30,8 @@ impl RandomText {
     #[inline]
     pub fn write<R: Random + ?Sized>(self, out: &mut Vec<u8>, length: usize, rng: &mut R) {
         let start = out.len();
-        let filler = if self.compressibility > 0.0 {
-            (length as f64 * self.compressibility) as usize
-        } else {
-            0
-        };
+        let filler =
+            if self.compressibility > 0.0 { (length as f64 * self.compressibility) as usize } else { 0 };
         out.resize(start + length, FILLER);
         let text = &mut out[start..start + length - filler];
         match self.bytes {

@@ -84,6 +84,8 @@ pub struct Circumstances {
     pub target: Option<f64>,
     /// Whether a load goes on after an interruption: records may be there.
     pub resume: bool,
+    /// Whether the store has batches of inserts; a load of another inserts one by one.
+    pub batches: bool,
     /// The part of the records that this process loads, and of the new ones that
     /// it inserts in a run. `operations` and `target` are its own already.
     pub share: Share,
@@ -435,7 +437,7 @@ impl CoreWorkload {
             range,
             next_load: AtomicU64::new(first_key),
             load_count,
-            batch: reader.count(&p::BATCH_SIZE).max(1),
+            batch: Some(reader.count(&p::BATCH_SIZE)).filter(|_| facts.batches).unwrap_or(1).max(1),
             retries: Retries {
                 limit: reader.count(&p::INSERT_RETRY_LIMIT),
                 interval: reader.duration(&p::INSERT_RETRY_INTERVAL),
