@@ -302,11 +302,15 @@ impl Seat<'_> {
     ) -> UnitEnd {
         let stop = |ok| End { composite: None, verified: None, ok, stop: true };
         let mut unit: Option<Unit> = None;
+        let mut looked = false;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
             let (more, unmeasured): (bool, &[Status]) = match step {
                 Step::Issue { more } => (more, &[]),
-                Step::Probe => (true, &Status::ALL),
+                Step::Probe => {
+                    looked = true;
+                    (true, &Status::ALL)
+                }
                 Step::Seek => (true, &[Status::NotFound]),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(nanoseconds(span));
@@ -320,9 +324,13 @@ impl Seat<'_> {
                 Step::Stop => return UnitEnd::of(unit, stop(true)),
             };
             let start = sleeper.now();
+            // Later operations of a unit were due with it, as in YCSB. What follows a look for
+            // records was not: looking is not in the results.
             let (begun, intended) = match unit {
-                // Later operations of a unit have no intended start of their own.
-                Some(ref mut begun) => (begun, start),
+                Some(ref mut begun) => {
+                    let intended = if due.is_some() && !looked { begun.intended } else { start };
+                    (begun, intended)
+                }
                 None if self.is_over(due, start) => return UnitEnd::NotBegun,
                 None => {
                     let begun = unit.insert(self.begin(due, start));
@@ -400,9 +408,10 @@ impl Seat<'_> {
         };
         let times = Times { service, response: span.end - span.intended };
         if !unmeasured.contains(&outcome.status) {
-            let batched = !operation.batch().is_empty();
-            let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
-            self.recorder.record(metric, outcome, times, span.at);
+            match operation.batch().len() as u64 {
+                0 => self.recorder.record(operation.kind.into(), outcome, times, span.at),
+                inserts => self.recorder.record_batch(inserts, outcome, times, span.at),
+            }
         }
         if operation.kind == OperationKind::Scan && outcome.is_ok() {
             self.per_record(times, reply.records().len() as u64, span.at);

@@ -246,6 +246,10 @@ pub trait Observer {
     fn connected(&mut self, clients: usize, of: usize) {
         let _ = (clients, of);
     }
+    /// Something is amiss with what was asked for, and the run begins all the same.
+    fn warn(&mut self, warning: &str) {
+        let _ = warning;
+    }
     /// The clients have been let go.
     fn started(&mut self, at: SystemTime) {
         let _ = at;

@@ -68,12 +68,36 @@ pub struct StoreInfo {
 }
 
 impl StoreInfo {
+    /// Whether it has a faster way to insert several records than one by one.
+    pub fn batches(&self) -> bool {
+        !WITHOUT_BATCHES.contains(&self.name)
+    }
+
+    /// Whether an update of a record that is not there makes it.
+    pub fn updates_insert(&self) -> bool {
+        UPDATES_INSERT.contains(&self.name)
+    }
+
+    /// Whether what is written can be read. No other store is asked what it has.
+    pub fn keeps_records(&self) -> bool {
+        !KEEP_NOTHING.contains(&self.name)
+    }
+
     /// Whether properties that Serval does not know may be known to the store:
     /// drivers are passed all of them.
     pub fn passes_on(&self) -> bool {
         self.properties.properties.iter().any(|property| property.name == driver::TIMEOUT.name)
     }
 }
+
+/// Stores that insert the records of a batch one by one.
+const WITHOUT_BATCHES: &[&str] = &["basic", "cassandra", "memcached", "rest"];
+
+/// Stores whose update of a record that is not there makes it.
+const UPDATES_INSERT: &[&str] = &["accumulo", "cassandra", "hbase", "redis"];
+
+/// Stores that forget what they are asked.
+const KEEP_NOTHING: &[&str] = &["basic", "noop"];
 
 /// Does something with a store of whatever type.
 pub trait Visitor {

@@ -33,6 +33,9 @@ struct PairWire {
     status: String,
     service: Cells,
     response: Cells,
+    /// Inserts, if these are batches.
+    #[serde(default)]
+    batched: u64,
 }
 
 fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
@@ -41,6 +44,7 @@ fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
         status: status.name().to_owned(),
         service: pair.service.to_cells(),
         response: pair.response.to_cells(),
+        batched: pair.batched,
     });
     wire.collect()
 }
@@ -57,7 +61,8 @@ fn from_wire(wire: &[PairWire]) -> Result<Pairs, WireError> {
     let pairs = wire.iter().map(|pair| {
         let key = (metric(pair.metric)?, status(&pair.status)?);
         let service = Histogram::from_cells(&pair.service)?;
-        Ok((key, Pair { service, response: Histogram::from_cells(&pair.response)? }))
+        let response = Histogram::from_cells(&pair.response)?;
+        Ok((key, Pair { service, response, batched: pair.batched }))
     });
     pairs.collect()
 }

@@ -141,6 +141,7 @@ fn core(run: &Run) -> Arc<dyn Workload> {
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let mut reader = Reader::new(&properties);

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Reads;
+use common::{ReadModifyWrites, Reads};
 use serval_measure::recorder::Pair;
 use serval_model::{Metric, Share, Status};
 use serval_runner::{
@@ -22,9 +22,17 @@ fn go(law: impl Law, options: &RunOptions) -> RunRecord {
 }
 
 fn watched(law: impl Law, options: &RunOptions, observer: &mut dyn Observer) -> RunRecord {
+    doing(Arc::new(Reads), law, options, observer)
+}
+
+fn doing(
+    workload: Arc<dyn Workload>,
+    law: impl Law,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> RunRecord {
     let time = VirtualTime::new();
     let store = Arc::new(Synthetic::new(&time, law));
-    let workload: Arc<dyn Workload> = Arc::new(Reads);
     run(&time, &store, &workload, options, &Control::default(), observer).unwrap()
 }
 
@@ -108,7 +116,7 @@ fn a_stall_shows_in_response_times_and_not_in_service_times() {
         ..RunOptions::default()
     };
     let record = go(law, &options);
-    let Pair { service, response } = reads(&record);
+    let Pair { service, response, .. } = reads(&record);
     assert_eq!((record.totals.units, service.count()), (10_000, 10_000));
     // The only client has one operation in flight in the stall.
     assert_eq!(service.count_above(20_000), 1);
@@ -121,6 +129,34 @@ fn a_stall_shows_in_response_times_and_not_in_service_times() {
     let above_half = response.count_above(50_000_000);
     assert!((50..=51).contains(&above_half), "{above_half}");
     assert!((100..=102).contains(&record.totals.lateness.count_above(20_000)));
+}
+
+/// Service and response times of ten units of a read and an update of a millisecond each, one of
+/// them due every millisecond: the update's, and the unit's as a whole.
+fn ten_late_units(workload: ReadModifyWrites, rate: Option<f64>) -> [(u64, u64, u64, u64); 2] {
+    let options = RunOptions {
+        units: Some(10),
+        rate: rate.map(RateSchedule::constant),
+        arrivals: Arrivals::Uniform,
+        ..RunOptions::default()
+    };
+    let service = Stall { service: Service::new(1e6, Shape::Constant, 0), at: 3600 * SECOND, length: 0 };
+    let record = doing(Arc::new(workload), service, &options, &mut ());
+    [Metric::UPDATE, Metric::READ_MODIFY_WRITE].map(|metric| {
+        let Pair { service, response, .. } = &record.totals.measured[&(metric, Status::Ok)];
+        [service.min(), service.max(), response.min(), response.max()].map(|ns| ns / 100_000).into()
+    })
+}
+
+#[test]
+fn operations_of_a_unit_are_due_with_the_unit() {
+    let once = ReadModifyWrites::default();
+    // Unit k is due at k ms, begins at 2 k ms and ends at 2 k + 2 ms. In tenths of a millisecond.
+    assert_eq!(ten_late_units(once, Some(1000.0)), [(10, 10, 20, 110), (20, 20, 20, 110)]);
+    assert_eq!(ten_late_units(once, None), [(10, 10, 0, 0), (20, 20, 0, 0)]);
+    // What follows a look begins anew, for looking is not in the results.
+    let looking = ReadModifyWrites { looks: true, ..once };
+    assert_eq!(ten_late_units(looking, Some(1000.0))[0], (10, 10, 10, 10));
 }
 
 #[test]
