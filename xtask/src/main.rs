@@ -1,4 +1,4 @@
-//! What a developer runs: `cargo xtask test`, `library`, `serve`, `bench`,
+//! What a developer runs: `cargo xtask test`, `docs`, `library`, `serve`, `bench`,
 //! `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
@@ -14,6 +14,7 @@ use crate::servers::Options;
 mod bench;
 mod children;
 mod debian;
+mod docs;
 mod fuzz;
 mod library;
 mod maven;
@@ -39,6 +40,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
+        cargo xtask docs                  the reference pages and the book, in target/book\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
@@ -56,6 +58,8 @@ struct Arguments {
 enum Task {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
+    /// Write the reference pages and build the book
+    Docs(docs::Arguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
     Library(library::Arguments),
     /// Start a real server on loopback and keep it until Ctrl-C
@@ -113,6 +117,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Serve { server, port, password } => {
             serve(&server, &Options { port, password, short_lived: false }, children).map(|()| true)
         }
+        Task::Docs(arguments) => docs::docs(&arguments, children),
         Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::docs;
 use crate::fuzz;
 use crate::programs;
 use crate::servers::{self, Fixture, Kind};
@@ -22,7 +23,7 @@ use crate::test_programs::{self, TestProgram};
 use crate::ycsb;
 
 /// All stores, also those that the default build leaves out.
-const FULL: &str = "serval/full";
+pub(crate) const FULL: &str = "serval/full";
 
 /// What benchmarks compare with, and nothing else needs.
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
@@ -44,8 +45,20 @@ fn features() -> (String, Option<&'static str>) {
     if setup::find(program).is_some() {
         return (FULL.to_owned(), None);
     }
-    let manifest = include_str!("../../bench/serval/Cargo.toml");
-    (all_but(without, manifest), Some(without))
+    (all_but(without, SERVAL), Some(without))
+}
+
+/// The manifest of `serval`.
+const SERVAL: &str = include_str!("../../bench/serval/Cargo.toml");
+
+/// The features that `full` turns on.
+pub(crate) fn features_of_full() -> Vec<&'static str> {
+    full(SERVAL).collect()
+}
+
+fn full(manifest: &str) -> impl Iterator<Item = &str> {
+    let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
+    full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'))
 }
 
 /// Cargo's arguments for the shared and the static library: of the tests' build,
@@ -57,9 +70,11 @@ fn libraries(features: &str) -> [&str; 4] {
 
 /// The features of `full` in a manifest but one.
 fn all_but(without: &str, manifest: &str) -> String {
-    let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
-    let names = full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'));
-    names.filter(|name| *name != without).map(|name| format!("serval/{name}")).collect::<Vec<_>>().join(",")
+    full(manifest)
+        .filter(|name| *name != without)
+        .map(|name| format!("serval/{name}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[derive(Args)]
@@ -103,7 +118,7 @@ enum Step {
     Tcl,
     /// Random bytes against what Yesquel reads, 30 seconds for each target
     Fuzz,
-    /// cargo doc, warnings denied
+    /// cargo doc, warnings denied; docs/reference against the tables
     Doc,
 }
 
@@ -437,7 +452,15 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
         Step::Doc => {
             let (features, without) = features();
             let arguments = ["doc", "--workspace", "--no-deps", "--features", &features];
-            noting(cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]), without)
+            let documented = cargo_step(children, &arguments, &[("RUSTDOCFLAGS", "-D warnings")]);
+            match (noting(documented, without), without) {
+                (Outcome::Passed(note), None) => match docs::check(None, children) {
+                    Ok(true) => Outcome::Passed(note),
+                    Ok(false) => Outcome::Failed("docs/reference differs from the tables".to_owned()),
+                    Err(reason) => Outcome::Failed(reason),
+                },
+                (outcome, _) => outcome,
+            }
         }
     }
 }
@@ -558,7 +581,7 @@ mod tests {
     fn all_stores_but_one() {
         let manifest = "fjall = []\nfull = [\"cassandra\", \"etcd\", \"fjall\"]\n";
         assert_eq!(all_but("etcd", manifest), "serval/cassandra,serval/fjall");
-        let ours = all_but(PROTOC.1, include_str!("../../bench/serval/Cargo.toml"));
+        let ours = all_but(PROTOC.1, SERVAL);
         assert!(ours.contains("serval/cassandra,") && !ours.contains("etcd"), "{ours}");
     }
 
