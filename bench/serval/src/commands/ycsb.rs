@@ -71,13 +71,14 @@ fn execute(args: &YcsbArgs, phase: Phase, resume: bool) -> Result<ExitCode, Fail
 /// was asked for; the rest of Serval's own words is for people, and for those who ask (`--notes`).
 fn run_plan(args: &YcsbArgs, mut plan: Plan) -> Result<ExitCode, Failure> {
     let notes = args.notes || std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let client = YcsbClient::new(args, &plan);
-    client.loading()?;
-    tell_warnings(&plan.warnings);
     export::check(&plan)?;
     let mut live = Live::of_runs(&args.live)?;
     live.plan(&plan);
     let folder = args.result.as_deref().map(ResultFolder::begin).transpose()?;
+    // After all that the arguments can be refused for: one of them may have a password.
+    let client = YcsbClient::new(args, &plan);
+    client.loading()?;
+    tell_warnings(&plan.warnings);
     let local = open(plan.store.name, &client.properties)?;
     if plan.resume && plan.phase == Phase::Load {
         tell!("looking at every record, and loading those that are missing");
