@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz`, `soak` and `tcl`.
+//! What a developer runs: `cargo xtask test`, `house`, `library`, `serve`,
+//! `bench`, `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,6 +15,7 @@ mod bench;
 mod children;
 mod debian;
 mod fuzz;
+mod house;
 mod library;
 mod maven;
 mod programs;
@@ -38,6 +39,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test                  everything a change must pass\n  \
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
+        cargo xtask house                 lines by crate, cycles of files, long functions\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
@@ -55,6 +57,8 @@ struct Arguments {
 enum Task {
     /// Format, lints, tests with real servers, documentation: what a change must pass
     Test(steps::Arguments),
+    /// Print lines by crate, cycles of files, long functions, and type names used twice
+    House(house::HouseArguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
     Library(library::Arguments),
     /// Start a real server on loopback and keep it until Ctrl-C
@@ -112,6 +116,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
         Task::Serve { server, port, password } => {
             serve(&server, &Options { port, password }, children).map(|()| true)
         }
+        Task::House(arguments) => house::house(&arguments),
         Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),

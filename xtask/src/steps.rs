@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use crate::Result;
 use crate::children::{Children, line};
 use crate::fuzz;
+use crate::house;
 use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
@@ -81,6 +82,8 @@ enum Step {
     Browser,
     /// cargo fmt --check
     Fmt,
+    /// cargo xtask house --check
+    House,
     /// cargo clippy with all stores and with the default ones, warnings denied
     Clippy,
     /// cargo test, with the servers up
@@ -117,7 +120,7 @@ impl Step {
             Step::Trace => "; that Yesquel's server answers after its fsync is not tested",
             Step::Programs => "; the shared library is not tested under real programs",
             Step::Browser => "; reports are not opened in a browser",
-            Step::Fmt | Step::Clippy | Step::Test | Step::Doc => "",
+            Step::Fmt | Step::House | Step::Clippy | Step::Test | Step::Doc => "",
         }
     }
 }
@@ -301,6 +304,11 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
         }
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[])
             .then(|| finish(children, &mut fuzz::format_check())),
+        Step::House => match house::check() {
+            Ok(0) => Outcome::Passed(String::new()),
+            Ok(problems) => Outcome::Failed(format!("{problems} problems, listed above")),
+            Err(reason) => Outcome::Failed(reason),
+        },
         Step::Clippy => {
             let lint = |more: &[&str]| {
                 let arguments = [&["clippy", "--workspace"], more, &["--", "-D", "warnings"]].concat();
