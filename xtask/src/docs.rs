@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::children::{Children, line};
+use crate::features::{FULL, features_of_full};
 use crate::setup;
-use crate::steps::{FULL, features_of_full};
 
 #[cfg(test)]
 mod examples;

@@ -1,5 +1,5 @@
-//! What a developer runs: `cargo xtask test`, `docs`, `library`, `serve`, `bench`,
-//! `simulate`, `fuzz`, `soak` and `tcl`.
+//! What a developer runs: `cargo xtask test`, `docs`, `house`, `library`, `serve`,
+//! `bench`, `simulate`, `fuzz`, `soak` and `tcl`.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +15,9 @@ mod bench;
 mod children;
 mod debian;
 mod docs;
+mod features;
 mod fuzz;
+mod house;
 mod library;
 mod maven;
 mod programs;
@@ -41,6 +43,7 @@ type Result<T> = std::result::Result<T, String>;
         cargo xtask test --quick          the same, but installing and fetching nothing, without fuzzing and docs\n  \
         cargo xtask test --skip clippy    leave a step out (it is counted as skipped)\n  \
         cargo xtask docs                  the reference pages and the book, in target/book\n  \
+        cargo xtask house                 lines by crate, cycles of files, long functions\n  \
         cargo xtask library               the shared library, its header and pkg-config file\n  \
         cargo xtask serve redis           a Redis to try serval on, gone after Ctrl-C\n  \
         cargo xtask bench --list          what can be measured\n  \
@@ -60,6 +63,8 @@ enum Task {
     Test(steps::Arguments),
     /// Write the reference pages and build the book
     Docs(docs::Arguments),
+    /// Print lines by crate, cycles of files, long functions, and type names used twice
+    House(house::HouseArguments),
     /// Build the shared library and put it, its headers and its pkg-config file below a folder
     Library(library::Arguments),
     /// Start a real server on loopback and keep it until Ctrl-C
@@ -118,6 +123,7 @@ fn run(task: Task, children: &Children) -> Result<bool> {
             serve(&server, &Options { port, password, short_lived: false }, children).map(|()| true)
         }
         Task::Docs(arguments) => docs::docs(&arguments, children),
+        Task::House(arguments) => house::house(&arguments),
         Task::Library(arguments) => library::library(&arguments, children).map(|()| true),
         Task::RoundTrips { answer } => bench::driver::round_trips(answer).map(|()| true),
         Task::Bench(arguments) => bench::bench(&arguments, children).map(|()| true),

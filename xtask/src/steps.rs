@@ -14,16 +14,15 @@ use clap::{Args, ValueEnum};
 use crate::Result;
 use crate::children::{Children, line};
 use crate::docs;
+use crate::features::{PROTOC, features, libraries};
 use crate::fuzz;
+use crate::house;
 use crate::programs;
 use crate::servers::{self, Fixture, Kind};
 use crate::setup::{self, Missing, Purpose};
 use crate::tcl;
 use crate::test_programs::{self, TestProgram};
 use crate::ycsb;
-
-/// All stores, also those that the default build leaves out.
-pub(crate) const FULL: &str = "serval/full";
 
 /// What benchmarks compare with, and nothing else needs.
 const MEASURED: &str = "yesquel-bench/embedded,yesquel-bench/mariadb";
@@ -34,48 +33,6 @@ const FUZZ_SECONDS: u64 = 30;
 /// How long SQLite's own tests are run: those that test SQL come first.
 /// `cargo xtask soak` runs the rest.
 const TCL_MINUTES: f64 = 2.0;
-
-/// The program without which one store cannot be built, and the store.
-const PROTOC: (&str, &str) = ("protoc", "etcd");
-
-/// The features of all stores that can be built here; the one that cannot is
-/// named.
-fn features() -> (String, Option<&'static str>) {
-    let (program, without) = PROTOC;
-    if setup::find(program).is_some() {
-        return (FULL.to_owned(), None);
-    }
-    (all_but(without, SERVAL), Some(without))
-}
-
-/// The manifest of `serval`.
-const SERVAL: &str = include_str!("../../bench/serval/Cargo.toml");
-
-/// The features that `full` turns on.
-pub(crate) fn features_of_full() -> Vec<&'static str> {
-    full(SERVAL).collect()
-}
-
-fn full(manifest: &str) -> impl Iterator<Item = &str> {
-    let full = manifest.lines().find_map(|line| line.strip_prefix("full = ["));
-    full.unwrap_or_default().trim_end_matches(']').split(", ").map(|name| name.trim_matches('"'))
-}
-
-/// Cargo's arguments for the shared and the static library: of the tests' build,
-/// since another profile or choice of features would compile all that they are
-/// made of once more.
-fn libraries(features: &str) -> [&str; 4] {
-    ["--workspace", "--features", features, "--lib"]
-}
-
-/// The features of `full` in a manifest but one.
-fn all_but(without: &str, manifest: &str) -> String {
-    full(manifest)
-        .filter(|name| *name != without)
-        .map(|name| format!("serval/{name}"))
-        .collect::<Vec<_>>()
-        .join(",")
-}
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -106,6 +63,8 @@ enum Step {
     Browser,
     /// cargo fmt --check
     Fmt,
+    /// cargo xtask house --check
+    House,
     /// cargo clippy with all stores, warnings denied
     Clippy,
     /// cargo test --no-run with all stores
@@ -147,7 +106,7 @@ impl Step {
             Step::Programs => "; the shared library is not tested under real programs",
             Step::Browser => "; reports are not opened in a browser",
             Step::Build => "; no test is run",
-            Step::Fmt | Step::Clippy | Step::Test | Step::Examples | Step::Doc => "",
+            Step::Fmt | Step::House | Step::Clippy | Step::Test | Step::Examples | Step::Doc => "",
         }
     }
 }
@@ -388,6 +347,11 @@ fn run(step: Step, quick: bool, found: &mut Found, children: &Children) -> Outco
             }
         }
         Step::Fmt => cargo_step(children, &["fmt", "--all", "--check"], &[]),
+        Step::House => match house::check() {
+            Ok(0) => Outcome::Passed(String::new()),
+            Ok(problems) => Outcome::Failed(format!("{problems} problems, listed above")),
+            Err(reason) => Outcome::Failed(reason),
+        },
         Step::Clippy => {
             let (features, without) = features();
             // No other step compiles what only benchmarks use.
@@ -576,14 +540,6 @@ fn finish(children: &Children, command: &mut Command) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_stores_but_one() {
-        let manifest = "fjall = []\nfull = [\"cassandra\", \"etcd\", \"fjall\"]\n";
-        assert_eq!(all_but("etcd", manifest), "serval/cassandra,serval/fjall");
-        let ours = all_but(PROTOC.1, SERVAL);
-        assert!(ours.contains("serval/cassandra,") && !ours.contains("etcd"), "{ours}");
-    }
 
     #[test]
     fn the_summary_counts_steps_and_says_why() {
