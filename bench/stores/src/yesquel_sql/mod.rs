@@ -79,6 +79,12 @@ pub struct YesquelSql {
     prepared: Mutex<Prepared>,
 }
 
+/// Whether the server knows no database of that name: SQLite has one code for
+/// all that cannot be opened, and the words are Yesquel's own.
+fn is_no_database(words: &str) -> bool {
+    words.contains("no database")
+}
+
 impl YesquelSql {
     /// A store with these properties. Touches no data and connects to nobody.
     pub fn open(properties: &Properties) -> Result<Self, Faults> {
@@ -110,7 +116,7 @@ impl YesquelSql {
         let words = words.strip_suffix(&format!(": {opened}")).unwrap_or(words);
         let is_served = !self.is_embedded();
         let remedy = match code(error) {
-            Some(ErrorCode::CannotOpen) if words.contains("no database") => {
+            Some(ErrorCode::CannotOpen) if is_no_database(words) => {
                 return self.error(format!("there is no database '{}': {}", address.name, load_first()));
             }
             Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) if is_served => {

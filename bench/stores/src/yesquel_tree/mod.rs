@@ -33,7 +33,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
-use yesquel::{ConnectError, Database, Error};
+use yesquel::{ConnectError, Database, Denial, Error};
 
 /// What people are told of this store.
 pub const INFO: StoreInfo = StoreInfo {
@@ -97,13 +97,13 @@ impl YesquelTree {
         // The place stands before it already.
         let words = words.strip_prefix(&format!("{}: ", self.place)).unwrap_or(&words);
         let advice = match error {
-            Error::Connect(ConnectError::Denied { .. }) if words.contains("credential") => {
+            Error::Connect(ConnectError::Denied { denial: Denial::Credential, .. }) => {
                 "Check yesquel-tree.credential_file"
             }
             Error::Connect(ConnectError::Denied { .. }) => {
                 return self.error(format!("cannot connect: {words}"));
             }
-            Error::Connect(_) if words.contains("certificate") => {
+            Error::Connect(ConnectError::Certificate { .. }) => {
                 "Do yesquel-tree.tls.roots and the host of yesquel-tree.address fit the server's certificate?"
             }
             Error::Connect(_) => {
