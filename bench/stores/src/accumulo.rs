@@ -133,6 +133,7 @@ pub const INFO: StoreInfo = StoreInfo {
               around the call; DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f \
               drivers package'.",
     time_series: false,
+    behind_driver: true,
     properties: Table {
         heading: "accumulo",
         properties: &[

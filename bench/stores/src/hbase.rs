@@ -173,6 +173,7 @@ pub const INFO: StoreInfo = StoreInfo {
               (hbase.client.netty.tls.enabled, hbase.security.authentication) with principal and keytab. Needs Java 17 and \
               the driver, built once by 'mvn -f drivers package'.",
     time_series: false,
+    behind_driver: true,
     properties: Table {
         heading: "hbase",
         properties: &[

@@ -54,6 +54,7 @@ pub const INFO: StoreInfo = StoreInfo {
               DRIVER-HOP is the way there and back. Needs Java 17 and the driver, built once by 'mvn -f drivers/java \
               package'. What the binding prints goes to standard error.",
     time_series: true,
+    behind_driver: true,
     properties: Table {
         heading: "java",
         properties: &[&CLASS, &CLASS_PATH, &ARGUMENTS, &PROGRAM, &FOLDER, &CONNECTIONS, &TIMEOUT, &GRACE],

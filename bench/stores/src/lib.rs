@@ -44,43 +44,25 @@ pub mod yesquel_tree;
 pub mod zookeeper;
 
 pub use optional::{OPTIONAL, Optional};
+pub use serval_model::{StoreInfo, Visitor};
+
 use serval_model::{
-    Store,
-    properties::{Faults, Origin, Properties, Table},
+    OpenStore,
+    properties::{Faults, Origin, Properties},
 };
 
-/// What people are told of a store.
+/// Opens the store of this description, as [`open`] does.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreInfo {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// Other names (YCSB's, and the Java class that YCSB's `db` property carries).
-    pub aliases: &'static [&'static str],
-    /// One line.
-    pub summary: &'static str,
-    /// How records are laid out, what the verbs are mapped to, what to know.
-    pub details: &'static str,
-    /// Whether it takes the points and queries of time series as they are
-    /// meant. Other stores take them for records with odd fields.
-    pub time_series: bool,
-    /// Its properties.
-    pub properties: Table,
-}
+pub struct Opener(pub &'static StoreInfo);
 
-impl StoreInfo {
-    /// Whether properties that Serval does not know may be known to the store:
-    /// drivers are passed all of them.
-    pub fn passes_on(&self) -> bool {
-        self.properties.properties.iter().any(|property| property.name == driver::TIMEOUT.name)
+impl OpenStore for Opener {
+    fn info(&self) -> &'static StoreInfo {
+        self.0
     }
-}
 
-/// Does something with a store of whatever type.
-pub trait Visitor {
-    /// What comes of it.
-    type Output;
-    /// Does it.
-    fn visit<S: Store>(self, store: S) -> Self::Output;
+    fn open<V: Visitor>(&self, properties: &Properties, visitor: V) -> Result<V::Output, Faults> {
+        open(self.0.name, properties, visitor)
+    }
 }
 
 /// Makes [`STORES`] and [`open`] from one list, so that a store cannot be in
@@ -265,7 +247,10 @@ pub fn unknown(name: &str) -> String {
 #[allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 mod tests {
     use super::*;
-    use serval_model::properties::{Property, Source};
+    use serval_model::{
+        Store,
+        properties::{Property, Source},
+    };
     use std::collections::HashSet;
 
     struct Describe;

@@ -114,6 +114,7 @@ pub const INFO: StoreInfo = StoreInfo {
               server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user names and \
               passwords are those of the text protocol (-Y).",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "memcached",
         properties: &[

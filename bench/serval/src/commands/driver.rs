@@ -10,6 +10,7 @@ use anstyle::{AnsiColor, Style};
 use rustix::event::{PollFd, PollFlags, poll};
 use serval_model::properties::Faults;
 use serval_stores::{
+    Opener,
     driver::{
         Driver,
         check::{self, Report, Verdict},
@@ -96,8 +97,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
         return Err(Faults::one(problem).into());
     }
-    let served = serve::input()
-        .and_then(|input| serve::serve(info, &properties, input, serve::output()?, end_when_left_alone));
+    let served = serve::input().and_then(|input| {
+        serve::serve(&Opener(info), &properties, input, serve::output()?, end_when_left_alone)
+    });
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),

@@ -14,13 +14,12 @@ pub mod serve;
 
 pub use client::DriverClient;
 
-use crate::StoreInfo;
 use frame::{Answer, Body, CAN_BATCH, CAN_SERVE_APART, Frames, Nonsense, ask, tell};
 use link::{Ends, Exited, Link};
 use meeting::Meeting;
 use process::{Process, Talk};
 use serval_model::{
-    Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError,
+    Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
     properties::{Faults, Kind, Properties, Property, Reader, Table},
 };
 use std::{
@@ -79,6 +78,7 @@ pub const INFO: StoreInfo = StoreInfo {
               library; response time runs to the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
               event loop, and one connection if the driver knows no other way (driver.connections).",
     time_series: true,
+    behind_driver: true,
     properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
 };
 

@@ -1,12 +1,12 @@
 //! The properties of what stands before stores.
 
-use crate::{
+use crate::delay::{Delay, SplitMix};
+use serval_model::{
     StoreInfo,
-    delay::{Delay, SplitMix},
-};
-use serval_model::properties::{
-    Kind, Origin, Properties, Property, Reader, Table,
-    units::{format_duration, format_size, parse_duration},
+    properties::{
+        Kind, Origin, Properties, Property, Reader, Table,
+        units::{format_duration, format_size, parse_duration},
+    },
 };
 use std::{path::PathBuf, time::Duration};
 

@@ -55,6 +55,7 @@ pub const INFO: StoreInfo = StoreInfo {
               client is a thread with its own connection; all share one socket. Inside Serval a failure of the disk \
               ends the run.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "yesquel", properties: settings::ALL },
 };
 

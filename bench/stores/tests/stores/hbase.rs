@@ -13,6 +13,7 @@ use serval_model::{
     Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, properties::Properties,
 };
 use serval_stores::{
+    Opener,
     driver::{Driver, DriverClient, serve},
     hbase::Hbase,
 };
@@ -170,9 +171,9 @@ fn served() -> Option<Subject<Driver, Loop>> {
     let listener = UnixListener::bind(&socket).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (input, info) = (stream.unwrap(), serval_stores::find("hbase2").unwrap());
+            let (input, opener) = (stream.unwrap(), Opener(serval_stores::find("hbase2").unwrap()));
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
+            std::thread::spawn(move || serve::serve(&opener, &Properties::new(), input, output, |_| {}));
         }
     });
     let settings = place.settings(&[ORDERED, ("driver.socket", socket.to_str().unwrap())]);
