@@ -45,10 +45,6 @@ pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What becomes of a connection on which an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "cassandra"),
-    expect(dead_code, reason = "drivers of other stores do not tell Unsent")
-)]
 pub(crate) enum Fate {
     /// The next operation uses it.
     Kept,
