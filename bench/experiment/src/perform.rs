@@ -134,7 +134,7 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
 
 /// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
 fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
-    let delay = serval_stores::wrapped::settings::DELAY.name;
+    let delay = serval_wrappers::settings::DELAY.name;
     if plan.properties.get(delay).is_some() {
         return Err(format!("what {delay} holds back is known to clients of one open store only"));
     }

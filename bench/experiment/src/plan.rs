@@ -16,14 +16,12 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
-use serval_stores::{
-    StoreInfo,
-    wrapped::{Settings, settings},
-};
+use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
 };
+use serval_wrappers::{Settings, settings};
 use std::{
     path::PathBuf,
     sync::Arc,

@@ -16,11 +16,11 @@
 
 use crate::{
     StoreInfo,
-    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
     java::{ARGUMENTS, CLASS_PATH, Jars, Machine, PROGRAM},
-    wrapped::settings,
 };
+use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Origin, Properties, Property, Reader, Table};
+use serval_wrappers::settings;
 
 const INSTANCE: Property =
     Property::ycsb("accumulo.instanceName", Kind::Text, "Name of the Accumulo instance.");

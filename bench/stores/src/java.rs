@@ -1,10 +1,8 @@
 //! Any binding of YCSB's, hosted by the driver process of `drivers/java`: the
 //! jar and the class are given, and `site.ycsb.DB` is called as YCSB calls it.
 
-use crate::{
-    StoreInfo,
-    driver::{CONNECTIONS, Driver, GRACE, TIMEOUT},
-};
+use crate::StoreInfo;
+use serval_driver::{CONNECTIONS, Driver, GRACE, TIMEOUT};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader, Table};
 use std::{
     env,

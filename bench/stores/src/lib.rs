@@ -9,8 +9,6 @@ pub mod basic;
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
 mod columns;
-mod delay;
-pub mod driver;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "fjall")]
@@ -32,12 +30,15 @@ pub mod noop;
 pub mod optional;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg_attr(
+    not(all(feature = "cassandra", feature = "mysql")),
+    allow(dead_code, reason = "each store uses other parts, these two all of them")
+)]
 mod reconnecting;
 pub mod redis;
 #[cfg(feature = "rest")]
 pub mod rest;
 pub mod sqlite;
-pub mod wrapped;
 pub mod yesquel_sql;
 pub mod yesquel_tree;
 #[cfg(feature = "zookeeper")]
@@ -46,6 +47,7 @@ pub mod zookeeper;
 pub use optional::{OPTIONAL, Optional};
 pub use serval_model::{StoreInfo, Visitor};
 
+use serval_driver as driver;
 use serval_model::{
     OpenStore,
     properties::{Faults, Origin, Properties},
@@ -319,7 +321,7 @@ mod tests {
             let mut properties = wanted(info);
             // Those of a write buffer are the same everywhere.
             let general =
-                |property: &&&Property| wrapped::settings::PROPERTIES.properties.contains(*property);
+                |property: &&&Property| serval_wrappers::settings::PROPERTIES.properties.contains(*property);
             for property in info.properties.properties.iter().filter(|property| !general(property)) {
                 let named = property.name.starts_with(&format!("{}.", info.name))
                     || (info.passes_on()

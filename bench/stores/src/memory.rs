@@ -13,15 +13,13 @@
 //! each record whole, but inserts and deletes during the scan may or may not
 //! show.
 
-use crate::{
-    StoreInfo,
-    delay::{Delay, SplitMix},
-};
+use crate::StoreInfo;
 use crossbeam_skiplist::SkipMap;
 use serval_model::{
     Client, Execution, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Store, StoreError,
     properties::{Faults, Kind, Properties, Property, Reader, Table as PropertyTable, units},
 };
+use serval_wrappers::delay::{Delay, SplitMix};
 use std::{
     collections::HashMap,
     ops::Bound,

@@ -8,16 +8,14 @@ use crate::{
 };
 use anstyle::{AnsiColor, Style};
 use rustix::event::{PollFd, PollFlags, poll};
-use serval_model::properties::Faults;
-use serval_stores::{
-    Opener,
-    driver::{
-        Driver,
-        check::{self, Report, Verdict},
-        serve::{self, ServeError},
-    },
-    wrapped::Settings,
+use serval_driver::{
+    Driver,
+    check::{self, Report, Verdict},
+    serve::{self, ServeError},
 };
+use serval_model::properties::Faults;
+use serval_stores::Opener;
+use serval_wrappers::Settings;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 /// A word as a shell needs it.

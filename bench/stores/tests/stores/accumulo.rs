@@ -9,8 +9,9 @@
 use serval_conformance::{
     Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
 };
+use serval_driver::Driver;
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
-use serval_stores::{accumulo::Accumulo, driver::Driver};
+use serval_stores::accumulo::Accumulo;
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},

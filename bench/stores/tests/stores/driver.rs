@@ -4,13 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
+use serval_driver::{Driver, serve};
 use serval_model::{
     Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
 };
-use serval_stores::{
-    Opener,
-    driver::{Driver, serve},
-};
+use serval_stores::Opener;
 use std::{
     fs::File,
     io::{Read, Write},

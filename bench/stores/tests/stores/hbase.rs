@@ -9,14 +9,11 @@
 use serval_conformance::{
     Differences, Executor, InsertExisting, Loop, Subject, fields, properties, schema, silent, variable,
 };
+use serval_driver::{Driver, DriverClient, serve};
 use serval_model::{
     Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, properties::Properties,
 };
-use serval_stores::{
-    Opener,
-    driver::{Driver, DriverClient, serve},
-    hbase::Hbase,
-};
+use serval_stores::{Opener, hbase::Hbase};
 use std::{
     os::unix::net::UnixListener,
     process::Command,

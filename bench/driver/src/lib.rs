@@ -45,21 +45,24 @@ const SOCKET: Property = Property::serval(
     Kind::Path,
     "Unix socket on which a driver that runs already listens, instead of driver.command. Each event loop connects once.",
 );
-pub(crate) const CONNECTIONS: Property = Property::serval(
+/// Whether clients have connections of their own.
+pub const CONNECTIONS: Property = Property::serval(
     "driver.connections",
     Kind::Choice(&["client", "shared"]),
     "client: each client has a connection of its own to a driver that can have such, which saves it handing requests \
      from one thread to another. shared: the clients of an event loop share one, as they do with other drivers.",
 )
 .default("client");
-pub(crate) const TIMEOUT: Property = Property::serval(
+/// How long a driver may be silent.
+pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
     "How long a driver may send nothing while requests are under way before the run ends with an error.",
 )
 .default("60")
 .unit("s");
-pub(crate) const GRACE: Property = Property::serval(
+/// How long a driver may take to exit.
+pub const GRACE: Property = Property::serval(
     "driver.grace",
     Kind::SECONDS,
     "How long a driver is given to exit after its input has ended before it is killed.",
@@ -222,7 +225,7 @@ impl Driver {
     }
 
     /// A driver that a store of Serval's starts by itself.
-    pub(crate) fn program(
+    pub fn program(
         command: impl Fn() -> Command + Send + Sync + 'static,
         shown: String,
         properties: &Properties,
