@@ -50,6 +50,21 @@ pub enum InsertExisting {
     Merged,
 }
 
+impl InsertExisting {
+    /// The status of an insert, and the record that it leaves under its key.
+    fn after(self, old: Option<&Fields>, new: &Fields) -> (Status, Fields) {
+        match (old, self) {
+            (None, _) | (_, InsertExisting::Replaced) => (Status::Ok, new.clone()),
+            (Some(old), InsertExisting::Refused) => (Status::Error, old.clone()),
+            (Some(old), InsertExisting::Merged) => {
+                let mut both = old.clone();
+                both.extend(new.clone());
+                (Status::Ok, both)
+            }
+        }
+    }
+}
+
 /// What bytes a value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {

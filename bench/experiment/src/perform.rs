@@ -108,7 +108,7 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
 
 /// Refuses to go on with a load where there is nothing to go on with.
 fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
-    if !plan.resume || plan.phase != Phase::Load || plan.store.keeps_records() {
+    if !plan.resume || plan.phase != Phase::Load || serval_stores::keeps_records(plan.store) {
         return Ok(());
     }
     let origin = plan.properties.setting(&p::LOAD_RESUME).map(|(_, setting)| setting.origin.clone());
@@ -121,7 +121,10 @@ fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
 fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, StoreError> {
     let keys = plan.workload.sample_keys();
     let table = plan.workload.schema().table;
-    if keys.is_empty() || !plan.store.keeps_records() || session.store().count_records(&table, &keys)? > 0 {
+    if keys.is_empty()
+        || !serval_stores::keeps_records(plan.store)
+        || session.store().count_records(&table, &keys)? > 0
+    {
         return Ok(None);
     }
     let name = plan.store.name;
@@ -129,7 +132,7 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, S
         format!("there are no records: none of {} keys such as '{}' is in '{table}'", keys.len(), keys[0]);
     let needs = |kind| match kind {
         OperationKind::Insert => false,
-        OperationKind::Update => !plan.store.updates_insert(),
+        OperationKind::Update => !serval_stores::updates_insert(plan.store),
         OperationKind::Read | OperationKind::Scan | OperationKind::Delete => true,
     };
     if plan.workload.demands().iter().any(|demand| needs(demand.kind)) {
@@ -146,7 +149,7 @@ fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, S
 
 /// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
 fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
-    let delay = serval_stores::wrapped::settings::DELAY.name;
+    let delay = serval_wrappers::settings::DELAY.name;
     if plan.properties.get(delay).is_some() {
         return Err(format!("what {delay} holds back is known to clients of one open store only"));
     }

@@ -20,14 +20,12 @@ use serval_runner::{
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
-use serval_stores::{
-    StoreInfo,
-    wrapped::{Settings, settings},
-};
+use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
 };
+use serval_wrappers::{Settings, settings};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -361,7 +359,7 @@ impl Plan {
             time: time.map(|time| time + warm_up_max),
             target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
             share,
-            batches: store.batches(),
+            batches: serval_stores::batches(store),
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that

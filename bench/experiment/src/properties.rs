@@ -366,7 +366,7 @@ pub fn catalog() -> Catalog {
             tables.push(table);
         }
     }
-    tables.push(serval_stores::wrapped::settings::PROPERTIES);
+    tables.push(serval_wrappers::settings::PROPERTIES);
     tables.extend(serval_stores::STORES.iter().map(|info| info.properties));
     Catalog::new(tables)
 }

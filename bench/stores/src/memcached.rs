@@ -114,6 +114,7 @@ pub const INFO: StoreInfo = StoreInfo {
               server. Servers of version 1.6 or later. No TLS and no SASL: the driver has neither; user names and \
               passwords are those of the text protocol (-Y).",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "memcached",
         properties: &[
@@ -249,14 +250,13 @@ impl Settings {
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, server: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let advice = if words.contains("unauthenticated") {
-            "The server wants a user name and a password: set memcached.username and memcached.password"
-        } else if words.contains("authentication") {
-            "Check memcached.username and memcached.password"
-        } else if matches!(error, Error::Connect(_)) {
-            "Is the server running, and does memcached.hosts name it?"
-        } else {
-            "Is this a memcached of version 1.6 or later, without TLS?"
+        let advice = match (Cause::of(error), error) {
+            (Some(Cause::NoLogin), _) => {
+                "The server wants a user name and a password: set memcached.username and memcached.password"
+            }
+            (Some(Cause::WrongLogin), _) => "Check memcached.username and memcached.password",
+            (_, Error::Connect(_)) => "Is the server running, and does memcached.hosts name it?",
+            _ => "Is this a memcached of version 1.6 or later, without TLS?",
         };
         self.error(server, format!("cannot connect: {words}. {advice}"))
     }
@@ -400,15 +400,45 @@ fn expected<T>(result: Result<T, Error>) -> Result<Result<T, Said>, Error> {
     }
 }
 
+/// What the server says in its `CLIENT_ERROR` and `SERVER_ERROR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    NoLogin,
+    WrongLogin,
+    TooLarge,
+    OutOfMemory,
+}
+
+impl Cause {
+    /// The text protocol has no codes below these two, only words for people.
+    fn of(error: &Error) -> Option<Cause> {
+        let Error::Protocol(Said::Error(kind)) = error else { return None };
+        match kind {
+            ErrorKind::Client(words) if words.contains("unauthenticated") => Some(Cause::NoLogin),
+            ErrorKind::Client(words) if words.contains("authentication") => Some(Cause::WrongLogin),
+            ErrorKind::Server(words) if words.contains("too large") => Some(Cause::TooLarge),
+            ErrorKind::Server(words) if words.contains("memory") => Some(Cause::OutOfMemory),
+            _ => None,
+        }
+    }
+
+    fn status(self) -> Status {
+        match self {
+            Cause::NoLogin | Cause::WrongLogin => Status::Forbidden,
+            Cause::TooLarge => Status::BadRequest,
+            Cause::OutOfMemory => Status::ServiceUnavailable,
+        }
+    }
+}
+
 /// The outcome of an error, and what becomes of its connection.
 fn failure(error: &Error) -> Failure {
+    let cause = Cause::of(error);
     let status = match error {
         Error::Protocol(Said::Error(kind)) => match kind {
             ErrorKind::KeyTooLong => Some(Status::BadRequest),
-            ErrorKind::Client(said) if said.contains("authenticat") => Some(Status::Forbidden),
+            ErrorKind::Client(_) | ErrorKind::Server(_) if cause.is_some() => cause.map(Cause::status),
             ErrorKind::Client(_) => Some(Status::BadRequest),
-            ErrorKind::Server(said) if said.contains("too large") => Some(Status::BadRequest),
-            ErrorKind::Server(said) if said.contains("memory") => Some(Status::ServiceUnavailable),
             ErrorKind::Server(_) | ErrorKind::Generic(_) | ErrorKind::NonexistentCommand => {
                 Some(Status::Error)
             }
@@ -566,6 +596,24 @@ impl Client for MemcachedClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_server_says_in_words_has_the_status_of_its_kind() {
+        let client = |words: &str| ErrorKind::Client(words.to_owned());
+        let server = |words: &str| ErrorKind::Server(words.to_owned());
+        for (kind, status) in [
+            (client("unauthenticated"), Status::Forbidden),
+            (client("authentication failure"), Status::Forbidden),
+            (client("bad command line format"), Status::BadRequest),
+            (server("object too large for cache"), Status::BadRequest),
+            (server("out of memory storing object"), Status::ServiceUnavailable),
+            (server("odd"), Status::Error),
+        ] {
+            let words = format!("{kind:?}");
+            let failure = failure(&Error::Protocol(Said::Error(kind)));
+            assert_eq!((failure.fate, failure.outcome.status), (Fate::Kept, status), "{words}");
+        }
+    }
 
     #[test]
     fn a_key_is_on_the_server_where_spymemcached_has_it() {

@@ -45,10 +45,6 @@ pub(crate) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What becomes of a connection on which an operation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "cassandra"),
-    allow(dead_code, reason = "drivers of other stores do not report Unsent")
-)]
 pub(crate) enum Fate {
     /// The next operation uses it.
     Kept,
@@ -278,7 +274,6 @@ impl<C: Connector> fmt::Debug for Reconnecting<C> {
     }
 }
 
-#[cfg_attr(not(feature = "mysql"), allow(dead_code, reason = "each store uses a part"))]
 impl<C: Connector> Reconnecting<C> {
     /// A client of a slot.
     pub(crate) fn new(slot: Rc<Slot<C>>) -> Self {

@@ -13,8 +13,8 @@ use serval_runner::{
     pacing::rate::RateSchedule,
     virtual_time::{VirtualTime, run},
 };
-use serval_stores::wrapped::{Clock, Settings, Wrapped};
 use serval_workload::{ClientWorkload, Demand, Last, Place, Rng, Step, Workload};
+use serval_wrappers::{Clock, Settings, Wrapped};
 use std::{
     future::pending,
     sync::{

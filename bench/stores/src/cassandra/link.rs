@@ -8,7 +8,7 @@ use scylla::{
     },
     errors::{
         ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind as SetupError, DbError,
-        ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError,
+        ExecutionError, MetadataError, NewSessionError, PrepareError, RequestAttemptError, RequestError,
     },
     policies::{
         load_balancing::DefaultPolicy, retry::FallthroughRetryPolicy,
@@ -22,6 +22,7 @@ use serval_model::{Outcome, Status, StoreError};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
+    error::Error,
     num::NonZeroUsize,
     rc::Rc,
     sync::Arc,
@@ -111,7 +112,7 @@ impl Server {
             NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
                 ConnectionPoolError::Broken { last_connection_error, .. },
             )) => connection_advice(last_connection_error),
-            _ if error.to_string().contains("empty plan") => (
+            _ if is_empty_plan(error) => (
                 "no node may be asked".to_owned(),
                 "Is cassandra.local_dc the name of a data centre of the cluster?",
             ),
@@ -120,6 +121,20 @@ impl Server {
         let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         StoreError::new(&self.name, format!("cannot connect: {}. {advice}", cut(&words)))
     }
+}
+
+/// Whether the driver found no node that it may ask, in whatever it was about.
+fn is_empty_plan(error: &NewSessionError) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if matches!(error.downcast_ref(), Some(RequestError::EmptyPlan))
+            || matches!(error.downcast_ref(), Some(ExecutionError::EmptyPlan))
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 fn connection_advice(error: &ConnectionError) -> (String, &'static str) {

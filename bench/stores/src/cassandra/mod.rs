@@ -230,6 +230,7 @@ pub const INFO: StoreInfo = StoreInfo {
               has the record. The driver repeats nothing: no retries, no speculative executions. Tested against \
               Cassandra 5.0; not run against ScyllaDB.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "cassandra",
         properties: &[

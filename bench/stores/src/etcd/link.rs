@@ -4,9 +4,11 @@ use super::settings::{OPERATION_TIMEOUT, Settings};
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use etcd_client::{Channel, Client as Driver, ConnectOptions, Error, KvClient, MaintenanceClient};
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
     cell::Cell,
     error::Error as _,
+    io::{self, ErrorKind},
     rc::Rc,
     sync::{Arc, OnceLock},
 };
@@ -20,9 +22,6 @@ const ANSWER_MAX: usize = i32::MAX as usize;
 /// The table whose readability a new connection is tried on until the store
 /// is prepared for another: YCSB's.
 const USUAL_TABLE: &str = "usertable";
-
-/// What begins the messages of etcd itself; others are gRPC's or the network's.
-const OF_ETCD: &str = "etcdserver:";
 
 /// The members of a cluster, and how they are connected to.
 #[derive(Debug)]
@@ -105,44 +104,58 @@ impl Members {
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, member: usize, error: &Error) -> StoreError {
         let words = words(error);
-        let lower = words.to_lowercase();
-        let tls = self.settings.tls.is_some();
-        let advice = if words.contains("user name is empty") {
-            "The server wants a user name and a password: set etcd.username and etcd.password"
-        } else if words.contains("authentication is not enabled") {
-            "The server asks for no user name: leave out etcd.username and etcd.password"
-        } else if words.contains("authentication failed") {
-            "Check etcd.username and etcd.password"
-        } else if words.contains("permission denied") {
-            "May the user of etcd.username read and write the keys from TABLE/ on?"
-        } else if words.starts_with(OF_ETCD) {
-            "The server answers and says so itself; is its cluster whole?"
-        } else if lower.contains("connection refused") || lower.contains("dns error") {
-            "Is the server running, and does etcd.endpoints name it?"
-        } else if tls && lower.contains("certificate") {
-            "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does the \
-             server want one of the client (etcd.tls.certificate)?"
-        } else if tls {
+        let (tls, cause, status) = (self.settings.tls.is_some(), Cause::of(error), status_of(error));
+        let handshake = self::cause(error).and_then(TlsFailure::of);
+        let is_of_certificate = matches!(handshake, Some(TlsFailure::Certificate | TlsFailure::Alert));
+        let advice = match cause {
+            Some(Cause::NoUser) => {
+                "The server wants a user name and a password: set etcd.username and etcd.password"
+            }
+            Some(Cause::NoUsers) => {
+                "The server asks for no user name: leave out etcd.username and etcd.password"
+            }
+            Some(Cause::WrongLogin) => "Check etcd.username and etcd.password",
+            _ if status.is_some_and(|status| status.code() == Code::PermissionDenied) => {
+                "May the user of etcd.username read and write the keys from TABLE/ on?"
+            }
+            _ if status.is_some_and(is_of_etcd) => {
+                "The server answers and says so itself; is its cluster whole?"
+            }
+            _ if is_unreachable(error) => "Is the server running, and does etcd.endpoints name it?",
+            _ if tls && is_of_certificate => {
+                "Do etcd.tls.roots and the host name (etcd.tls.server.name) fit the server's certificate, and does \
+                 the server want one of the client (etcd.tls.certificate)?"
+            }
             // With TLS 1.3 a server that misses the client's certificate
             // closes the connection when the client deems it open.
-            "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
-             (etcd.tls.certificate)?"
-        } else {
-            "Is this an etcd of version 3.4 or later, and does it speak without TLS (etcd.tls)?"
+            _ if tls => {
+                "Does the server speak TLS (if not, leave out etcd.tls), and does it want a certificate of the client \
+                 (etcd.tls.certificate)?"
+            }
+            _ => "Is this an etcd of version 3.4 or later, and does it speak without TLS (etcd.tls)?",
         };
         self.error(member, format!("cannot connect: {words}. {advice}"))
     }
 }
 
+/// The cause of an error, which the crate does not hand on.
+fn cause(error: &Error) -> Option<&(dyn std::error::Error + 'static)> {
+    match error {
+        Error::GRpcStatus(status) => status.source(),
+        Error::TransportError(error) => error.source(),
+        error => error.source(),
+    }
+}
+
 /// The server's own words, or the causes that the driver knows, each once.
 fn words(error: &Error) -> String {
-    let (mut text, mut cause): (String, Option<&(dyn std::error::Error + 'static)>) = match error {
-        Error::GRpcStatus(status) => (status.message().to_owned(), status.source()),
-        // The crate's errors do not hand on what caused them.
-        Error::TransportError(error) => (error.to_string(), error.source()),
-        error => (error.to_string(), error.source()),
+    let mut text = match error {
+        Error::GRpcStatus(status) => status.message().to_owned(),
+        Error::TransportError(error) => error.to_string(),
+        error => error.to_string(),
     };
-    while let Some(error) = cause {
+    let mut next = cause(error);
+    while let Some(error) = next {
         let more = error.to_string();
         if !text.contains(&more) {
             if !text.is_empty() {
@@ -150,7 +163,7 @@ fn words(error: &Error) -> String {
             }
             text.push_str(&more);
         }
-        cause = error.source();
+        next = error.source();
     }
     text
 }
@@ -162,29 +175,29 @@ fn failure(error: &Error) -> Failure {
         Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, words) }
     };
     let Error::GRpcStatus(status) = error else { return lost() };
-    let said = status.message();
     // What arrived as an answer has no cause here.
-    if status.source().is_some() && !said.starts_with(OF_ETCD) {
+    if status.source().is_some() && !is_of_etcd(status) {
         return lost();
     }
-    let kept = |status, words: &str| Failure { fate: Fate::Kept, outcome: Outcome::failed(status, words) };
-    let unavailable =
-        || Failure { fate: Fate::Lost, outcome: Outcome::failed(Status::ServiceUnavailable, said) };
-    match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => kept(Status::Forbidden, said),
-        Code::InvalidArgument if said.contains("user name is empty") => kept(Status::Forbidden, said),
+    let said = status.message();
+    let failed =
+        |fate, status, words: &str| Failure { fate, outcome: Outcome::failed(status, words.to_owned()) };
+    let kept = |status, words: &str| failed(Fate::Kept, status, words);
+    match (status.code(), Cause::of(error)) {
+        (Code::PermissionDenied | Code::Unauthenticated, _) | (_, Some(Cause::NoUser)) => {
+            kept(Status::Forbidden, said)
+        }
         // Users were changed; a new connection asks for a new token.
-        Code::InvalidArgument if said.contains("auth store is old") => unavailable(),
-        Code::InvalidArgument if said.contains("too many operations") => {
+        (_, Some(Cause::OldToken)) => failed(Fate::Lost, Status::ServiceUnavailable, said),
+        (_, Some(Cause::ManyOperations)) => {
             let words = format!("{said} (the server's --max-txn-ops): make batchsize smaller");
             kept(Status::BadRequest, &words)
         }
-        Code::InvalidArgument if said.contains("too large") => kept(Status::BadRequest, &too_large(said)),
-        Code::InvalidArgument | Code::OutOfRange => kept(Status::BadRequest, said),
-        Code::ResourceExhausted if said.contains("larger than max") => {
-            kept(Status::BadRequest, &too_large(said))
+        (_, Some(Cause::TooLarge)) => {
+            kept(Status::BadRequest, &format!("{said} (the server's --max-request-bytes)"))
         }
-        Code::ResourceExhausted if said.contains("space exceeded") => {
+        (Code::InvalidArgument | Code::OutOfRange, _) => kept(Status::BadRequest, said),
+        (_, Some(Cause::NoSpace)) => {
             let words = format!(
                 "{said}: the server takes no writes (NOSPACE) until its data are compacted and defragmented and the \
                  alarm is disarmed; its --quota-backend-bytes says when"
@@ -192,15 +205,76 @@ fn failure(error: &Error) -> Failure {
             kept(Status::ServiceUnavailable, &words)
         }
         // It may be this member alone that has lost the others.
-        Code::Unavailable => unavailable(),
-        Code::ResourceExhausted | Code::DeadlineExceeded => kept(Status::ServiceUnavailable, said),
-        Code::Cancelled | Code::Internal | Code::Unknown if !said.starts_with(OF_ETCD) => lost(),
+        (Code::Unavailable, _) => failed(Fate::Lost, Status::ServiceUnavailable, said),
+        (Code::ResourceExhausted | Code::DeadlineExceeded, _) => kept(Status::ServiceUnavailable, said),
+        (Code::Cancelled | Code::Internal | Code::Unknown, _) if !is_of_etcd(status) => lost(),
         _ => kept(Status::Error, said),
     }
 }
 
-fn too_large(said: &str) -> String {
-    format!("{said} (the server's --max-request-bytes)")
+fn status_of(error: &Error) -> Option<&tonic::Status> {
+    if let Error::GRpcStatus(status) = error { Some(status) } else { None }
+}
+
+/// Whether etcd itself says so, and not gRPC or the network: its messages
+/// begin with its name.
+fn is_of_etcd(status: &tonic::Status) -> bool {
+    status.message().starts_with("etcdserver:")
+}
+
+/// Whether there is no server to connect to.
+fn is_unreachable(error: &Error) -> bool {
+    let mut next = cause(error);
+    while let Some(error) = next {
+        let refused = error.downcast_ref().is_some_and(|error: &io::Error| {
+            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable)
+        });
+        // The failure to look a name up has no type that one can name.
+        if refused || error.to_string().contains("dns error") {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Errors of etcd that share gRPC's code with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The request names no user.
+    NoUser,
+    /// The server has no users.
+    NoUsers,
+    WrongLogin,
+    OldToken,
+    ManyOperations,
+    TooLarge,
+    NoSpace,
+}
+
+impl Cause {
+    /// etcd gives an error no number beside gRPC's code, which several have in
+    /// common; its clients tell them apart by these constants of its API
+    /// (`rpctypes`).
+    fn of(error: &Error) -> Option<Cause> {
+        let status = status_of(error)?;
+        let known: &[(&str, Cause)] = match status.code() {
+            Code::InvalidArgument => &[
+                ("user name is empty", Cause::NoUser),
+                ("authentication failed", Cause::WrongLogin),
+                ("auth store is old", Cause::OldToken),
+                ("too many operations", Cause::ManyOperations),
+                ("too large", Cause::TooLarge),
+            ],
+            Code::FailedPrecondition => &[("authentication is not enabled", Cause::NoUsers)],
+            Code::ResourceExhausted => {
+                &[("larger than max", Cause::TooLarge), ("space exceeded", Cause::NoSpace)]
+            }
+            _ => &[],
+        };
+        let said = status.message();
+        known.iter().find(|(words, _)| said.contains(words)).map(|(_, cause)| *cause)
+    }
 }
 
 /// Opens a connection to one member after the other.
@@ -246,5 +320,44 @@ impl Connector for Turns {
 
     fn failure(&self, _: &KvClient, error: &Error) -> Failure {
         failure(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_with_one_code_are_told_apart() {
+        let of = |code, words: &str| {
+            let failure = failure(&Error::GRpcStatus(tonic::Status::new(code, words)));
+            (failure.fate, failure.outcome.status)
+        };
+        for (code, words, expected) in [
+            (Code::InvalidArgument, "etcdserver: user name is empty", (Fate::Kept, Status::Forbidden)),
+            (
+                Code::InvalidArgument,
+                "etcdserver: revision of auth store is old",
+                (Fate::Lost, Status::ServiceUnavailable),
+            ),
+            (Code::InvalidArgument, "etcdserver: key is not provided", (Fate::Kept, Status::BadRequest)),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (3 vs. 2)",
+                (Fate::Kept, Status::BadRequest),
+            ),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                (Fate::Kept, Status::ServiceUnavailable),
+            ),
+            (Code::Unavailable, "etcdserver: no leader", (Fate::Lost, Status::ServiceUnavailable)),
+            (Code::Unknown, "etcdserver: odd", (Fate::Kept, Status::Error)),
+            (Code::Unknown, "transport", (Fate::Lost, Status::ServiceUnavailable)),
+            // The words alone are of no code of etcd's that has them.
+            (Code::Unknown, "etcdserver: request is too large", (Fate::Kept, Status::Error)),
+        ] {
+            assert_eq!(of(code, words), expected, "{code:?} {words}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::TIMEOUT;
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use mysql_async::{Conn, DriverError, Error, IoError, Opts, Statement, prelude::Queryable};
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::time;
 
@@ -47,6 +48,7 @@ impl Server {
 
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, error: &Error) -> StoreError {
+        let tls = TlsFailure::of(error);
         let advice = match (error, code(error)) {
             (_, 1045 | 1044 | 1698) => {
                 "Check mysql.user (db.user) and mysql.password (db.passwd); a user may also have to come by TLS \
@@ -59,13 +61,11 @@ impl Server {
             (Error::Io(IoError::Tls(_)), _) | (Error::Driver(DriverError::NoClientSslFlagFromServer), _) => {
                 TLS_ADVICE
             }
-            // What a server says of a certificate.
-            _ if words(error).contains("fatal alert") => {
+            _ if tls == Some(TlsFailure::Alert) => {
                 "The server does not take the client's certificate: is mysql.sslcert right, and does the server know \
                  its signer?"
             }
-            // rustls says it within an input/output error.
-            _ if words(error).contains("certificate") => TLS_ADVICE,
+            _ if tls == Some(TlsFailure::Certificate) => TLS_ADVICE,
             _ => "Is the server running, and do mysql.host and mysql.port, or db.url, name it?",
         };
         self.error(format!("cannot connect: {}. {advice}", words(error)))

@@ -5,6 +5,7 @@ use super::TIMEOUT;
 use crate::reconnecting::{Connector, Failure, Fate, Limit};
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -69,9 +70,7 @@ impl Server {
 
     /// What went wrong before the first operation, and what to do.
     fn failed(&self, error: &Error) -> StoreError {
-        let code = error.code().map_or("", SqlState::code);
-        // The driver has no public kinds of error; its words are stable.
-        let kind = error.to_string();
+        let (code, kind) = (error.code().map_or("", SqlState::code), Kind::of(error));
         let advice = match code {
             "28P01" => {
                 "Check postgres.user (db.user) and postgres.password (db.passwd), and the server's pg_hba.conf"
@@ -85,16 +84,16 @@ impl Server {
             }
             "53300" => "Raise the server's max_connections, or let clients share some (postgres.connections)",
             "57P03" => "The server is starting or stopping: try again",
-            _ if kind.contains("TLS") => {
+            _ if kind == Some(Kind::Tls) => {
                 "Does the server offer TLS, and is postgres.sslmode right? With verify-full, does postgres.sslrootcert \
                  hold the signer of its certificate, and does that name the host?"
             }
             // What a server says of a certificate comes with the first answer.
-            _ if words(error).contains("fatal alert") => {
+            _ if TlsFailure::of(error) == Some(TlsFailure::Alert) => {
                 "The server does not take the client's certificate: is postgres.sslcert right, and does the server \
                  know its signer?"
             }
-            _ if kind.contains("configuration") || kind.contains("authentication") => {
+            _ if kind == Some(Kind::Credentials) => {
                 "The server wants credentials: set postgres.password (db.passwd)"
             }
             _ => "Is the server running, and do postgres.host and postgres.port, or db.url, name it?",
@@ -133,6 +132,27 @@ impl Server {
             statements: RefCell::default(),
             is_over: Cell::new(false),
         })
+    }
+}
+
+/// Kinds of the driver's own errors that have a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Tls,
+    /// None were given, or none that the server's method can use.
+    Credentials,
+}
+
+impl Kind {
+    /// The driver keeps its kinds to itself; each has a text of its own, which
+    /// begins the error's.
+    fn of(error: &Error) -> Option<Kind> {
+        let words = error.to_string();
+        if words.starts_with("error performing TLS handshake") {
+            return Some(Kind::Tls);
+        }
+        let credentials = ["authentication error", "invalid configuration"];
+        credentials.iter().any(|start| words.starts_with(start)).then_some(Kind::Credentials)
     }
 }
 

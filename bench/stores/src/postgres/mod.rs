@@ -172,6 +172,7 @@ pub const INFO: StoreInfo = StoreInfo {
               transaction of its own. Asynchronous: clients run on event loops, each with a connection, or sharing \
               some (postgres.connections). Several servers with ';' between them (YCSB's shards) are refused.",
     time_series: false,
+    behind_driver: false,
     properties: Table {
         heading: "postgres",
         properties: &[

@@ -1,13 +1,14 @@
 //! One server: how it is connected to, commands to it, and what its errors
 //! mean.
 
-use super::{INDEX, settings::OPERATION_TIMEOUT};
+use super::INDEX;
 use crate::reconnecting::{Connector, Failure, Fate, Limit, Reconnecting};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{sync::Arc, time::Duration};
 use tokio::time;
 
@@ -18,7 +19,8 @@ pub(super) struct ConnectOptions {
     /// Under TLS: whether any certificate will do, and the certificates.
     pub(super) tls: Option<(bool, TlsCertificates)>,
     pub(super) timeout: Duration,
-    pub(super) operation_timeout: Option<Duration>,
+    /// Of operations.
+    pub(super) limit: Limit,
     /// Whether servers are nodes of a Redis Cluster.
     pub(super) cluster: bool,
 }
@@ -82,13 +84,11 @@ impl Server {
             Some("MOVED") => "The server is part of a Redis Cluster: set redis.cluster=true",
             Some("CLUSTERDOWN") => "The cluster has slots that no node serves: see CLUSTER INFO",
             Some("LOADING") => "The server is still loading its data: try again",
-            _ if words.contains("cluster support disabled") => {
-                "The server is not part of a Redis Cluster: leave out redis.cluster"
-            }
+            _ if is_no_cluster(error) => "The server is not part of a Redis Cluster: leave out redis.cluster",
             _ if error.kind() == ErrorKind::AuthenticationFailed => {
                 "Check redis.password (leave it out if the server has none) and redis.username"
             }
-            _ if words.to_lowercase().contains("certificate") => {
+            _ if matches!(TlsFailure::of(error), Some(TlsFailure::Certificate | TlsFailure::Alert)) => {
                 "Do redis.tls.roots and the host name fit the server's certificate, and does the server want one of \
                  the client (redis.tls.certificate)?"
             }
@@ -134,12 +134,18 @@ impl Server {
     }
 }
 
+/// Whether a server says that it is part of no cluster. Its code is the one of
+/// most errors, `ERR`.
+fn is_no_cluster(error: &RedisError) -> bool {
+    error.detail().is_some_and(|words| words.contains("cluster support disabled"))
+}
+
 impl Connector for Server {
     type Connection = MultiplexedConnection;
     type Error = RedisError;
 
     fn limit(&self) -> Limit {
-        Limit { time: self.options.operation_timeout, property: OPERATION_TIMEOUT.name }
+        self.options.limit
     }
 
     fn open(&self) -> impl Future<Output = Result<MultiplexedConnection, StoreError>> + 'static {

@@ -1,6 +1,7 @@
 //! The properties of the redis store, and the servers that they name.
 
 use super::server::{ConnectOptions, Server};
+use crate::reconnecting::Limit;
 use redis::{ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use serval_model::properties::{Faults, Kind, Properties, Property, Reader};
 use std::{sync::Arc, time::Duration};
@@ -138,7 +139,7 @@ impl Settings {
             login,
             tls: tls.then_some((accept_any, certificates)),
             timeout,
-            operation_timeout,
+            limit: Limit { time: operation_timeout, property: OPERATION_TIMEOUT.name },
         });
         let replica = replica(&mut reader, port, cluster || hosts.len() > 1);
         let replica = replica.map(|(host, port)| options.server(&host, port)).transpose();

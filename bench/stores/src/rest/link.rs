@@ -17,6 +17,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use serval_model::{Outcome, Status, StoreError};
+use serval_tls::TlsFailure;
 use std::{
     convert::Infallible,
     error::Error as _,
@@ -121,19 +122,18 @@ impl Connector {
 
 /// What went wrong, and what to do.
 fn advise(error: &io::Error, socket: bool) -> String {
-    let text = error.to_string();
-    let lower = text.to_lowercase();
-    let advice = if lower.contains("certificate") {
-        "Does rest.tls.roots hold the signer of the server's certificate, does that name the host of rest.url, and does \
-         the server want one of the client (rest.tls.certificate)?"
-    } else if lower.contains("tls") || error.kind() == io::ErrorKind::InvalidData {
-        "Does the server speak TLS at that port? If not, rest.url begins with http://"
-    } else if socket {
-        "Is the server running, and is rest.socket its socket?"
-    } else {
-        "Is the server running, and does rest.url name its host and port?"
+    let advice = match TlsFailure::of(error) {
+        Some(TlsFailure::Certificate | TlsFailure::Alert) => {
+            "Does rest.tls.roots hold the signer of the server's certificate, does that name the host of rest.url, and \
+             does the server want one of the client (rest.tls.certificate)?"
+        }
+        Some(TlsFailure::Protocol) => {
+            "Does the server speak TLS at that port? If not, rest.url begins with http://"
+        }
+        None if socket => "Is the server running, and is rest.socket its socket?",
+        None => "Is the server running, and does rest.url name its host and port?",
     };
-    format!("{text}. {advice}")
+    format!("{error}. {advice}")
 }
 
 /// The words of an error and of what caused it.

@@ -45,6 +45,7 @@ pub const INFO: StoreInfo = StoreInfo {
               that loses its server is given up and a new one opened with the next operation. Servers of version 3.5 \
               or later. No Kerberos.",
     time_series: false,
+    behind_driver: false,
     properties: Table { heading: "zookeeper", properties: settings::PROPERTIES },
 };
 

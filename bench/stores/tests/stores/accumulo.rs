@@ -9,8 +9,9 @@
 use serval_conformance::{
     Differences, Executor, InsertExisting, Loop, Subject, properties, schema, silent, variable,
 };
+use serval_driver::Driver;
 use serval_model::{Client, FieldSelection, Outcome, Purpose, Record, Reply, Schema, Status, Store};
-use serval_stores::{accumulo::Accumulo, driver::Driver};
+use serval_stores::accumulo::Accumulo;
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
@@ -136,7 +137,7 @@ mod unbuffered {
         let family = own_table().table;
         let store = accumulo(&[("accumulo.clientbuffering", "false"), ("accumulo.columnFamily", &family)])?;
         let differences = Differences {
-            update_missing_is_not_found: !serval_stores::accumulo::INFO.updates_insert(),
+            update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::accumulo::INFO),
             insert_existing: InsertExisting::Merged,
             empty_records: false,
             ..Differences::default()

@@ -9,13 +9,11 @@
 use serval_conformance::{
     Differences, Executor, InsertExisting, Loop, Subject, fields, properties, schema, silent, variable,
 };
+use serval_driver::{Driver, DriverClient, serve};
 use serval_model::{
     Client, FieldSelection, Outcome, Purpose, Record, Reply, Status, Store, properties::Properties,
 };
-use serval_stores::{
-    driver::{Driver, DriverClient, serve},
-    hbase::Hbase,
-};
+use serval_stores::{Opener, hbase::Hbase};
 use std::{
     os::unix::net::UnixListener,
     process::Command,
@@ -127,7 +125,7 @@ public class ByHand {
 /// Facts of HBase: a put is an upsert, a delete does not look.
 fn differences() -> Differences {
     Differences {
-        update_missing_is_not_found: !serval_stores::hbase::INFO.updates_insert(),
+        update_missing_is_not_found: !serval_stores::updates_insert(&serval_stores::hbase::INFO),
         delete_missing_is_not_found: false,
         insert_existing: InsertExisting::Merged,
         empty_records: false,
@@ -170,9 +168,9 @@ fn served() -> Option<Subject<Driver, Loop>> {
     let listener = UnixListener::bind(&socket).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (input, info) = (stream.unwrap(), serval_stores::find("hbase2").unwrap());
+            let (input, opener) = (stream.unwrap(), Opener(serval_stores::find("hbase2").unwrap()));
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
+            std::thread::spawn(move || serve::serve(&opener, &Properties::new(), input, output, |_| {}));
         }
     });
     let settings = place.settings(&[ORDERED, ("driver.socket", socket.to_str().unwrap())]);

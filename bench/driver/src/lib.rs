@@ -14,13 +14,12 @@ pub mod serve;
 
 pub use client::DriverClient;
 
-use crate::StoreInfo;
 use frame::{Answer, Body, CAN_BATCH, CAN_SERVE_APART, Frames, Nonsense, ask, tell};
 use link::{Ends, Exited, Link};
 use meeting::Meeting;
 use process::{Process, Talk};
 use serval_model::{
-    Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError,
+    Execution, OperationKinds, Purpose, Reply, Schema, Store, StoreError, StoreInfo,
     properties::{Faults, Kind, Properties, Property, Reader, Table},
 };
 use std::{
@@ -46,21 +45,24 @@ const SOCKET: Property = Property::serval(
     Kind::Path,
     "Unix socket on which a driver that runs already listens, instead of driver.command. Each event loop connects once.",
 );
-pub(crate) const CONNECTIONS: Property = Property::serval(
+/// Whether clients have connections of their own.
+pub const CONNECTIONS: Property = Property::serval(
     "driver.connections",
     Kind::Choice(&["client", "shared"]),
     "client: each client has a connection of its own to a driver that can have such, which saves it handing requests \
      from one thread to another. shared: the clients of an event loop share one, as they do with other drivers.",
 )
 .default("client");
-pub(crate) const TIMEOUT: Property = Property::serval(
+/// How long a driver may be silent.
+pub const TIMEOUT: Property = Property::serval(
     "driver.timeout",
     Kind::SECONDS,
     "How long a driver may send nothing while requests are under way before the run ends with an error.",
 )
 .default("60")
 .unit("s");
-pub(crate) const GRACE: Property = Property::serval(
+/// How long a driver may take to exit.
+pub const GRACE: Property = Property::serval(
     "driver.grace",
     Kind::SECONDS,
     "How long a driver is given to exit after its input has ended before it is killed.",
@@ -79,6 +81,7 @@ pub const INFO: StoreInfo = StoreInfo {
               library; response time runs to the receipt of the outcome; DRIVER-HOP is the difference. Clients share one \
               event loop, and one connection if the driver knows no other way (driver.connections).",
     time_series: true,
+    behind_driver: true,
     properties: Table { heading: "driver", properties: &[&COMMAND, &SOCKET, &CONNECTIONS, &TIMEOUT, &GRACE] },
 };
 
@@ -222,7 +225,7 @@ impl Driver {
     }
 
     /// A driver that a store of Serval's starts by itself.
-    pub(crate) fn program(
+    pub fn program(
         command: impl Fn() -> Command + Send + Sync + 'static,
         shown: String,
         properties: &Properties,

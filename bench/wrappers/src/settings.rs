@@ -1,12 +1,12 @@
 //! The properties of what stands before stores.
 
-use crate::{
+use crate::delay::{Delay, SplitMix};
+use serval_model::{
     StoreInfo,
-    delay::{Delay, SplitMix},
-};
-use serval_model::properties::{
-    Kind, Origin, Properties, Property, Reader, Table,
-    units::{format_duration, format_size, parse_duration},
+    properties::{
+        Kind, Origin, Properties, Property, Reader, Table,
+        units::{format_duration, format_size, parse_duration},
+    },
 };
 use std::{path::PathBuf, time::Duration};
 
@@ -117,17 +117,20 @@ fn has_its_own(info: &StoreInfo) -> bool {
 }
 
 /// The properties of a store's own write buffer, for which these here are other names.
-pub(crate) struct Own<'a> {
-    pub(crate) size: &'a Property,
-    pub(crate) latency: &'a Property,
+#[derive(Debug)]
+pub struct Own<'a> {
+    /// Bytes that a client buffers.
+    pub size: &'a Property,
+    /// How long a write may wait.
+    pub latency: &'a Property,
     /// Whether there is a buffer at all.
-    pub(crate) switch: &'a Property,
+    pub switch: &'a Property,
 }
 
 impl Own<'_> {
     /// The properties with what these here ask for under the store's own names. It is
     /// a fault to give both.
-    pub(crate) fn of(&self, reader: &mut Reader<'_>) -> Properties {
+    pub fn of(&self, reader: &mut Reader<'_>) -> Properties {
         let mut properties = reader.properties().clone();
         for (general, own) in [(&SIZE, self.size), (&LATENCY, self.latency)] {
             let Some((_, setting)) = properties.setting(general) else { continue };

@@ -8,6 +8,7 @@
 //! once and not once a store: each verb then costs an allocation.
 
 mod buffer;
+pub mod delay;
 mod held;
 pub mod settings;
 mod under;

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 /// How long operations are made to take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Delay {
+pub struct Delay {
     /// Their mean.
-    pub(crate) mean: Duration,
+    pub mean: Duration,
     /// `constant`, `uniform` (from 0 to twice the mean) or `exponential`.
-    pub(crate) spread: &'static str,
+    pub spread: &'static str,
 }
 
 impl Delay {
     /// Sleeps the next one.
-    pub(crate) fn sleep(self, random: &mut SplitMix) {
+    pub fn sleep(self, random: &mut SplitMix) {
         if !self.mean.is_zero() {
             std::thread::sleep(self.draw(random));
         }
     }
 
     /// The next delay, by inversion of the distribution.
-    pub(crate) fn draw(self, random: &mut SplitMix) -> Duration {
+    pub fn draw(self, random: &mut SplitMix) -> Duration {
         match self.spread {
             "uniform" => self.mean.mul_f64(2.0 * random.fraction()),
             // 1 - u is never 0, so the longest delay is 37 times the mean.
@@ -34,7 +34,7 @@ impl Delay {
 /// clients and repeat between runs, nothing more; the client's number is
 /// seed enough.
 #[derive(Debug)]
-pub(crate) struct SplitMix(pub(crate) u64);
+pub struct SplitMix(pub u64);
 
 impl SplitMix {
     /// From 0 up to, not including, 1.

@@ -12,10 +12,9 @@ use super::{
     FLUSHES, GRACE, INFO,
     frame::{self, Body, CAN_BATCH, Frames, Nonsense, ask, tell},
 };
-use crate::{StoreInfo, Visitor};
 use serval_model::{
-    Client, Execution, Flush, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status, Store,
-    StoreError,
+    Client, Execution, Flush, OpenStore, Operation, OperationKind, Outcome, Purpose, Reply, Schema, Status,
+    Store, StoreError, StoreInfo, Visitor,
     properties::{Faults, Origin, Properties, Reader},
 };
 use std::{
@@ -68,7 +67,7 @@ pub fn output() -> Result<File, ServeError> {
 /// Serves a store until the input ends. Properties of the greeting come under
 /// those given here. `greeted` is told how long the end may take once the input has ended.
 pub fn serve(
-    info: &'static StoreInfo,
+    opener: &impl OpenStore,
     properties: &Properties,
     mut input: impl Read + Send + 'static,
     mut output: impl Write + 'static,
@@ -104,8 +103,9 @@ pub fn serve(
             }
         }
     }
+    let info = opener.info();
     // A driver refuses what it cannot do, so that Serval can say so.
-    let opened = crate::open(info.name, &all, Ask);
+    let opened = opener.open(&all, Ask);
     if let Err(faults) = opened {
         let mut out = Vec::new();
         frame::put_frame(&mut out, tell::REFUSED, |out| frame::put_bytes(out, faults.to_string().as_bytes()));
@@ -113,7 +113,7 @@ pub fn serve(
         output.flush()?;
         return Err(faults.into());
     }
-    crate::open(info.name, &all, Serve { info, tells, frames, input, output })?
+    opener.open(&all, Serve { info, tells, frames, input, output })?
 }
 
 /// Sees whether a store opens.
