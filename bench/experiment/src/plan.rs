@@ -14,19 +14,18 @@ use serval_model::{
         units::{counted, format_duration},
     },
 };
+use serval_report::ycsb;
 use serval_runner::{
     RunOptions, Steady,
     pacing::{Arrivals, rate::RateSchedule},
 };
 use serval_scripts::{Script, is_script};
-use serval_stores::{
-    StoreInfo,
-    wrapped::{Settings, settings},
-};
+use serval_stores::StoreInfo;
 use serval_workload::{
     Workload,
     core::{Circumstances, CoreWorkload, Phase},
 };
+use serval_wrappers::{Settings, settings};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -51,8 +50,8 @@ pub struct Request {
 pub struct OutputOptions {
     /// `measurementtype`.
     pub measurement_type: &'static str,
-    /// `measurement.interval`, if given.
-    pub interval: Option<&'static str>,
+    /// `measurement.interval`.
+    pub interval: ycsb::Interval,
     /// `hdrhistogram.percentiles`, in the order given.
     pub percentiles: Vec<f64>,
     /// Where `.hdr` files go, if asked for.
@@ -77,13 +76,12 @@ pub struct OutputOptions {
 
 impl OutputOptions {
     /// What YCSB's output is told.
-    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> serval_report::ycsb::Options<'a> {
-        use serval_report::ycsb::{Interval, Kind, Options};
-        Options {
+    pub fn ycsb<'a>(&'a self, custom: &'a [&'a str], paced: bool) -> ycsb::Options<'a> {
+        ycsb::Options {
             custom,
             paced,
-            interval: self.interval.and_then(Interval::from_name),
-            kind: Kind::from_name(self.measurement_type).unwrap_or_default(),
+            interval: self.interval,
+            kind: ycsb::Kind::from_name(self.measurement_type).unwrap_or_default(),
             percentiles: &self.percentiles,
             verbose: self.verbose,
             buckets: self.buckets,
@@ -214,9 +212,9 @@ fn output(reader: &mut Reader<'_>) -> OutputOptions {
     if percentiles.iter().any(|p| !(0.0..=100.0).contains(p)) {
         reader.fault(&p::PERCENTILES, "percentiles are from 0 to 100");
     }
-    let interval = reader.given(&p::MEASUREMENT_INTERVAL).then(|| reader.choice(&p::MEASUREMENT_INTERVAL));
+    let interval = ycsb::Interval::from_name(reader.choice(&p::MEASUREMENT_INTERVAL)).unwrap_or_default();
     let exporter = reader.text(&p::EXPORTER);
-    if exporter != "json" && serval_report::ycsb::Exporter::from_name(&exporter).is_none() {
+    if exporter != "json" && ycsb::Exporter::from_name(&exporter).is_none() {
         reader.fault(&p::EXPORTER, "no such exporter. Use YCSB's class names, 'ycsb' or 'json'");
     }
     OutputOptions {
@@ -361,6 +359,7 @@ impl Plan {
             time: time.map(|time| time + warm_up_max),
             target: rate.as_ref().map(|rate| share.of_rate(rate.rate_max())),
             share,
+            batches: serval_stores::batches(store),
             resume: phase == Phase::Load && reader.flag(&p::LOAD_RESUME),
         };
         // An unknown workload's properties are looked at as the core's, so that

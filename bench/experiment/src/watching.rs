@@ -1,7 +1,7 @@
 //! Looking on while an experiment goes: what a dashboard, plain lines or
 //! metrics for others are made of.
 
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{ExperimentDocument, RunEntry, RunKind},
 };

@@ -42,6 +42,8 @@ struct PairWriter {
 struct PairReader {
     service: HistogramReader,
     response: HistogramReader,
+    /// Inserts in these operations, if they are batches; written by the handle only.
+    batched: AtomicU64,
 }
 
 /// What one thread records, in the warm-up and after it. Its [`RecorderHandle`] writes it, any
@@ -147,6 +149,7 @@ impl Recorder {
                 if self.paced {
                     pair.response.add_to(&mut sum.response);
                 }
+                sum.batched = sum.batched.saturating_add(pair.batched.load(Relaxed));
             }
         };
         add(&self.warm_up, &mut totals.warm_up);
@@ -231,9 +234,21 @@ impl RecorderHandle {
             false => (&self.measured, &self.recorder.measured),
         };
         let pair = writers[slot].get_or_init(PairWriter::default);
-        readers[slot]
-            .get_or_init(|| PairReader { service: pair.service.reader(), response: pair.response.reader() });
+        readers[slot].get_or_init(|| PairReader {
+            service: pair.service.reader(),
+            response: pair.response.reader(),
+            batched: AtomicU64::new(0),
+        });
         pair
+    }
+
+    /// As [`record`](Self::record), for a batch of so many inserts.
+    pub fn record_batch(&self, inserts: u64, outcome: &Outcome, times: Times, origin: SampleOrigin) {
+        self.record(Metric::INSERT_BATCH, outcome, times, origin);
+        let slots = if origin.warm_up { &self.recorder.warm_up } else { &self.recorder.measured };
+        if let Some(pair) = slots[slot(Metric::INSERT_BATCH, outcome.status)].get() {
+            pair.batched.store(pair.batched.load(Relaxed).saturating_add(inserts), Relaxed);
+        }
     }
 
     /// Counts `units` units of the workload (transactions in YCSB's terms).
@@ -310,6 +325,8 @@ pub struct Pair {
     pub service: Histogram,
     /// Response times; empty if they equal the service times.
     pub response: Histogram,
+    /// Inserts in these operations, if they are batches.
+    pub batched: u64,
 }
 
 impl Pair {
@@ -317,6 +334,7 @@ impl Pair {
     pub fn merge(&mut self, other: &Pair) {
         self.service.merge(&other.service);
         self.response.merge(&other.response);
+        self.batched = self.batched.saturating_add(other.batched);
     }
 
     fn since(&self, earlier: Option<&Pair>) -> Pair {
@@ -325,6 +343,7 @@ impl Pair {
             Some(earlier) => Pair {
                 service: self.service.since(&earlier.service),
                 response: self.response.since(&earlier.response),
+                batched: self.batched.saturating_sub(earlier.batched),
             },
         }
     }
@@ -417,6 +436,26 @@ mod tests {
         let ok = &totals.measured[&(Metric::READ, Status::Ok)];
         assert_eq!((ok.service.max(), ok.response.max()), (20, 1020));
         assert_eq!(totals.measured[&(Metric::READ, Status::NotFound)].service.count(), 1);
+    }
+
+    #[test]
+    fn batches_say_how_many_inserts_they_have() {
+        let (recorder, handle) = Recorder::new(&RecorderOptions::default());
+        let recorders = [recorder];
+        handle.record_batch(9, &Outcome::OK, times(10), SampleOrigin { warm_up: true, ..AT });
+        handle.record_batch(10, &Outcome::OK, times(10), AT);
+        let before = Totals::of(&recorders);
+        handle.record_batch(3, &Outcome::OK, times(20), AT);
+        handle.record_batch(1, &Outcome::error("full"), times(30), AT);
+        let totals = Totals::of(&recorders);
+        let of = |pairs: &BTreeMap<(Metric, Status), Pair>, status| {
+            let pair = &pairs[&(Metric::INSERT_BATCH, status)];
+            (pair.service.count(), pair.batched)
+        };
+        assert_eq!(of(&totals.warm_up, Status::Ok), (1, 9));
+        assert_eq!(of(&totals.measured, Status::Ok), (2, 13));
+        assert_eq!(of(&totals.measured, Status::Error), (1, 1));
+        assert_eq!(of(&totals.since(&before, false), Status::Ok), (1, 3));
     }
 
     #[test]

@@ -309,11 +309,15 @@ impl ClientLoop<'_> {
     ) -> UnitEnd {
         let stop = |ok| End { composite: None, verified: None, ok, stop: true };
         let mut unit: Option<Unit> = None;
+        let mut probed = false;
         let mut step = self.workload.step(Last::Begin, operation);
         loop {
             let (more, unrecorded) = match step {
                 Step::Issue { more } => (more, Unrecorded::None),
-                Step::Probe => (true, Unrecorded::All),
+                Step::Probe => {
+                    probed = true;
+                    (true, Unrecorded::All)
+                }
                 Step::Seek => (true, Unrecorded::NotFound),
                 Step::Wait(span) => {
                     let until = sleeper.now().saturating_add(nanoseconds(span));
@@ -327,9 +331,13 @@ impl ClientLoop<'_> {
                 Step::Stop => return UnitEnd::of(unit, stop(true)),
             };
             let start = sleeper.now();
+            // Later operations of a unit were due with it, as in YCSB. What follows a probe for
+            // records was not: probes are not in the results.
             let (begun, intended) = match unit {
-                // Later operations of a unit have no intended start.
-                Some(ref mut begun) => (begun, start),
+                Some(ref mut begun) => {
+                    let intended = if due.is_some() && !probed { begun.intended } else { start };
+                    (begun, intended)
+                }
                 None if self.is_over(due, start) => return UnitEnd::NotBegun,
                 None => {
                     let begun = unit.insert(self.begin(due, start));
@@ -402,9 +410,10 @@ impl ClientLoop<'_> {
 
     /// Records an operation.
     fn record(&self, operation: &Operation, outcome: &Outcome, times: Times, origin: SampleOrigin) {
-        let batched = !operation.batch().is_empty();
-        let metric = if batched { Metric::INSERT_BATCH } else { Metric::from(operation.kind) };
-        self.recorder.record(metric, outcome, times, origin);
+        match operation.batch().len() as u64 {
+            0 => self.recorder.record(operation.kind.into(), outcome, times, origin),
+            inserts => self.recorder.record_batch(inserts, outcome, times, origin),
+        }
     }
 
     /// Returns the service time of an operation that took `took` ns: that which the driver reports,

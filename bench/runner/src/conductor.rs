@@ -7,7 +7,9 @@ use crate::{
     client_state::{ClientState, ClientStatus},
     clock::{Clock, nanoseconds},
     pacing::{Schedule, rate::RateSchedule},
-    run::{EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord, Sample},
+    run::{
+        ClientExecution, EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord, Sample,
+    },
     run_barrier::RunBarrier,
     stationarity::{StationarityMonitor, ended},
     warm_up::WarmUp,
@@ -242,9 +244,6 @@ impl<C: Clock> RunConductor<'_, C> {
                 sum
             },
             legacy: self.recorders.iter().filter_map(|recorder| recorder.legacy()).collect(),
-            group: None,
-            lag: None,
-            lag_keys: Vec::new(),
             in_flight,
             not_started,
             cpu: state.cpu,
@@ -255,7 +254,7 @@ impl<C: Clock> RunConductor<'_, C> {
                 .map(|status| Duration::from_nanos(status.last_end().saturating_sub(measure_from)))
                 .sum(),
             clients: self.options.clients,
-            execution: String::new(),
+            execution: ClientExecution::VirtualTime,
             lost: self.barrier.counts().lost.take(),
             due: control.schedule.as_ref().map(|s| s.due_between(measure_from - start, ended - start)),
             slack: Duration::ZERO,

@@ -18,7 +18,7 @@ mod warm_up;
 pub use conductor::late_from;
 pub use probe::probe;
 pub use run::{
-    Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Lost, Observer, Progress, RunError,
-    RunOptions, RunRecord, Sample, Steady, run,
+    ClientExecution, Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Lost, Observer,
+    Progress, RunError, RunOptions, RunRecord, Sample, Steady, run,
 };
 pub use warm_up::WarmUp;

@@ -8,14 +8,13 @@ use crate::{
     run_barrier::RunBarrier,
 };
 use serval_measure::{
-    group::GroupResult,
     histogram::Histogram,
-    lag::{LagKey, LagResult},
     legacy::Legacy,
-    load::{Stationarity, Steadiness},
     recorder::{Messages, Pair, Recorder, RecorderOptions, Totals},
 };
-use serval_model::{Execution, Metric, Share, Status, Store, StoreError, properties::units::counted};
+use serval_model::{Execution, Metric, Share, Status, Store, StoreError};
+pub use serval_result::document::EndedBy;
+use serval_result::load::{Stationarity, Steadiness};
 use serval_workload::Workload;
 use std::{
     collections::BTreeMap,
@@ -245,6 +244,10 @@ pub trait Observer {
     fn connected(&mut self, clients: usize, of: usize) {
         let _ = (clients, of);
     }
+    /// Something is amiss with what was asked for, and the run begins all the same.
+    fn warn(&mut self, warning: &str) {
+        let _ = warning;
+    }
     /// Called when the clients have been started.
     fn started(&mut self, at: SystemTime) {
         let _ = at;
@@ -266,34 +269,6 @@ pub trait Observer {
 }
 
 impl Observer for () {}
-
-/// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndedBy {
-    /// All units were done, or the schedule was completed.
-    Count,
-    /// The time was over.
-    Time,
-    /// The user or the caller interrupted the run.
-    Interrupted,
-    /// The store was lost, the workload failed, or clients stopped after failures.
-    Failed,
-    /// The workload ended before the units were done or the time was over: a script's `stop()`.
-    Stopped,
-}
-
-impl EndedBy {
-    /// Returns the name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            EndedBy::Count => "count",
-            EndedBy::Time => "time",
-            EndedBy::Interrupted => "interrupted",
-            EndedBy::Failed => "failed",
-            EndedBy::Stopped => "stopped",
-        }
-    }
-}
 
 /// Record of a run.
 #[derive(Debug)]
@@ -330,20 +305,36 @@ pub struct RunRecord {
     pub client_time: Duration,
     /// Number of clients: fewer than asked for if there were fewer units.
     pub clients: usize,
-    /// What the clients ran on, in words: `2 event loops`.
-    pub execution: String,
+    /// What the clients ran on.
+    pub execution: ClientExecution,
     /// Why the run could not continue, if it could not.
     pub lost: Option<Lost>,
     /// Operations that the schedule asked for in the measured part.
     pub due: Option<f64>,
     /// Time for which operations that were due were held, to be sent together.
     pub slack: Duration,
-    /// The processes of a group.
-    pub group: Option<GroupResult>,
-    /// Staleness of reads, if consumers measured it.
-    pub lag: Option<LagResult>,
-    /// Sampled keys that consumers took from the queue.
-    pub lag_keys: Vec<LagKey>,
+}
+
+/// What the clients of a run ran on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientExecution {
+    /// A thread each.
+    Threads(usize),
+    /// Event loops that they shared.
+    EventLoops(usize),
+    /// One thread, on which time is simulated.
+    VirtualTime,
+}
+
+impl fmt::Display for ClientExecution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, kind) = match self {
+            ClientExecution::Threads(count) => (count, "thread"),
+            ClientExecution::EventLoops(count) => (count, "event loop"),
+            ClientExecution::VirtualTime => return f.write_str("virtual time"),
+        };
+        write!(f, "{count} {kind}{}", if *count == 1 { "" } else { "s" })
+    }
 }
 
 /// Why a run could not continue.
@@ -355,9 +346,6 @@ pub enum Lost {
     /// The workload cannot continue, with its message.
     #[error("{0}")]
     Workload(String),
-    /// Processes of the group are lost, with a message.
-    #[error("{0}")]
-    Clients(String),
 }
 
 /// Why a run has no result.
@@ -369,9 +357,6 @@ pub enum RunError {
     /// Interrupted before the first operation.
     #[error("interrupted before the first operation")]
     Interrupted,
-    /// The processes of a group could not run together.
-    #[error("{0}")]
-    Group(String),
     /// A changing offered load has no steady state.
     #[error(
         "warming up until steady needs a constant target: with target.schedule, set warmup and leave warmup.max out"
@@ -451,7 +436,7 @@ impl<S: Store> Prepared<S> {
         self,
         mut record: RunRecord,
         store: &S,
-        execution: String,
+        execution: ClientExecution,
     ) -> Result<RunRecord, RunError> {
         record.lost = record.lost.map(|lost| match lost {
             Lost::Store(error) => Lost::Store(store.explain(error)),
@@ -501,7 +486,7 @@ pub fn run<S: Store>(
         }
     };
     let execution =
-        if threads { counted(options.clients as u64, "thread") } else { counted(loops as u64, "event loop") };
+        if threads { ClientExecution::Threads(options.clients) } else { ClientExecution::EventLoops(loops) };
     let record = prepared.conductor(SystemClock, recorders, observer).conduct(workload.verifies())?;
     prepared.complete(record, store, execution)
 }

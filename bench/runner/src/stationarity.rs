@@ -1,10 +1,8 @@
 //! Samples throughput and service time during the measured part, to detect a change. The test is
 //! in `serval_statistics::stationary`.
 
-use serval_measure::{
-    load::{Change, ChangeShape, Stalls, Stationarity},
-    recorder::Recorder,
-};
+use serval_measure::recorder::Recorder;
+use serval_result::load::{Change, ChangeShape, Stalls, Stationarity};
 use serval_statistics::{
     stationary::{self, Shape},
     steady::Interval,

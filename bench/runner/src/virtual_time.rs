@@ -6,7 +6,7 @@ use crate::{
     client_pool::ClientPool,
     clock::Clock,
     conductor::Next,
-    run::{Control, Observer, Prepared, RunError, RunOptions, RunRecord},
+    run::{ClientExecution, Control, Observer, Prepared, RunError, RunOptions, RunRecord},
     run_barrier::{FinishGuard, RunBarrier},
     timers::Sleeper,
 };
@@ -342,5 +342,5 @@ pub fn run<S: Store>(
     drop(tasks);
     time.sleepers().heap.clear();
     let record = conductor.finish(state)?;
-    prepared.complete(record, store, "virtual time".into())
+    prepared.complete(record, store, ClientExecution::VirtualTime)
 }

@@ -2,7 +2,7 @@
 //! part begins. The test is in `serval_statistics::steady`.
 
 use crate::run::Steady;
-use serval_measure::load::Steadiness;
+use serval_result::load::Steadiness;
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::time::Duration;
 

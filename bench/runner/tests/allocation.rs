@@ -79,6 +79,7 @@ fn allocations_with(properties: &str, script: Option<&str>, phase: Phase, option
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let no_files = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! What went wrong, and the exit status that says so.
 
-use serval_experiment::{folder::FolderError, perform::ExperimentError};
+use serval_experiment::{folder::FolderError, perform::ExperimentError, session::RunLost};
 use serval_model::{StoreError, properties::Faults};
 use serval_runner::{Lost, RunError};
 use std::{fmt, process::ExitCode};
@@ -70,13 +70,13 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<Lost> for Failure {
-    fn from(lost: Lost) -> Self {
+impl From<RunLost> for Failure {
+    fn from(lost: RunLost) -> Self {
         match lost {
-            Lost::Store(error) => error.into(),
+            RunLost::Run(Lost::Store(error)) => error.into(),
             // What was configured asks for what cannot be done.
-            Lost::Workload(problem) => Failure::usage(problem),
-            Lost::Clients(problem) => Failure { status: STORE, message: problem },
+            RunLost::Run(Lost::Workload(problem)) => Failure::usage(problem),
+            RunLost::Clients(problem) => Failure::store(problem),
         }
     }
 }
@@ -104,9 +104,8 @@ impl From<ExperimentError> for Failure {
             ExperimentError::Run(error @ RunError::Interrupted) => {
                 Failure { status: INTERRUPTED, message: error.to_string() }
             }
-            ExperimentError::Run(error @ (RunError::Panicked(_) | RunError::Group(_))) => {
-                Failure { status: STORE, message: error.to_string() }
-            }
+            ExperimentError::Run(error @ RunError::Panicked(_)) => Failure::store(error.to_string()),
+            ExperimentError::Group(problem) => Failure::store(problem),
         }
     }
 }

@@ -25,6 +25,7 @@ const RUN: Circumstances = Circumstances {
     time: None,
     target: None,
     resume: false,
+    batches: true,
     share: serval_model::Share::WHOLE,
 };
 const LOAD: Circumstances = Circumstances { phase: Phase::Load, ..RUN };

@@ -5,7 +5,7 @@ use super::{
     COMMAND, LOAD, RUN, TIMEOUT,
     wire::{CommandWire, IntervalWire, LooksWire, RecordWire},
 };
-use crate::perform::ExperimentError;
+use crate::error::ExperimentError;
 use crate::{
     file::COMMAND_TIMEOUT,
     perform::{Files, perform},
@@ -154,8 +154,9 @@ impl Worker for Hands<'_> {
             overall.failed,
             overall.throughput
         ));
-        let warnings = plan.workload.warnings();
-        let mut record = RecordWire::of(&performed.record, performed.document.client.clone(), warnings);
+        let mut record = RecordWire::of(&performed.record, performed.lost.as_ref());
+        record.load = performed.document.client.clone();
+        record.warnings = plan.workload.warnings();
         record.lag = plan.lag.as_ref().map(|lag| lag.to_wire());
         record.unended =
             plan.core.as_ref().map(|core| core.unended_inserts()).map(|range| (range.start, range.end));

@@ -1,7 +1,7 @@
 //! Whether what clients of a group do together is steady (`docs/warm-up.md`): each tells what it has
 //! done by when, and here it is added up.
 
-use serval_measure::load::Steadiness;
+use serval_result::load::Steadiness;
 use serval_runner::{RunOptions, Sample, WarmUp};
 use std::{collections::VecDeque, time::Duration};
 

@@ -5,22 +5,25 @@ use super::{
     program::{Ended, Outcome, Program, run as run_program},
 };
 use crate::{
-    document::timestamp,
+    document::{plan_notes, timestamp},
     file::{At, PhaseSpec, PhaseWork},
     group::{CommandWire, GroupError, Team},
     perform::{ExperimentError, Files, Performed, perform},
     plan::Plan,
     properties as p,
-    session::Session,
+    session::{RunLost, Session},
     sweep::{ConductError, Journal, JournalError, Stopped, Stores, journal::RecordsState, made},
     watching::{Step, Watcher},
 };
-use serval_measure::experiment::{
-    Curve, EXPERIMENT_VERSION, ExperimentDocument, PhaseEntry, RunEntry, RunKind,
-};
 use serval_model::{StoreError, properties::Origin};
-use serval_report::units::are;
-use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress, RunError};
+use serval_report::notes::lines;
+use serval_result::{
+    experiment::{
+        Curve, EXPERIMENT_VERSION, ExperimentDocument, ExperimentKind, PhaseEntry, RunEntry, RunKind,
+    },
+    note::Note,
+};
+use serval_runner::{Control, EndedBy, Interval, Lost, Observer, Progress};
 use serval_workload::core::Phase;
 use std::{
     collections::BTreeMap,
@@ -61,7 +64,7 @@ impl Phases {
             about: file.about.clone(),
             figure: file.figure.clone(),
             saw: file.saw.clone(),
-            kind: "phases".to_owned(),
+            kind: ExperimentKind::Phases.into(),
             started: timestamp(SystemTime::now()),
             command_line,
             plan: file.to_toml(),
@@ -83,6 +86,7 @@ impl Phases {
             complete: false,
             time_s: BTreeMap::new(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            notes: plan_notes(&self.warnings),
         }
     }
 
@@ -170,7 +174,7 @@ struct Conductor<'a> {
 enum Came {
     Done(Box<PhaseEntry>),
     /// What it measured until it could not go on.
-    CutOff(Box<PhaseEntry>, Lost),
+    CutOff(Box<PhaseEntry>, RunLost),
     Interrupted,
 }
 
@@ -179,7 +183,7 @@ fn failed(phase: &PhaseSpec, store: &str, problem: String) -> ConductError {
 }
 
 fn of_group(error: GroupError) -> ConductError {
-    ExperimentError::Run(RunError::Group(error.to_string())).into()
+    ExperimentError::Group(error.to_string()).into()
 }
 
 impl Conductor<'_> {
@@ -334,8 +338,9 @@ impl Conductor<'_> {
         }
         let ran = |client: usize| outcomes.iter().any(|(other, _)| *other == client);
         for client in (0..parts.len()).filter(|client| parts[*client].is_some() && !ran(*client)) {
-            entry.warnings.push(format!("client {} was lost and did not run it", client + 1));
+            entry.notes.push(Note::CommandNotRun { client: client as u64 + 1 });
         }
+        entry.warnings = lines(&entry.notes);
         let mut output = Vec::new();
         for (client, CommandWire { failure, output: lines }) in outcomes {
             let name = team.clients().get(client).map(|facts| facts.name()).unwrap_or_default();
@@ -466,26 +471,21 @@ impl Conductor<'_> {
             Err(_) if self.control.interrupted() => return Ok(Came::Interrupted),
             performed => performed?,
         };
-        if performed.record.ended_by != EndedBy::Interrupted && performed.record.lost.is_none() {
+        if performed.record.ended_by != EndedBy::Interrupted && performed.lost.is_none() {
             (self.each)(&plan, &performed);
         }
-        let Performed { document, record, unwritten, .. } = performed;
+        let missing = performed.missing(&plan);
+        let Performed { document, record, lost, unwritten, .. } = performed;
         if let Some(error) = unwritten {
             return Err(ExperimentError::from(error).into());
         }
         if record.ended_by == EndedBy::Interrupted {
             return Ok(Came::Interrupted);
         }
-        let gave_up = || Lost::Workload("all its clients gave up after failures".to_owned());
-        let lost = record.lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
+        let gave_up = || RunLost::Run(Lost::Workload("all its clients gave up after failures".to_owned()));
+        let lost = lost.or_else(|| (record.ended_by == EndedBy::Failed).then(gave_up));
         entry.incomplete = lost.as_ref().map(ToString::to_string);
-        let missing = plan.workload.units().filter(|_| plan.phase == Phase::Load).map_or(0, |units| {
-            units.saturating_sub(document.overall.operations.saturating_sub(document.failed()))
-        });
-        if missing > 0 {
-            entry.missing_records = Some(missing);
-            entry.warnings.push(format!("the load is not complete: {} missing", are(missing, "record")));
-        }
+        entry.notes.extend(missing.map(|missing| Note::LoadIncomplete { missing }));
         made::keep(folder, &plan, &document)?;
         if entry.incomplete.is_none() {
             self.journal.set_records(&key, RecordsState { loaded: true, ..RecordsState::default() })?;
@@ -501,7 +501,8 @@ impl Conductor<'_> {
             ..made::entry(&document, kind, entry.folder.clone().unwrap_or_default())
         };
         entry.flags = run.flags.clone();
-        entry.warnings.extend(document.warnings.iter().cloned());
+        entry.notes.extend(document.notes.iter().cloned());
+        entry.warnings = lines(&entry.notes);
         self.watcher.ended(&run, &document);
         match lost {
             None => Ok(Came::Done(Box::new(entry))),

@@ -1,13 +1,13 @@
 //! A run that has been made: what its folder has, and how an experiment lists it.
 
-use super::flags::flags;
 use crate::{
     folder::{FolderError, ResultFolder},
     plan::Plan,
 };
-use serval_measure::{
+use serval_result::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind},
+    flags::flags,
 };
 
 /// Writes the result and the properties in force into a run's folder, and ends it.

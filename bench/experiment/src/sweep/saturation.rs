@@ -3,12 +3,12 @@
 
 use super::conduct::{ConductError, Conductor, Job, Ran};
 use super::made::failed_per_s;
-use serval_measure::{
+use serval_model::Execution;
+use serval_report::units::{plural, rate};
+use serval_result::{
     document::ResultDocument,
     experiment::{RunEntry, RunKind, Saturation},
 };
-use serval_model::Execution;
-use serval_report::units::{plural, rate};
 use std::time::Duration;
 
 /// What doubling the clients must gain to be worth going on.

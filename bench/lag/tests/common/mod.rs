@@ -6,11 +6,11 @@ use serval_lag::{
     journal::Journal,
     queue::InMemory,
 };
-use serval_measure::lag::LagResult;
 use serval_model::{
     Operation, OperationKind, Schema,
     properties::{Origin, Properties, Reader},
 };
+use serval_result::lag::LagResult;
 use serval_runner::{Control, RunOptions, virtual_time, virtual_time::VirtualTime};
 use serval_synthetic::{Delayed, Service, Shape, Staleness};
 use serval_workload::{
@@ -141,6 +141,7 @@ fn core(run: &Run) -> Arc<dyn Workload> {
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let mut reader = Reader::new(&properties);

@@ -10,7 +10,7 @@ mod table;
 pub mod units;
 
 pub use reader::Reader;
-pub use table::{Catalog, Kind, Property, Source, Table};
+pub use table::{Catalog, Kind, Property, Source, Table, YcsbWord};
 
 use std::{
     collections::BTreeMap,
@@ -194,7 +194,7 @@ impl Properties {
     /// name is taken for a slip and is a fault; others are warnings (YCSB's
     /// files carry the properties of other stores), or faults too when
     /// `strict`. Names in `elsewhere` are known to belong to other programs
-    /// and are never slips.
+    /// and are never slips. Warns of a word that says yes and that YCSB reads as false.
     pub fn check_names(
         &self,
         catalog: &Catalog,
@@ -208,6 +208,15 @@ impl Properties {
                     warnings.push(Fault {
                         origin: Some(setting.origin.clone()),
                         problem: format!("'{name}' has no effect in Serval: {}", property.meaning),
+                    });
+                }
+                if property.ycsb_word(setting.value.trim()) == Some(YcsbWord::Yes) {
+                    warnings.push(Fault {
+                        origin: Some(setting.origin.clone()),
+                        problem: format!(
+                            "{name}={}: false, as in YCSB, which takes only 'true' for true",
+                            setting.value
+                        ),
                     });
                 }
                 continue;

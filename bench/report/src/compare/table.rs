@@ -5,8 +5,8 @@ use super::{
     document::{Comparison, Kind, MetricComparison, Overall, PointComparison, Verdict},
 };
 use crate::{
-    notes::printable,
     summary::{Styles, WIDTH, line, wrapped},
+    text::printable,
     units::{count, digits, percentile, plural, rate, time},
 };
 use anstyle::Style;

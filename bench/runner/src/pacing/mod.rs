@@ -43,7 +43,7 @@ enum Source {
     /// Number of starts taken.
     Uniform(AtomicU64),
     /// Random arrivals.
-    Poisson(PoissonArrivals),
+    Poisson(Box<PoissonArrivals>),
 }
 
 /// The intended starts of a run, shared by its clients. Instants are ns since the start of the
@@ -67,7 +67,7 @@ impl Schedule {
         let source = match arrivals {
             Arrivals::Client => Source::Client((0..clients).map(|_| Padded::default()).collect()),
             Arrivals::Uniform => Source::Uniform(AtomicU64::new(0)),
-            Arrivals::Poisson => Source::Poisson(PoissonArrivals::new(seed)),
+            Arrivals::Poisson => Source::Poisson(Box::new(PoissonArrivals::new(seed))),
         };
         Schedule { rate, clients: clients as u64, source, share }
     }

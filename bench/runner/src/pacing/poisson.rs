@@ -16,10 +16,15 @@ const BATCH: usize = 64;
 struct Generator {
     rng: Rng,
     sum: f64,
+    /// Drawn, but not yet in the queue.
+    drawn: Option<f64>,
 }
 
 impl Generator {
     fn draw(&mut self) -> f64 {
+        if let Some(drawn) = self.drawn.take() {
+            return drawn;
+        }
         // 1 - u is in (0, 1], so that the logarithm is finite.
         self.sum -= libm::log(1.0 - self.rng.next_f64());
         self.sum
@@ -34,7 +39,8 @@ impl Generator {
 #[derive(Debug)]
 pub(super) struct PoissonArrivals {
     /// Capacity is twice the usual length: a client that loses its processor while it takes an
-    /// arrival keeps that place of the queue occupied, so the place must not be needed soon.
+    /// arrival keeps that place of the queue occupied, and the queue is full when the place is
+    /// needed again.
     ahead: ArrayQueue<f64>,
     /// Locked while arrivals are drawn and added to the queue, which keeps the order.
     generator: Mutex<Generator>,
@@ -44,7 +50,7 @@ impl PoissonArrivals {
     pub(super) fn new(seed: u64) -> Self {
         let arrivals = PoissonArrivals {
             ahead: ArrayQueue::new(2 * AHEAD),
-            generator: Mutex::new(Generator { rng: Rng::new(seed), sum: 0.0 }),
+            generator: Mutex::new(Generator { rng: Rng::new(seed), sum: 0.0, drawn: None }),
         };
         while arrivals.ahead.len() < AHEAD {
             arrivals.draw_batch(&mut arrivals.lock());
@@ -78,8 +84,11 @@ impl PoissonArrivals {
     /// Draws the next arrivals and adds them to the queue.
     fn draw_batch(&self, generator: &mut Generator) {
         for _ in 0..BATCH {
-            let added = self.ahead.push(generator.draw());
-            debug_assert!(added.is_ok(), "the queue holds fewer than AHEAD + BATCH arrivals");
+            if let Err(arrival) = self.ahead.push(generator.draw()) {
+                // No arrival is lost: the next draw returns it.
+                generator.drawn = Some(arrival);
+                return;
+            }
         }
     }
 
@@ -128,6 +137,16 @@ mod tests {
             all.sort_unstable_by(f64::total_cmp);
             assert_eq!(all, law(seed, CLIENTS * EACH), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn a_full_queue_loses_no_arrival() {
+        let arrivals = PoissonArrivals::new(3);
+        let mut generator = arrivals.lock();
+        (0..2 * AHEAD).for_each(|_| arrivals.draw_batch(&mut generator));
+        drop(generator);
+        let taken: Vec<f64> = (0..5 * AHEAD).map(|_| arrivals.take()).collect();
+        assert_eq!(taken, law(3, 5 * AHEAD));
     }
 
     /// One client at a time never empties the queue, so it never waits for the lock.

@@ -112,7 +112,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );
-                if let Some(error) = &loaded.record.lost {
+                if let Some(error) = &loaded.lost {
                     return Err(error.clone().into());
                 }
                 if let Some(failure) = loaded.load_failure() {
@@ -148,7 +148,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     unfinished.set(None);
     tell!("result: {}", path.display());
     shown?;
-    if let Some(error) = performed.record.lost {
+    if let Some(error) = performed.lost {
         return Err(error.into());
     }
     Ok(code)

@@ -23,12 +23,15 @@ use serval_experiment::{
     plan::Plan,
     sweep::{ConductError, Journal, RealStores, Stopped},
 };
-use serval_measure::experiment::Flag;
 use serval_model::properties::{Faults, Origin, Properties};
 use serval_report::{
     experiment::Loaded,
     stored::StoredExperiment,
     units::{count, plural},
+};
+use serval_result::{
+    experiment::{Flag, PhaseEntry},
+    note::Note,
 };
 use serval_runner::Control;
 use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
@@ -238,8 +241,9 @@ fn conduct(phases: &Phases, journal: Journal, how: &How, live: &LiveArgs) -> Res
     reported?;
     shown?;
     tell!("report: {}", folder.join("report.html").display());
-    let bad = |phase: &serval_measure::experiment::PhaseEntry| {
-        phase.flags.contains(&Flag::Failures) || phase.missing_records.is_some()
+    let bad = |phase: &PhaseEntry| {
+        let is_incomplete = |note: &Note| matches!(note, Note::LoadIncomplete { .. });
+        phase.flags.contains(&Flag::Failures) || phase.notes.iter().any(is_incomplete)
     };
     Ok(match journal.document.phases.iter().any(bad) {
         true => ExitCode::from(failure::OPERATIONS_FAILED),

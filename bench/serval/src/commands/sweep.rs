@@ -23,13 +23,13 @@ use serval_experiment::{
     promise::Promise,
     sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
 };
-use serval_measure::experiment::{ExperimentDocument, Flag};
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
 use serval_report::{
     experiment::Loaded,
     stored::StoredExperiment,
     units::{bytes, count, plural},
 };
+use serval_result::experiment::{ExperimentDocument, Flag};
 use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.

@@ -4,6 +4,7 @@ use super::seen::{Part, Point, Seen, plain};
 use crate::format::span;
 use serval_experiment::watching::Step;
 use serval_report::units::{count, plural, rate, time};
+use serval_result::experiment::ExperimentKind;
 use std::time::Duration;
 
 /// Time of a run between lines.
@@ -30,12 +31,13 @@ impl Lines {
         }
         let figure = if seen.figure.is_empty() { String::new() } else { format!(" [{}]", seen.figure) };
         let goes_on = if seen.done > 0 { format!(", {} done", seen.done) } else { String::new() };
+        let Some(kind) = &seen.kind else { return };
         (self.write)(&format!(
             "{} '{}'{figure}: {} {} planned{goes_on}: {}",
-            seen.kind,
+            plain(&kind.to_string()),
             seen.title,
             seen.planned,
-            if seen.kind == "phases" { "phases" } else { "runs" },
+            if *kind == ExperimentKind::Phases { "phases" } else { "runs" },
             seen.curves.join(", ")
         ));
     }
@@ -127,7 +129,7 @@ fn result(point: &Point) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::made_up, *};
-    use serval_measure::experiment::Flag;
+    use serval_result::experiment::Flag;
     use std::{
         sync::{Arc, Mutex},
         time::Instant,

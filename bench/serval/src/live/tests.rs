@@ -8,8 +8,8 @@ use serval_experiment::{
     plan::Request,
     session::{Session, open},
 };
-use serval_measure::experiment::{Flag, RunKind};
 use serval_model::properties::{Origin, Properties};
+use serval_result::experiment::{Flag, RunKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,

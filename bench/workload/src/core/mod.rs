@@ -21,7 +21,7 @@ use crate::{
     files::{self, InputFiles},
     keys::{KeyFormat, KeyNumbers, KeyOrder},
     random::{Random, Rng},
-    values,
+    values::{self, RandomBytes, RandomText},
     workload::{ClientWorkload, Demand, Place, Workload},
 };
 use properties as p;
@@ -86,6 +86,8 @@ pub struct Circumstances {
     pub target: Option<f64>,
     /// Whether a load goes on after an interruption: records may be there.
     pub resume: bool,
+    /// Whether the store has batches of inserts; a load of another inserts one by one.
+    pub batches: bool,
     /// The part of the records that this process loads, and of the new ones that
     /// it inserts in a run. `operations` and `target` are its own already.
     pub share: Share,
@@ -98,12 +100,21 @@ enum Action {
     ReadModifyWrite,
 }
 
+/// How random values are made: `fieldvalues` and `compressibility`.
+pub(crate) fn random_text(reader: &mut Reader<'_>) -> RandomText {
+    let bytes = match reader.choice(&p::FIELD_VALUES) {
+        "incompressible" => RandomBytes::Incompressible,
+        _ => RandomBytes::Ycsb,
+    };
+    RandomText { bytes, compressibility: reader.number(&p::COMPRESSIBILITY) }
+}
+
 /// How values are made.
 #[derive(Debug, Clone)]
 struct Values {
     lengths: LengthChooser,
     integrity: bool,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Values {
@@ -113,7 +124,7 @@ impl Values {
             if self.integrity {
                 values::write_integrity(out, key, field, length);
             } else {
-                values::write_random(out, length, self.compressibility, rng);
+                self.text.write(out, length, rng);
             }
         });
     }
@@ -409,14 +420,14 @@ impl CoreWorkload {
         let scan_lengths = Self::scan_lengths(reader);
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
         let keys = key_format(reader);
-        let compressibility = reader.number(&p::COMPRESSIBILITY);
+        let text = random_text(reader);
         let shared = Shared {
             phase: facts.phase,
             table: reader.text(&p::TABLE),
             fields,
             keys: keys?,
             dealt: if facts.phase == Phase::Run { facts.share } else { Share::WHOLE },
-            values: Values { lengths: lengths?, integrity, compressibility },
+            values: Values { lengths: lengths?, integrity, text },
             mix: mix?,
             actions,
             demands,
@@ -429,7 +440,7 @@ impl CoreWorkload {
             range,
             next_load: AtomicU64::new(first_key),
             load_count,
-            batch: reader.count(&p::BATCH_SIZE).max(1),
+            batch: Some(reader.count(&p::BATCH_SIZE)).filter(|_| facts.batches).unwrap_or(1).max(1),
             retries: Retries {
                 limit: reader.count(&p::INSERT_RETRY_LIMIT),
                 interval: reader.duration(&p::INSERT_RETRY_INTERVAL),

@@ -31,14 +31,14 @@ mod trace;
 pub use trace::{TRACE_FILE_MAX, Trace, URL_LENGTH_MAX};
 
 use crate::{
-    core::{Circumstances, Phase, field_lengths, properties as c},
+    core::{Circumstances, Phase, field_lengths, properties as c, random_text},
     distribution::{
         Discrete, DistributionError, ExactZipf, Exponential, Hotspot, LengthChooser, Sequential, Uniform,
         Zipfian,
     },
     files::InputFiles,
     random::Rng,
-    values,
+    values::RandomText,
     workload::{ClientWorkload, Demand, End, Last, Place, Step, Workload},
 };
 use properties as p;
@@ -108,13 +108,13 @@ struct Verb {
 #[derive(Debug, Clone)]
 struct Bodies {
     sizes: LengthChooser,
-    compressibility: f64,
+    text: RandomText,
 }
 
 impl Bodies {
     fn push(&mut self, record: &mut Record, rng: &mut Rng) {
         let size = self.sizes.draw(rng) as usize;
-        record.push_with(DATA, |out| values::write_random(out, size, self.compressibility, rng));
+        record.push_with(DATA, |out| self.text.write(out, size, rng));
     }
 }
 
@@ -258,7 +258,7 @@ impl RestWorkload {
     ) -> Option<RestWorkload> {
         let verbs = verbs(reader, files);
         let sizes = sizes(reader, files);
-        let compressibility = reader.number(&c::COMPRESSIBILITY);
+        let text = random_text(reader);
         let keep_going = reader.flag(&c::INSERT_KEEP_GOING);
         let (verbs, weights, demands) = verbs?;
         let mix = Discrete::new(&weights).map_err(|error| reader.fault_overall(error.to_string())).ok();
@@ -281,7 +281,7 @@ impl RestWorkload {
             verbs,
             mix: mix?,
             demands,
-            bodies: Bodies { sizes: sizes?, compressibility },
+            bodies: Bodies { sizes: sizes?, text },
             load,
             next_load: AtomicU64::new(0),
             keep_going,
