@@ -3,14 +3,13 @@
 //! which its caller may sleep.
 
 use crate::{
-    client_loop::RunControl,
     client_state::{ClientState, ClientStatus},
     clock::{Clock, nanoseconds},
+    options::{Gate, RunOptions, Sample},
     pacing::{Schedule, rate::RateSchedule},
-    run::{
-        ClientExecution, EndedBy, Gate, Interval, Observer, Progress, RunError, RunOptions, RunRecord, Sample,
-    },
+    record::{ClientExecution, EndedBy, Interval, Observer, Progress, RunError, RunRecord},
     run_barrier::RunBarrier,
+    run_control::RunControl,
     stationarity::{StationarityMonitor, ended},
     warm_up::WarmUp,
 };

@@ -6,19 +6,21 @@ mod client_pool;
 mod client_state;
 pub mod clock;
 mod conductor;
+mod options;
 pub mod pacing;
 mod probe;
+mod record;
 mod run;
 mod run_barrier;
+mod run_control;
 mod stationarity;
 mod timers;
 pub mod virtual_time;
 mod warm_up;
 
 pub use conductor::late_from;
+pub use options::{GATHER_RATE, GATHER_SLACK, Gate, Judge, RunOptions, Sample, Steady};
 pub use probe::probe;
-pub use run::{
-    ClientExecution, Control, EndedBy, GATHER_RATE, GATHER_SLACK, Gate, Interval, Judge, Lost, Observer,
-    Progress, RunError, RunOptions, RunRecord, Sample, Steady, run,
-};
+pub use record::{ClientExecution, EndedBy, Interval, Lost, Observer, Progress, RunError, RunRecord};
+pub use run::{Control, run};
 pub use warm_up::WarmUp;

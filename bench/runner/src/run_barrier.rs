@@ -1,7 +1,7 @@
 //! Synchronization of a run's clients and its conductor: clients report that they are connected,
 //! done and finished; the conductor starts and stops them.
 
-use crate::{client_loop::RunControl, client_state::ClientStatus, run::Lost};
+use crate::{client_state::ClientStatus, record::Lost, run_control::RunControl};
 use serval_model::StoreError;
 use std::{
     sync::{

@@ -6,7 +6,9 @@ use crate::{
     client_pool::ClientPool,
     clock::Clock,
     conductor::Next,
-    run::{ClientExecution, Control, Observer, Prepared, RunError, RunOptions, RunRecord},
+    options::RunOptions,
+    record::{ClientExecution, Observer, RunError, RunRecord},
+    run::{Control, Prepared},
     run_barrier::{FinishGuard, RunBarrier},
     timers::Sleeper,
 };

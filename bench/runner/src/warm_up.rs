@@ -1,7 +1,7 @@
 //! Warm-up until steady state: samples throughput and service time, and decides when the measured
 //! part begins. The test is in `serval_statistics::steady`.
 
-use crate::run::Steady;
+use crate::options::Steady;
 use serval_result::load::Steadiness;
 use serval_statistics::steady::{Interval, Terms, Verdict, judge};
 use std::time::Duration;
