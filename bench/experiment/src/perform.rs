@@ -7,13 +7,14 @@ use crate::{
     document::document,
     folder::{FolderError, ResultFolder},
     plan::Plan,
+    properties as p,
     recording::{HdrFiles, Recording},
     session::{Ran, RunLost, Session},
 };
 use serval_lag::properties as lag;
 use serval_measure::raw::{RawLog, RawSample};
 use serval_model::{
-    Purpose, StoreError,
+    OperationKind, Purpose, StoreError,
     properties::{Fault, Faults, Reader},
 };
 use serval_report::{csv, stored::HISTOGRAM_LOG};
@@ -105,28 +106,50 @@ fn refuse_consumers_alone(plan: &Plan, session: &dyn Session) -> Result<(), Faul
     Err(Faults(vec![Fault { origin, problem }]))
 }
 
-/// A run needs records; says so if there seem to be none.
-fn check_records(plan: &Plan, session: &dyn Session) -> Result<(), StoreError> {
-    let keys = plan.workload.sample_keys();
-    let table = plan.workload.schema().table;
-    if keys.is_empty() || session.store().count_records(&table, &keys)? > 0 {
+/// Refuses to go on with a load where there is nothing to go on with.
+fn refuse_resume(plan: &Plan) -> Result<(), Faults> {
+    if !plan.resume || plan.phase != Phase::Load || serval_stores::keeps_records(plan.store) {
         return Ok(());
     }
+    let origin = plan.properties.setting(&p::LOAD_RESUME).map(|(_, setting)| setting.origin.clone());
+    let problem =
+        format!("{}: {} keeps no records, so no load can go on", p::LOAD_RESUME.name, plan.store.name);
+    Err(Faults(vec![Fault { origin, problem }]))
+}
+
+/// Looks for records. Without any, refuses a run that needs them, and returns a warning for one that makes them.
+fn check_records(plan: &Plan, session: &dyn Session) -> Result<Option<String>, StoreError> {
+    let keys = plan.workload.sample_keys();
+    let table = plan.workload.schema().table;
+    if keys.is_empty()
+        || !serval_stores::keeps_records(plan.store)
+        || session.store().count_records(&table, &keys)? > 0
+    {
+        return Ok(None);
+    }
     let name = plan.store.name;
-    Err(StoreError::new(
-        name,
-        format!(
-            "there are no records: none of {} keys such as '{}' is in '{table}'. Load them with 'serval load {name}' and \
-             the same properties, or check recordcount, insertstart, insertorder and zeropadding",
-            keys.len(),
-            keys[0]
-        ),
-    ))
+    let none =
+        format!("there are no records: none of {} keys such as '{}' is in '{table}'", keys.len(), keys[0]);
+    let needs = |kind| match kind {
+        OperationKind::Insert => false,
+        OperationKind::Update => !serval_stores::updates_insert(plan.store),
+        OperationKind::Read | OperationKind::Scan | OperationKind::Delete => true,
+    };
+    if plan.workload.demands().iter().any(|demand| needs(demand.kind)) {
+        return Err(StoreError::new(
+            name,
+            format!(
+                "{none}. Load them with 'serval load {name}' and the same properties, or check recordcount, insertstart, \
+                 insertorder and zeropadding"
+            ),
+        ));
+    }
+    Ok(Some(format!("{none}. Updates insert them, for that is what an update of {name} does")))
 }
 
 /// The store of a plan opened once more, for consumers, where one cannot have two runs: another driver process.
 fn open_another(plan: &Plan) -> Result<Box<dyn Session + Send>, String> {
-    let delay = serval_stores::wrapped::settings::DELAY.name;
+    let delay = serval_wrappers::settings::DELAY.name;
     if plan.properties.get(delay).is_some() {
         return Err(format!("what {delay} holds back is known to clients of one open store only"));
     }
@@ -148,10 +171,12 @@ pub fn perform(
 ) -> Result<Performed, ExperimentError> {
     refuse(plan, session)?;
     refuse_consumers_alone(plan, session)?;
+    refuse_resume(plan)?;
     let costs = Costs::find(plan)?;
     let purpose = if plan.phase == Phase::Load { Purpose::Load } else { Purpose::Run };
     session.store().prepare(&plan.workload.schema(), purpose)?;
-    check_records(plan, session)?;
+    let warning = check_records(plan, session)?;
+    warning.iter().for_each(|warning| show.warn(warning));
     let facts = session.store().describe();
     let mut options = plan.options.clone();
     let custom = plan.workload.metrics();
@@ -210,6 +235,10 @@ pub fn perform(
         }
     }
     let mut document = document(plan, &ran, facts, costs, series, command_line);
+    if let Some(warning) = warning {
+        document.notes.insert(0, Note::Text { text: warning });
+        document.warnings = serval_report::notes::lines(&document.notes);
+    }
     if hangs && plan.output.measurement_type.contains("raw") {
         document.notes.push(Note::RawTimesMissing);
         document.warnings = serval_report::notes::lines(&document.notes);

@@ -15,11 +15,9 @@ use serval_runner::{
     Control, Lost, Observer, RunOptions, RunRecord, clock, probe, run,
     virtual_time::{self, VirtualTime},
 };
-use serval_stores::{
-    Visitor,
-    wrapped::{Clock, Settings, Wrapped},
-};
+use serval_stores::Visitor;
 use serval_workload::Workload;
+use serval_wrappers::{Clock, Settings, Wrapped};
 use std::sync::Arc;
 
 /// An open store, apart from runs on it. Each method is compiled once a store.

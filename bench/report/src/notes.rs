@@ -4,7 +4,7 @@
 use crate::{
     stationary::{changed, stalled},
     text::printable,
-    units::{count, percent, plural, rate, time},
+    units::{are, count, percent, plural, rate, time, were},
 };
 use serval_result::{
     document::ResultDocument,
@@ -152,8 +152,7 @@ fn text(note: &Note) -> String {
         }
         Note::RawTimesMissing => "a client hangs: the last raw times are missing".to_owned(),
         Note::LoadIncomplete { missing } => {
-            let are = if *missing == 1 { "is" } else { "are" };
-            format!("the load is not complete: {} {are} missing", plural(*missing, "record"))
+            format!("the load is not complete: {} missing", are(*missing, "record"))
         }
         Note::CommandNotRun { client } => format!("client {client} was lost and did not run it"),
         Note::CurveGivenUp { curve, at, why } => format!("{curve}: given up at '{at}': {why}"),
@@ -273,10 +272,6 @@ fn of_merged(note: &MergedNote) -> String {
             parts.join(", ")
         ),
     }
-}
-
-fn were(number: u64, thing: &str) -> String {
-    format!("{} {}", plural(number, thing), if number == 1 { "was" } else { "were" })
 }
 
 fn after_warm_up(warm_up_s: f64) -> String {

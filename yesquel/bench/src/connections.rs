@@ -2,8 +2,8 @@
 //! is answered, and memory while it does nothing.
 
 use crate::{
+    Result,
     sql::{self, Place},
-    worker::Result,
 };
 use hdrhistogram::Histogram;
 use rusqlite::Connection;

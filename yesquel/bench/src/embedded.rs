@@ -11,13 +11,13 @@
 //! A read sees the newest state, whoever wrote it; a read of one snapshot is
 //! what a long transaction does.
 
+use crate::Result;
 use fjall::{
     CompressionType, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
     config::{CompressionPolicy, HashRatioPolicy},
 };
 use redb::{ReadableDatabase, TableDefinition};
 use std::{
-    error::Error,
     hint::black_box,
     path::Path,
     sync::{
@@ -29,8 +29,6 @@ use std::{
 };
 use yesquel::{Database, Durability, Map, Options, Store};
 use yesquel_seeds::Random;
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("bench");
 
@@ -64,7 +62,7 @@ enum Engine {
 
 /// The keys by number: each once, in no order.
 fn key(number: u64) -> u64 {
-    number.wrapping_mul(crate::load::SHUFFLE)
+    number.wrapping_mul(crate::plan::SHUFFLE)
 }
 
 fn missing<T>() -> Result<T> {

@@ -8,14 +8,18 @@ mod embedded;
 mod load;
 #[cfg(feature = "mariadb")]
 mod mariadb;
+mod plan;
 mod redis;
 mod roots;
 mod sql;
 mod survey;
+mod target;
 mod worker;
 
 use clap::{Parser, ValueEnum};
 use std::{error::Error, process::ExitCode, time::Duration};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What every thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,7 +60,7 @@ enum Workload {
     /// Makes a folder of a store in this process, with all keys.
     EmbeddedLoad,
     /// Opens such a folder, reads and inserts.
-    Embedded,
+    EmbeddedServer,
 }
 
 /// One client process of Yesquel's benchmarks.
@@ -119,7 +123,7 @@ struct Arguments {
 }
 
 /// Stores in this process; their crates are built when they are asked for.
-fn embedded(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn Error + Send + Sync>> {
+fn embedded(arguments: &Arguments) -> Result<serde_json::Value> {
     #[cfg(feature = "embedded")]
     {
         let (store, folder) = arguments.target.split_once(':').ok_or("the target is no store:FOLDER")?;
@@ -141,10 +145,10 @@ fn embedded(arguments: &Arguments) -> Result<serde_json::Value, Box<dyn Error + 
     Err(format!("{}: this program was built without its feature 'embedded'", arguments.target).into())
 }
 
-fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
+fn run(arguments: &Arguments) -> Result<serde_json::Value> {
     let measured = Duration::from_secs_f64(arguments.seconds.max(0.1));
     match arguments.workload {
-        Workload::EmbeddedLoad | Workload::Embedded => return embedded(arguments),
+        Workload::EmbeddedLoad | Workload::EmbeddedServer => return embedded(arguments),
         Workload::Open | Workload::Idle => {
             let place = arguments.target.split_once(':').and_then(|(kind, rest)| sql::Place::of(kind, rest));
             let plan = connections::Plan {
@@ -167,7 +171,7 @@ fn run(arguments: &Arguments) -> worker::Result<serde_json::Value> {
         }
         _ => {}
     }
-    let plan = load::Plan {
+    let plan = plan::Plan {
         workload: arguments.workload,
         target: arguments.target.clone(),
         threads: arguments.threads.max(1),

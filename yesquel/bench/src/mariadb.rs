@@ -2,7 +2,7 @@
 //! for each thread. The driver is asynchronous: each thread has an executor of
 //! its own, so that it waits for its own answers only, as the others do.
 
-use crate::{sql::Table, worker::Result};
+use crate::{Result, sql::Table};
 use mysql_async::{Conn, OptsBuilder, Row, Statement, TxOpts, prelude::Queryable};
 use tokio::runtime::{Builder, Runtime};
 

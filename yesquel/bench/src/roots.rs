@@ -4,7 +4,7 @@
 //! Clients and server are in one process, so that millions of operations take
 //! a minute; what a client fetches is the same as by sockets.
 
-use crate::worker::{Result, key};
+use crate::{Result, target::key};
 use serde_json::json;
 use std::{sync::Arc, thread};
 use yesquel::{Database, Map, Options, Reach, Server, Settings, Store};

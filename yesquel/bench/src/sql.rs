@@ -1,7 +1,7 @@
 //! A client by SQL: SQLite's interface over rusqlite, a connection and prepared
 //! statements for each thread, as an application has them.
 
-use crate::worker::Result;
+use crate::Result;
 use rusqlite::{Connection, Statement, TransactionBehavior};
 use std::time::Duration;
 

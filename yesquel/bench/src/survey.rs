@@ -1,7 +1,7 @@
 //! How the load of a server is spread over the leaves of the map, second by
 //! second: what load splits are for (section 4.2).
 
-use crate::worker::{Result, Shared};
+use crate::{Result, target::Shared};
 use std::{
     thread,
     time::{Duration, Instant},

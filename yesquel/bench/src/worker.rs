@@ -1,88 +1,18 @@
 //! What one thread does, again and again.
 
-#[cfg(feature = "mariadb")]
-use crate::mariadb::Maria;
 use crate::{
-    Workload,
-    load::{Plan, SHUFFLE},
-    redis::Redis,
-    sql::{Place, Sql, Table},
+    Result, Workload,
+    plan::{Plan, SHUFFLE},
+    target::{Client, key},
 };
-use std::{
-    error::Error,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
-use yesquel::{Database, Map, SocketOptions, Store};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use yesquel_seeds::Random;
-
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-/// A connection to Yesquel, with what is known of its trees, that threads
-/// share; or nothing, for Redis has one a thread.
-pub(crate) enum Shared {
-    Yesquel(Database, Map),
-    /// SQL has a connection a thread, which share a socket by themselves; the
-    /// store is for the server's status, where there is one.
-    Sql(Place, Option<Store>),
-    #[cfg(feature = "mariadb")]
-    Maria(String),
-    Redis(String),
-}
-
-pub(crate) enum Client<'a> {
-    Yesquel(&'a Database, Map),
-    Sql(Box<dyn Table>),
-    Redis(Box<Redis>),
-}
 
 /// What nobody measures.
 const NOT_BY_SQL: &str = "there is no such load by SQL";
 
 /// Longest range.
 const RANGE_MAX: u64 = 5;
-
-pub(crate) fn key(number: u64) -> [u8; 8] {
-    number.to_be_bytes()
-}
-
-impl Shared {
-    pub(crate) fn connect(target: &str) -> Result<Shared> {
-        match target.split_once(':') {
-            Some(("yesquel", address)) => {
-                let store = Store::connect(&address.parse()?, SocketOptions::default())?;
-                let database = store.database_or_create("bench")?;
-                let map = database.map("bench")?;
-                Ok(Shared::Yesquel(database, map))
-            }
-            Some(("redis", address)) => Ok(Shared::Redis(address.to_owned())),
-            #[cfg(feature = "mariadb")]
-            Some(("mariadb", address)) => {
-                Maria::prepare(address)?;
-                Ok(Shared::Maria(address.to_owned()))
-            }
-            #[cfg(not(feature = "mariadb"))]
-            Some(("mariadb", _)) => Err("this program was built without its feature 'mariadb'".into()),
-            Some((kind, rest)) if let Some(place) = Place::of(kind, rest) => {
-                place.prepare()?;
-                let store = (kind == "sql").then(|| -> Result<Store> {
-                    Ok(Store::connect(&rest.parse()?, SocketOptions::default())?)
-                });
-                Ok(Shared::Sql(place, store.transpose()?))
-            }
-            _ => Err(format!("'{target}' is no KIND:PLACE that is known").into()),
-        }
-    }
-
-    pub(crate) fn client(&self) -> Result<Client<'_>> {
-        match self {
-            Shared::Yesquel(database, map) => Ok(Client::Yesquel(database, *map)),
-            Shared::Sql(place, _) => Ok(Client::Sql(Box::new(Sql::connect(place)?))),
-            #[cfg(feature = "mariadb")]
-            Shared::Maria(address) => Ok(Client::Sql(Box::new(Maria::connect(address)?))),
-            Shared::Redis(address) => Ok(Client::Redis(Box::new(Redis::connect(address)?))),
-        }
-    }
-}
 
 /// What one thread does, and what it needs for that.
 pub(crate) struct Worker<'a> {
@@ -121,7 +51,7 @@ impl Worker<'_> {
             | Workload::Ready
             | Workload::Open
             | Workload::Idle
-            | Workload::Embedded
+            | Workload::EmbeddedServer
             | Workload::EmbeddedLoad => Err("no thread does that".into()),
         }
     }

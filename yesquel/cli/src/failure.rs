@@ -19,9 +19,12 @@ pub(crate) enum Failure {
     Absent(String),
     #[error("{0}")]
     Usage(String),
-    /// SQLite's words.
+    /// SQLite's message.
     #[error("{0}")]
     Sql(String),
+    /// Another transaction was first, or holds a lock: SQLite's message.
+    #[error("{0}")]
+    Busy(String),
     #[error("{0}")]
     Unreachable(String),
     /// What was asked for is not a database, or not a whole one.
@@ -89,6 +92,7 @@ impl Failure {
             return Failure::Interrupted("");
         }
         match yesquel_sqlite::last_trouble() {
+            _ if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Failure::Busy(words),
             Some(Trouble::Unreachable) => Failure::Unreachable(words),
             Some(Trouble::NoDatabase) => Failure::Absent(words),
             Some(Trouble::Address) => Failure::Usage(words),
@@ -111,6 +115,7 @@ impl Failure {
             | Failure::File { .. }
             | Failure::Output(_)
             | Failure::Sql(_)
+            | Failure::Busy(_)
             | Failure::Damaged(_) => 1,
         }
     }

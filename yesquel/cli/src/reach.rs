@@ -56,7 +56,7 @@ pub(crate) fn credential(path: &PathBuf) -> Result<Box<[u8]>, Failure> {
     }
     if line.len() > CREDENTIAL_BYTES_MAX {
         return Err(Failure::Usage(format!(
-            "{}: the credential, its first line, has {} bytes, and the most is {CREDENTIAL_BYTES_MAX}",
+            "{}: the credential, its first line, has {} bytes; the limit is {CREDENTIAL_BYTES_MAX}",
             path.display(),
             line.len()
         )));

@@ -7,6 +7,7 @@ mod functions;
 mod input;
 mod lawful;
 mod output;
+mod printer;
 mod run;
 mod settings;
 mod state;

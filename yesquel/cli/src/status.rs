@@ -104,109 +104,123 @@ fn buckets(buckets: &[Bucket]) -> String {
     buckets.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What is told where there is any of it.
-fn told(count: u64, tell: impl FnOnce(u64) -> String) -> String {
-    if count == 0 { String::new() } else { tell(count) }
+/// A phrase for a count that is not zero.
+fn unless_zero(count: u64, phrase: impl FnOnce(u64) -> String) -> String {
+    if count == 0 { String::new() } else { phrase(count) }
 }
 
-fn text(
-    arguments: &Arguments,
-    names: &BTreeMap<u64, String>,
-    Look { status, at }: &Look,
-    before: Option<&Look>,
-) -> String {
+fn text(arguments: &Arguments, names: &BTreeMap<u64, String>, now: &Look, before: Option<&Look>) -> String {
+    let status = &now.status;
     let mut text = String::new();
     let bold = Style::new().bold();
-    let mut line = |name: &str, what: String| {
-        // A string takes whatever is written to it.
+    let lines = [
+        ("server", format!("{} at {}", status.server, arguments.reach.address())),
+        ("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms))),
+        ("memory", memory(status)),
+        ("log", log(status)),
+    ];
+    let checkpoint = status.log.checkpoint.map(|last| {
+        let (bytes, age) = (show::bytes(last.bytes), show::duration(last.age_ms));
+        ("checkpoint", format!("{age} ago, as of record {}, {bytes}", show::count(last.lsn)))
+    });
+    let more = [
+        ("connections", connections(status)),
+        ("transactions", transactions(status)),
+        ("snapshots", snapshots(status)),
+        ("requests", requests(now, before)),
+        ("nodes", format!("by cells: {}", buckets(&status.nodes_by_cells))),
+        ("", format!("by accesses in the last second: {}", buckets(&status.nodes_by_load))),
+    ];
+    for (name, what) in lines.into_iter().chain(checkpoint).chain(more) {
+        // A write to a string cannot fail.
         let _ = writeln!(text, "{bold}{name:<13}{bold:#} {what}");
-    };
-    line("server", format!("{} at {}", status.server, arguments.reach.address()));
-    line("release", format!("{}, up {}", status.version, show::duration(status.uptime_ms)));
-    let most = status.memory.bytes_max.map_or_else(String::new, |most| format!(" of {}", show::bytes(most)));
-    let kept = told(status.memory.copies, |copies| {
+    }
+    trees(&mut text, status, names);
+    busiest_nodes(&mut text, status);
+    text
+}
+
+fn memory(status: &Status) -> String {
+    let memory = &status.memory;
+    let most = memory.bytes_max.map_or_else(String::new, |most| format!(" of {}", show::bytes(most)));
+    let copies = unless_zero(memory.copies, |copies| {
         format!(", {} of them for a checkpoint only", show::bytes(copies))
     });
-    let refused = told(status.memory.refused, |count| format!(", {} refused for it", show::count(count)));
-    line("memory", format!("{}{most}{kept}{refused}", show::bytes(status.memory.bytes)));
-    let log = match &status.log.failed {
+    let refused = unless_zero(memory.refused, |count| format!(", {} refused for it", show::count(count)));
+    format!("{}{most}{copies}{refused}", show::bytes(memory.bytes))
+}
+
+fn log(status: &Status) -> String {
+    match &status.log.failed {
         Some(why) => format!("FAILED: {why}"),
         None if status.durability == "memory" => "none: in memory only".to_owned(),
         None => format!(
             "{} records, {} of them on disk{}, durability {}",
             show::count(status.log.lsn),
             show::count(status.log.synced_lsn),
-            told(status.log.bytes, |bytes| format!(", files of {}", show::bytes(bytes))),
+            unless_zero(status.log.bytes, |bytes| format!(", files of {}", show::bytes(bytes))),
             status.durability
         ),
-    };
-    line("log", log);
-    if let Some(last) = status.log.checkpoint {
-        let (bytes, age) = (show::bytes(last.bytes), show::duration(last.age_ms));
-        line("checkpoint", format!("{age} ago, as of record {}, {bytes}", show::count(last.lsn)));
     }
-    line(
-        "connections",
-        format!(
-            "{} open, {} taken, {} refused{}",
-            status.connections.open,
-            status.connections.accepted,
-            status.connections.refused,
-            told(status.connections.paused, |count| format!(
-                ", stopped for slow readers {} times",
-                show::count(count)
-            ))
-        ),
-    );
-    line(
-        "transactions",
-        format!(
-            "{} undecided, {} requests wait, {} leases, {} clients remembered",
-            status.transactions.undecided,
-            status.transactions.waiting,
-            status.transactions.leases,
-            status.transactions.clients
-        ),
-    );
-    line(
-        "snapshots",
-        format!(
-            "{} held, the oldest that may be read {} old{}",
-            status.snapshots.holders,
-            show::duration(status.snapshots.oldest_age_ms),
-            told(status.snapshots.cancelled, |count| format!(
-                ", {} let go of for memory",
-                show::count(count)
-            ))
-        ),
-    );
+}
+
+fn connections(status: &Status) -> String {
+    let connections = &status.connections;
+    let paused = unless_zero(connections.paused, |count| {
+        format!(", stopped for slow readers {} times", show::count(count))
+    });
+    format!(
+        "{} open, {} taken, {} refused{paused}",
+        connections.open, connections.accepted, connections.refused
+    )
+}
+
+fn transactions(status: &Status) -> String {
+    let transactions = &status.transactions;
+    format!(
+        "{} undecided, {} requests wait, {} leases, {} clients remembered",
+        transactions.undecided, transactions.waiting, transactions.leases, transactions.clients
+    )
+}
+
+fn snapshots(status: &Status) -> String {
+    let cancelled = unless_zero(status.snapshots.cancelled, |count| {
+        format!(", {} let go of for memory", show::count(count))
+    });
+    format!(
+        "{} held, the oldest that may be read {} old{cancelled}",
+        status.snapshots.holders,
+        show::duration(status.snapshots.oldest_age_ms)
+    )
+}
+
+/// Requests since the start of the server, or a second since an earlier look.
+fn requests(Look { status, at }: &Look, before: Option<&Look>) -> String {
     let requests = &status.requests;
-    let counts = match before {
-        None => format!(
+    let Some(Look { status: earlier, at: then }) = before else {
+        return format!(
             "{} reads, {} commits, {} conflicts, {} moved, {} waits",
             show::count(requests.reads),
             show::count(requests.commits),
             show::count(requests.conflicts),
             show::count(requests.moved),
             show::count(requests.waits)
-        ),
-        Some(Look { status: earlier, at: then }) => {
-            let seconds = at.duration_since(*then).as_secs_f64().max(0.001);
-            let rate = |now: u64, then: u64| show::count((now.saturating_sub(then) as f64 / seconds) as u64);
-            let earlier = &earlier.requests;
-            format!(
-                "{} reads/s, {} commits/s, {} conflicts/s, {} moved/s",
-                rate(requests.reads, earlier.reads),
-                rate(requests.commits, earlier.commits),
-                rate(requests.conflicts, earlier.conflicts),
-                rate(requests.moved, earlier.moved)
-            )
-        }
+        );
     };
-    line("requests", counts);
-    line("nodes", format!("by cells: {}", buckets(&status.nodes_by_cells)));
-    line("", format!("by accesses in the last second: {}", buckets(&status.nodes_by_load)));
-    let name = |tree: u64| names.get(&tree).cloned().unwrap_or_else(|| "?".to_owned());
+    let seconds = at.duration_since(*then).as_secs_f64().max(0.001);
+    let rate = |now: u64, then: u64| show::count((now.saturating_sub(then) as f64 / seconds) as u64);
+    let earlier = &earlier.requests;
+    format!(
+        "{} reads/s, {} commits/s, {} conflicts/s, {} moved/s",
+        rate(requests.reads, earlier.reads),
+        rate(requests.commits, earlier.commits),
+        rate(requests.conflicts, earlier.conflicts),
+        rate(requests.moved, earlier.moved)
+    )
+}
+
+fn trees(text: &mut String, status: &Status, names: &BTreeMap<u64, String>) {
+    let bold = Style::new().bold();
     let _ = writeln!(
         text,
         "\n{bold}{:>6}  {:>12}  {:>10}  {:>10}  {:>8}  {:>6}  {:>10}  map{bold:#}",
@@ -223,9 +237,13 @@ fn text(
             show::count(tree.leaves),
             show::count(tree.inner),
             show::count(tree.load),
-            name(tree.tree)
+            names.get(&tree.tree).map_or("?", String::as_str)
         );
     }
+}
+
+fn busiest_nodes(text: &mut String, status: &Status) {
+    let bold = Style::new().bold();
     if !status.busiest.is_empty() {
         let _ = writeln!(
             text,
@@ -245,5 +263,4 @@ fn text(
             key(&node.low)
         );
     }
-    text
 }

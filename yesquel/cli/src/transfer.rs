@@ -101,7 +101,7 @@ fn copy(
             // Others write there.
             _ => {
                 if waits_since.get_or_insert_with(Instant::now).elapsed() >= patience {
-                    return Err(Failure::Sql("database is locked".to_owned()));
+                    return Err(Failure::Busy("database is locked".to_owned()));
                 }
                 std::thread::sleep(BUSY_PAUSE);
             }

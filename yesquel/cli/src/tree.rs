@@ -159,8 +159,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Command::Scan { from, to, prefix, limit, json } => {
             let map = arguments.existing(&database, name)?;
-            let limits = (from.as_deref(), to.as_deref(), prefix.as_deref());
-            scan(arguments, &database, map, limits, limit.unwrap_or(u64::MAX), *json)
+            let bytes = |text: &Option<String>| text.as_deref().map(|text| arguments.bytes(text)).transpose();
+            let range = ScanRange { from: bytes(from)?, to: bytes(to)?, prefix: bytes(prefix)? };
+            scan(arguments, &database, map, &range, limit.unwrap_or(u64::MAX), *json)
         }
         Command::Draw { svg } => {
             let map = arguments.existing(&database, name)?;
@@ -177,16 +178,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// The keys that are scanned.
+struct ScanRange {
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+    prefix: Option<Vec<u8>>,
+}
+
 fn scan(
     arguments: &Arguments,
     database: &Database,
     map: Map,
-    (from, to, prefix): (Option<&str>, Option<&str>, Option<&str>),
+    ScanRange { from, to, prefix }: &ScanRange,
     limit: u64,
     json: bool,
 ) -> Result<(), Failure> {
-    let bytes = |text: Option<&str>| text.map(|text| arguments.bytes(text)).transpose();
-    let (from, to, prefix) = (bytes(from)?, bytes(to)?, bytes(prefix)?);
     let low = from.as_ref().or(prefix.as_ref()).map_or(Bound::Unbounded, Bound::Included);
     let high = to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     if from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| from > to) {

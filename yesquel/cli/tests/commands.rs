@@ -97,7 +97,7 @@ fn databases_and_keys_are_made_read_and_dropped() {
         "{\"key\":\"pears\",\"value\":\"3\"}\n"
     );
     let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", "put", "--new", "pears", "4"]);
-    assert!(status == 1 && said.contains("the key is there already"), "{said}");
+    assert!(status == 1 && said.contains("the key exists already"), "{said}");
     tree(&["delete", "pears"]);
     for command in ["get", "delete"] {
         let (status, said) = server.fails(&["tree", "SOCKET", "shop/stock", command, "pears"]);
@@ -239,7 +239,7 @@ fn a_server_ends_in_order_and_says_what_it_cannot_do() {
     std::fs::write(&long, "x".repeat(1_025)).unwrap();
     let said = second(&["--in-memory", "--credential-file", long.to_str().unwrap()]);
     assert!(
-        said.contains("long: the credential, its first line, has 1025 bytes, and the most is 1024"),
+        said.contains("long: the credential, its first line, has 1025 bytes; the limit is 1024"),
         "{said}"
     );
     assert!(second(&[]).contains("--data"));

@@ -41,7 +41,7 @@ fn shell_import_export_and_dump_take_credentials() {
     let output = with(&address("&credential=geheim"), "secret");
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{said}");
-    assert!(said.contains("does not take this credential") && !said.contains("geheim"), "{said}");
+    assert!(said.contains("rejects this credential") && !said.contains("geheim"), "{said}");
     assert!(with(&address(""), "absent").stderr.starts_with(b"error: "));
     let (status, said) = place.fails(&["shell", &address("&password=geheim"), "SELECT 1"]);
     assert!(status == 2 && said.contains("there is no such option"), "{said}");

@@ -1,103 +1,10 @@
 //! The commit, run by the client: one round trip where one server takes part,
 //! two phases where several do.
 
-use crate::{Client, Error, Lease, PART_BYTES, Staging};
-use yesquel_model::{Few, NodeId, Refusal, ServerId, Timestamp, TxnId};
+use crate::{Client, CommitError, Error, Staging, Writes};
+use yesquel_model::{Refusal, ServerId, Timestamp, TxnId};
 use yesquel_transport::{Cause, Transport};
-use yesquel_wire::{Decision, Ended, Operation, Operations, Participants, Reply, Request, Staged, Vote};
-
-/// Bytes of operations that there is room for from the start.
-const FIRST_BYTES: usize = 256;
-
-/// Why a transaction did not commit, or may not have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CommitError {
-    /// A server refused; nothing was done.
-    #[error("{refusal}")]
-    Refused {
-        /// The server.
-        server: ServerId,
-        /// Which of its operations, counted from zero, if it was one.
-        operation: Option<u64>,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// Something failed before the end was sure; nothing was done, or nothing
-    /// will be.
-    #[error("{0}; the transaction was rolled back")]
-    Failed(Error),
-    /// It is not known, and cannot be found out, whether it was done.
-    #[error("{0}; whether the transaction was done is not known")]
-    Unknown(Error),
-}
-
-/// What a transaction writes, by server.
-#[derive(Debug, Clone, Default)]
-pub struct Writes {
-    servers: Few<ServerId, Parts>,
-    /// The number of the lease under which it is written; zero: none.
-    lease: u64,
-}
-
-/// What is written at one server, in parts that are not too long for a message.
-#[derive(Debug, Clone, Default)]
-struct Parts {
-    full: Vec<Vec<u8>>,
-    last: Vec<u8>,
-    /// Operations in the last one.
-    last_count: usize,
-    last_node: Option<NodeId>,
-}
-
-impl Parts {
-    fn last(&self) -> Operations<'_> {
-        Operations::written(&self.last, self.last_count)
-    }
-}
-
-impl Writes {
-    /// Nothing yet.
-    pub fn new() -> Writes {
-        Writes::default()
-    }
-
-    /// What is written is within a lease, and only that may be.
-    pub fn under(&mut self, lease: &Lease) {
-        self.lease = lease.holder.number;
-    }
-
-    /// Adds an operation; those on one server are done in their order.
-    pub fn push(&mut self, operation: &Operation<'_>) {
-        let Parts { full, last, last_count, last_node } = self.servers.or_default(operation.node.server);
-        if last.len() > PART_BYTES {
-            full.push(std::mem::take(last));
-            (*last_count, *last_node) = (0, None);
-        }
-        if last.capacity() == 0 {
-            // Most transactions write a few cells.
-            last.reserve(FIRST_BYTES);
-        }
-        Operations::push(last, last_node, operation);
-        *last_count += 1;
-    }
-
-    /// Whether there is more than goes into one message.
-    pub fn has_full_part(&self) -> bool {
-        self.servers.values().any(|parts| !parts.full.is_empty() || parts.last.len() > PART_BYTES)
-    }
-
-    /// Its parts at each server, for one who sends them before the commit.
-    pub fn into_parts(self) -> impl Iterator<Item = (ServerId, Vec<u8>)> {
-        self.servers.into_iter().flat_map(|(server, parts)| {
-            parts.full.into_iter().chain([parts.last]).map(move |part| (server, part))
-        })
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.servers.is_empty()
-    }
-}
+use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Staged, Vote};
 
 /// What a server says of its vote.
 enum Ballot {
@@ -105,13 +12,8 @@ enum Ballot {
     Decided(Decision),
 }
 
-/// A server's refusal.
-pub(crate) fn refused(server: ServerId, operation: Option<u64>, refusal: Refusal) -> CommitError {
-    CommitError::Refused { server, operation, refusal }
-}
-
 fn given_up(server: ServerId, txn: TxnId) -> CommitError {
-    refused(server, None, Refusal::GivenUp(txn))
+    CommitError::Refused { server, operation: None, refusal: Refusal::GivenUp(txn) }
 }
 
 fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
@@ -121,7 +23,7 @@ fn voted(server: ServerId, bytes: &[u8]) -> Result<Ballot, CommitError> {
         Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. } => {
             Err(CommitError::Unknown(refusal.into()))
         }
-        Reply::Refused { operation, refusal } => Err(refused(server, operation, refusal)),
+        Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
         _ => Err(CommitError::Unknown(Error::Unfit)),
     }
 }
@@ -223,7 +125,9 @@ impl<T: Transport> Client<T> {
             Ok(Reply::Refused { refusal: refusal @ Refusal::DiskLost, .. }) => {
                 Err(CommitError::Unknown(refusal.into()))
             }
-            Ok(Reply::Refused { operation, refusal }) => Err(refused(server, operation, refusal)),
+            Ok(Reply::Refused { operation, refusal }) => {
+                Err(CommitError::Refused { server, operation, refusal })
+            }
             Ok(_) => Err(CommitError::Unknown(Error::Unfit)),
             Err(malformed) => Err(CommitError::Unknown(malformed.into())),
         }
@@ -235,8 +139,8 @@ impl<T: Transport> Client<T> {
         for _ in 0..attempts(&error) {
             let Ok(bytes) = self.call(server, &Request::Outcome { txn }).await else { continue };
             return match Reply::decode(&bytes) {
-                Ok(Reply::Ended(Ended::Decided(Decision::Commit(at)))) => Ok(at),
-                Ok(Reply::Ended(Ended::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
+                Ok(Reply::Outcome(Outcome::Decided(Decision::Commit(at)))) => Ok(at),
+                Ok(Reply::Outcome(Outcome::Decided(Decision::Abort))) => Err(CommitError::Failed(error)),
                 _ => Err(CommitError::Unknown(error)),
             };
         }

@@ -1,14 +1,14 @@
 //! What a client has sent: the tests of what round trips cost.
 
-use yesquel_model::Tally;
+use yesquel_model::ShardedCounter;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    requests: Tally,
-    beside: Tally,
-    bytes_sent: Tally,
-    bytes_received: Tally,
+    requests: ShardedCounter,
+    beside: ShardedCounter,
+    bytes_sent: ShardedCounter,
+    bytes_received: ShardedCounter,
 }
 
 /// The counts of a moment.

@@ -6,8 +6,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 use yesquel_model::{Timestamp, TxnId};
-use yesquel_transport::Holdings;
-use yesquel_wire::News;
+use yesquel_transport::HeartbeatSource;
+use yesquel_wire::ClientHeartbeat;
 
 /// Numbers that are held without a lock: as many as a process has threads,
 /// mostly.
@@ -111,7 +111,7 @@ pub(crate) struct Ledger {
 
 /// A snapshot that servers keep until this is dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct SnapshotHold<'a> {
     ledger: &'a Ledger,
     place: Place,
 }
@@ -135,8 +135,8 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn hold(&self, snapshot: Timestamp) -> Held<'_> {
-        Held { ledger: self, place: self.snapshots.keep(snapshot.0, near()) }
+    pub(crate) fn hold(&self, snapshot: Timestamp) -> SnapshotHold<'_> {
+        SnapshotHold { ledger: self, place: self.snapshots.keep(snapshot.0, near()) }
     }
 
     /// A server has said that it keeps no snapshot below this one.
@@ -153,7 +153,7 @@ impl Ledger {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SnapshotHold<'_> {
     fn drop(&mut self) {
         self.ledger.snapshots.forget(self.place);
     }
@@ -165,17 +165,17 @@ impl Drop for Attempt<'_> {
     }
 }
 
-impl Holdings for Ledger {
+impl HeartbeatSource for Ledger {
     fn client(&self) -> u64 {
         self.client
     }
 
-    fn news(&self) -> News {
+    fn heartbeat(&self) -> ClientHeartbeat {
         // The last number first: one that is given later is not below it.
         let last = self.last.load(SeqCst);
         let known = self.commits.least().map_or(last, |least| last.min(least - 1));
         let (oldest, more) = self.snapshots.least_from(self.gone.load(SeqCst));
-        News { oldest: oldest.map(|number| number.map(Timestamp)), more, known }
+        ClientHeartbeat { oldest: oldest.map(|number| number.map(Timestamp)), more, known }
     }
 }
 
@@ -186,14 +186,14 @@ mod tests {
     #[test]
     fn the_oldest_snapshot_is_told_also_beyond_the_places() {
         let ledger = Ledger::new(1);
-        assert_eq!(ledger.news(), News::default());
+        assert_eq!(ledger.heartbeat(), ClientHeartbeat::default());
         let first = ledger.hold(Timestamp(70));
         let mut others: Vec<_> = (0..2 * PLACES as u64).map(|at| ledger.hold(Timestamp(100 + at))).collect();
         let oldest = |numbers: &[u64]| {
-            let told = ledger.news().oldest;
+            let told = ledger.heartbeat().oldest;
             let told: Vec<u64> = told.into_iter().flatten().map(|number| number.0).collect();
             assert_eq!(told, numbers);
-            ledger.news().more
+            ledger.heartbeat().more
         };
         assert!(oldest(&[70, 100]));
         let again = ledger.hold(Timestamp(70));
@@ -226,9 +226,9 @@ mod tests {
         let _forgotten = ledger.hold(Timestamp(70));
         let used = ledger.hold(Timestamp(100));
         ledger.gone_before(Timestamp(90));
-        assert_eq!(ledger.news().oldest, [Some(Timestamp(100)), None]);
+        assert_eq!(ledger.heartbeat().oldest, [Some(Timestamp(100)), None]);
         drop(used);
-        assert_eq!(ledger.news().oldest, [None; 2]);
+        assert_eq!(ledger.heartbeat().oldest, [None; 2]);
     }
 
     #[test]
@@ -236,11 +236,11 @@ mod tests {
         let ledger = Ledger::new(7);
         let (first, second) = (ledger.attempt(), ledger.attempt());
         assert_eq!((first.txn, second.txn.number), (TxnId { client: 7, number: 1 }, 2));
-        assert_eq!(ledger.news().known, 0);
+        assert_eq!(ledger.heartbeat().known, 0);
         drop(first);
-        assert_eq!(ledger.news().known, 1);
+        assert_eq!(ledger.heartbeat().known, 1);
         drop(second);
-        assert_eq!(ledger.news().known, 2);
+        assert_eq!(ledger.heartbeat().known, 2);
     }
 
     /// Threads begin and end commits while another asks: a number that it is
@@ -264,10 +264,10 @@ mod tests {
                 .collect();
             while !workers.iter().all(|worker| worker.is_finished()) {
                 let under_way = under_way.lock().unwrap();
-                let known = ledger.news().known;
+                let known = ledger.heartbeat().known;
                 assert!(under_way.first().is_none_or(|first| *first > known));
             }
         });
-        assert_eq!(ledger.news().known, 80_000);
+        assert_eq!(ledger.heartbeat().known, 80_000);
     }
 }

@@ -5,17 +5,20 @@
 
 mod commit;
 mod counters;
+mod error;
 mod lease;
 mod ledger;
-mod moment;
+mod read_view;
 mod staging;
+mod writes;
 
-pub use commit::{CommitError, Writes};
 pub use counters::{Counters, Counts};
+pub use error::{CommitError, Error};
 pub use lease::Lease;
-pub use ledger::Held;
-pub use moment::{Moment, Outcome};
-pub use staging::{PART_BYTES, Staging};
+pub use ledger::SnapshotHold;
+pub use read_view::{ProofOutcome, ReadView};
+pub use staging::Staging;
+pub use writes::{PART_BYTES, Writes};
 
 use ledger::Ledger;
 use std::{
@@ -25,27 +28,9 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
-use thiserror::Error;
 use yesquel_model::{NodeId, Refusal, ServerId, Timestamp, TreeId};
-use yesquel_transport::{Cause, Holdings, Lost, Transport};
-use yesquel_wire::{Answer, Answers, Cells, Lookup, Malformed, Question, Reply, Request, Writer};
-
-/// Why a server was asked in vain.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Error {
-    /// It says no.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// It did not answer.
-    #[error(transparent)]
-    Lost(#[from] Lost),
-    /// It does not speak the protocol.
-    #[error("the server's answer is no answer: {0}")]
-    Malformed(#[from] Malformed),
-    /// Its answer is to another question.
-    #[error("the server answered another question than was asked")]
-    Unfit,
-}
+use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
+use yesquel_wire::{Answer, Answers, Cells, Lookup, Question, Reply, Request, Writer};
 
 thread_local! {
     /// Room for a request.
@@ -66,7 +51,7 @@ impl<T: Transport> Client<T> {
     /// A client with a number that no other one has, now or before.
     pub fn new(transport: T, id: u64) -> Client<T> {
         let ledger = Arc::new(Ledger::new(id));
-        transport.attend(Arc::clone(&ledger) as Arc<dyn Holdings>);
+        transport.set_heartbeat_source(Arc::clone(&ledger) as Arc<dyn HeartbeatSource>);
         Client { transport, ledger, seen: AtomicU64::new(0), counters: Counters::default() }
     }
 
@@ -88,7 +73,7 @@ impl<T: Transport> Client<T> {
 
     /// Has servers keep what a snapshot sees until the answer is dropped. It is
     /// to be asked for as soon as a server has given the snapshot.
-    pub fn hold(&self, snapshot: Timestamp) -> Held<'_> {
+    pub fn hold(&self, snapshot: Timestamp) -> SnapshotHold<'_> {
         self.ledger.hold(snapshot)
     }
 
@@ -171,30 +156,30 @@ impl<T: Transport> Client<T> {
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<Reading, Error> {
-        let mut moment = Moment::from(*snapshot);
-        let outcome = self.read_at(&mut moment, server, questions).await;
-        *snapshot = moment.snapshot;
+        let mut read_view = ReadView::from(*snapshot);
+        let outcome = self.read_at(&mut read_view, server, questions).await;
+        *snapshot = read_view.snapshot;
         outcome
     }
 
     /// The same at a moment. What is to be proved of it is asked too.
     pub async fn read_at(
         &self,
-        moment: &mut Moment,
+        read_view: &mut ReadView,
         server: ServerId,
         questions: &[Question<'_>],
     ) -> Result<Reading, Error> {
         let mut request = Vec::with_capacity(128);
-        Request::write_questions(&mut Writer(&mut request), moment.snapshot, self.seen(), |writer| {
+        Request::write_questions(&mut Writer(&mut request), read_view.snapshot, self.seen(), |writer| {
             questions.iter().for_each(|question| question.write(writer));
-            moment.questions(server).for_each(|question| question.write(writer));
+            read_view.questions(server).for_each(|question| question.write(writer));
         });
-        let bytes = self.question(server, moment.snapshot, &request).await?;
+        let bytes = self.question(server, read_view.snapshot, &request).await?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.saw(at);
-                moment.snapshot = Some(at);
-                if moment.asks(server) && !moment.told(server, answers.iter().skip(questions.len())) {
+                read_view.snapshot = Some(at);
+                if read_view.asks(server) && !read_view.told(server, answers.iter().skip(questions.len())) {
                     return Err(Error::Unfit);
                 }
                 // They are the last of it.
@@ -239,29 +224,29 @@ impl<T: Transport> Client<T> {
     /// The same at a moment. What is to be proved of it is asked too.
     pub async fn lookup_at<Seen>(
         &self,
-        moment: &mut Moment,
+        read_view: &mut ReadView,
         node: NodeId,
         key: &[u8],
         see: impl FnOnce(Answer<'_>) -> Option<Seen>,
     ) -> Result<Seen, Error> {
         let server = node.server;
-        if !moment.asks(server) {
-            return self.lookup(&mut moment.snapshot, node, key, see).await;
+        if !read_view.asks(server) {
+            return self.lookup(&mut read_view.snapshot, node, key, see).await;
         }
         let mut request = REQUEST.take();
         request.clear();
-        let all = std::iter::once(Question::Lookup { node, key }).chain(moment.questions(server));
-        Request::write_read(&mut Writer(&mut request), moment.snapshot, self.seen(), all);
-        let bytes = self.question(server, moment.snapshot, &request).await;
+        let all = std::iter::once(Question::Lookup { node, key }).chain(read_view.questions(server));
+        Request::write_read(&mut Writer(&mut request), read_view.snapshot, self.seen(), all);
+        let bytes = self.question(server, read_view.snapshot, &request).await;
         REQUEST.set(request);
         let bytes = bytes?;
         match Reply::decode(&bytes)? {
             Reply::Answers { snapshot: at, answers } => {
                 self.saw(at);
-                moment.snapshot = Some(at);
+                read_view.snapshot = Some(at);
                 let mut answers = answers.iter();
                 let seen = answers.next().and_then(see).ok_or(Error::Unfit)?;
-                if moment.told(server, answers) { Ok(seen) } else { Err(Error::Unfit) }
+                if read_view.told(server, answers) { Ok(seen) } else { Err(Error::Unfit) }
             }
             Reply::Refused { refusal, .. } => Err(self.refused(refusal)),
             _ => Err(Error::Unfit),

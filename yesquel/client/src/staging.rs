@@ -1,14 +1,11 @@
 //! Parts of a transaction that are sent before its commit, because all of it
 //! is too long for one message.
 
-use crate::{Client, CommitError, Error, commit::refused};
+use crate::{Client, CommitError, Error};
 use std::collections::BTreeMap;
 use yesquel_model::{ServerId, TxnId};
 use yesquel_transport::Transport;
 use yesquel_wire::{Operations, Reply, Request, Staged};
-
-/// Bytes of operations beyond which a part ends.
-pub const PART_BYTES: usize = 8 << 20;
 
 /// What was sent of a transaction before its commit. Servers keep it for a
 /// minute after the last part.
@@ -61,7 +58,7 @@ impl<T: Transport> Client<T> {
                 *parts += 1;
                 Ok(())
             }
-            Reply::Refused { operation, refusal } => Err(refused(server, operation, refusal)),
+            Reply::Refused { operation, refusal } => Err(CommitError::Refused { server, operation, refusal }),
             _ => Err(failed(Error::Unfit)),
         }
     }

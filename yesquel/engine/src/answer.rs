@@ -1,82 +1,76 @@
 //! Answers to questions about nodes.
 
 use crate::cell::{Cell, Value};
-use crate::node::{Node, Shape, Undecided};
-use crate::store::Store;
+use crate::node::{Found, Node, Shape, Undecided};
+use crate::store::NodeStore;
 use yesquel_model::{NodeId, Timestamp};
-use yesquel_wire::{AnswerWriter, CellValue, Direction, Large, NodeKind, Question, Scan, Writer};
+use yesquel_wire::{AnswerWriter, CellValue, Direction, LargeValue, NodeKind, Question, Scan, Writer};
 
-/// Bytes of an answer before the value that it tells.
+/// Upper bound for the bytes of an answer before its value.
 pub(crate) const HEAD_BYTES: usize = 24;
 
-/// Writes what a look for a key has found.
+/// Writes the result of a lookup.
 #[inline]
-pub(crate) fn found(
-    node: &Node,
-    key: &[u8],
-    found: Option<Option<Value<'_>>>,
-    writer: &mut AnswerWriter<'_>,
-) {
+pub(crate) fn found(node: &Node, key: &[u8], found: Found<Value<'_>>, writer: &mut AnswerWriter<'_>) {
     match found {
-        None => writer.moved(node.moved_to(key)),
-        Some(None) => writer.absent(),
-        Some(Some(Value { bytes, is_large: true })) => writer.large(bytes),
-        Some(Some(Value { bytes, is_large: false })) => writer.value(bytes),
+        Found::Elsewhere => writer.moved(node.moved_to(key)),
+        Found::Absent => writer.absent(),
+        Found::Present(Value { bytes, is_large: true }) => writer.large(bytes),
+        Found::Present(Value { bytes, is_large: false }) => writer.value(bytes),
     }
 }
 
-/// Room for parts of an answer.
+/// Scratch space for parts of an answer.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct AnswerBuffers {
     cells: Vec<u8>,
     rows: Vec<u8>,
 }
 
-impl Room {
-    pub(crate) const NONE: Room = Room { cells: Vec::new(), rows: Vec::new() };
+impl AnswerBuffers {
+    pub(crate) const NONE: AnswerBuffers = AnswerBuffers { cells: Vec::new(), rows: Vec::new() };
 }
 
-/// Whom a question is asked of, and as of when.
+/// The store and snapshot that a question is asked of.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub(crate) store: &'a Store,
+pub(crate) struct ReadContext<'a> {
+    pub(crate) store: &'a NodeStore,
     pub(crate) snapshot: Timestamp,
-    /// Which second it is, for the load.
+    /// Number of the second, for the load.
     pub(crate) second: u16,
 }
 
-impl Asked<'_> {
-    /// Writes the answer of a node. Returns the last change of those besides it
-    /// that were looked at.
+impl ReadContext<'_> {
+    /// Writes a node's answer. Returns the last change of the other nodes that it depends on.
     pub(crate) fn write(
         self,
         node: &Node,
         question: &Question<'_>,
-        room: &mut Room,
+        buffers: &mut AnswerBuffers,
         writer: &mut AnswerWriter<'_>,
     ) -> Result<u64, Undecided> {
         let snapshot = self.snapshot;
         match question {
             Question::Lookup { key, .. } => found(node, key, node.lookup(snapshot, key)?, writer),
             Question::Attribute { id, .. } => match node.attribute(snapshot, *id)? {
-                None => writer.moved(None),
-                Some(None) => writer.absent(),
-                Some(Some(value)) => writer.value(value),
+                Found::Elsewhere => writer.moved(None),
+                Found::Absent => writer.absent(),
+                Found::Present(value) => writer.value(value),
             },
             Question::Scan { scan, .. } => {
                 if let Some(shape) = shape_for(node, snapshot, scan, writer) {
-                    let more = write_cells(node, snapshot, shape, scan, &mut room.cells, |_, _| ())?;
-                    writer.cells(shape.kind, &shape.fence, more, &room.cells);
+                    let more = write_cells(node, snapshot, shape, scan, &mut buffers.cells, |_, _| ())?;
+                    writer.cells(shape.kind, &shape.fence, more, &buffers.cells);
                 }
             }
             Question::Follow { scan, root, .. } => {
                 let Some(shape) = shape_for(node, snapshot, scan, writer) else { return Ok(0) };
                 if shape.kind != NodeKind::Leaf {
-                    let more = write_cells(node, snapshot, shape, scan, &mut room.cells, |_, _| ())?;
-                    writer.cells(shape.kind, &shape.fence, more, &room.cells);
+                    let more = write_cells(node, snapshot, shape, scan, &mut buffers.cells, |_, _| ())?;
+                    writer.cells(shape.kind, &shape.fence, more, &buffers.cells);
                     return Ok(0);
                 }
-                let Room { cells, rows } = room;
+                let AnswerBuffers { cells, rows } = buffers;
                 rows.clear();
                 let mut lsn = 0;
                 let more = write_cells(node, snapshot, shape, scan, cells, |_, value| {
@@ -86,11 +80,14 @@ impl Asked<'_> {
                 return Ok(lsn);
             }
             Question::Proof { key, value, other, .. } => {
-                let Some(found) = node.lookup(snapshot, key)? else {
-                    writer.moved(node.moved_to(key));
-                    return Ok(0);
+                let found = match node.lookup(snapshot, key)? {
+                    Found::Elsewhere => {
+                        writer.moved(node.moved_to(key));
+                        return Ok(0);
+                    }
+                    Found::Absent => &[],
+                    Found::Present(found) => found.bytes,
                 };
-                let found = found.map_or(&[][..], |found| found.bytes);
                 if found == *value {
                     writer.same();
                     return Ok(0);
@@ -104,8 +101,8 @@ impl Asked<'_> {
                 match other.shape_at(snapshot) {
                     None => writer.moved(None),
                     Some(shape) => {
-                        let more = write_cells(other, snapshot, shape, &scan, &mut room.cells, |_, _| ())?;
-                        writer.cells(shape.kind, &shape.fence, more, &room.cells);
+                        let more = write_cells(other, snapshot, shape, &scan, &mut buffers.cells, |_, _| ())?;
+                        writer.cells(shape.kind, &shape.fence, more, &buffers.cells);
                     }
                 }
                 return Ok(other.changed_at_lsn);
@@ -114,8 +111,8 @@ impl Asked<'_> {
         Ok(0)
     }
 
-    /// Writes what a value refers to in the tree of a root. Returns the last
-    /// change of what was looked at.
+    /// Writes the row that a value refers to in another tree. Returns the last change of the nodes
+    /// it depends on.
     fn follow(self, root: NodeId, value: &[u8], rows: &mut Vec<u8>) -> u64 {
         let mut lsn = 0;
         let start = rows.len();
@@ -138,7 +135,10 @@ impl Asked<'_> {
             if shape.kind == NodeKind::Leaf {
                 node.load.touch(self.second);
                 let looked = node.lookup(self.snapshot, key).ok()?;
-                looked.is_some().then(|| found(node, key, looked, &mut AnswerWriter(Writer(rows))))?;
+                if matches!(looked, Found::Elsewhere) {
+                    return None;
+                }
+                found(node, key, looked, &mut AnswerWriter(Writer(rows)));
                 return Some(());
             }
             let child = node.child(self.snapshot, key).ok()??;
@@ -148,15 +148,14 @@ impl Asked<'_> {
     }
 }
 
-/// Bytes of the node that is told of when a proof fails.
+/// Bytes of the other node's cells when a proof fails.
 const OTHER_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of what is referred to by cells of one scan, beyond which no more is
-/// told.
+/// Bytes of rows that a scan follows to; further rows are not answered.
 const ROWS_BYTES_MAX: u64 = 1 << 20;
-/// Nodes from a root to a leaf.
+/// Maximum depth of a tree.
 const DEPTH_MAX: usize = 64;
 
-/// What a node is, if it is the one for a scan; else that is written.
+/// Returns the shape of a node if the scan is for it; otherwise writes that the key has moved.
 fn shape_for<'n>(
     node: &'n Node,
     snapshot: Timestamp,
@@ -173,8 +172,8 @@ fn shape_for<'n>(
     None
 }
 
-/// Writes the cells that a scan sees; whether there are more of them. `see` is
-/// given each that is told whole.
+/// Writes the cells that a scan sees. Returns whether there are more. Passes each whole cell to
+/// `see`.
 fn write_cells(
     node: &Node,
     snapshot: Timestamp,
@@ -184,7 +183,7 @@ fn write_cells(
     mut see: impl FnMut(&[u8], &[u8]),
 ) -> Result<bool, Undecided> {
     buffer.clear();
-    // Beyond its fence a node may have cells that have moved.
+    // Cells beyond the fence have moved.
     let range = scan.range.intersection(&shape.fence);
     let all = node.scan(snapshot, &range)?;
     let mut next: Box<dyn Iterator<Item = Cell<'_>>> = match scan.direction {
@@ -198,8 +197,8 @@ fn write_cells(
             return Ok(true);
         }
         let told = match value {
-            // It was looked at when it was written.
-            Value { bytes, is_large: true } => match Large::decode(bytes) {
+            // The location was checked when it was written.
+            Value { bytes, is_large: true } => match LargeValue::decode(bytes) {
                 Ok(large) => CellValue::Large(large),
                 Err(_) => continue,
             },
@@ -212,7 +211,7 @@ fn write_cells(
             }
         };
         AnswerWriter::cell(buffer, key, told);
-        // What a long one refers to is not told: its answer is that there is none.
+        // A long value is not followed: its row is answered as missing.
         see(key, if matches!(told, CellValue::Bytes(_)) { value.bytes } else { &[] });
         count += 1;
         bytes += key.len() as u64;

@@ -1,25 +1,24 @@
-//! A cell as one looks at it: a key, its newest value, and the older ones that
-//! snapshots may still see. Where they stand in memory is the affair of
-//! [`Cells`](crate::cells::Cells).
+//! Cells as views: a key, its newest value, and the older ones that snapshots may still see.
+//! [`NodeCells`](crate::cells::NodeCells) lays them out in memory.
 
 use yesquel_model::{Timestamp, limits};
 
-/// What a version is.
+/// The form of a version's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// That there is nothing.
+pub(crate) enum ValueForm {
+    /// The cell was deleted.
     Deleted,
     /// A value.
     Whole,
-    /// Where a long value is.
+    /// The location of a long value.
     Large,
 }
 
-/// A value as it stands in a cell.
+/// A value in a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Value<'a> {
     pub(crate) bytes: &'a [u8],
-    /// They say where a long value is.
+    /// The bytes are the location of a long value.
     pub(crate) is_large: bool,
 }
 
@@ -29,45 +28,44 @@ impl<'a> Value<'a> {
     }
 }
 
-impl Form {
-    pub(crate) fn of(value: Option<Value<'_>>) -> Form {
+impl ValueForm {
+    pub(crate) fn of(value: Option<Value<'_>>) -> ValueForm {
         match value {
-            None => Form::Deleted,
-            Some(Value { is_large: false, .. }) => Form::Whole,
-            Some(Value { is_large: true, .. }) => Form::Large,
+            None => ValueForm::Deleted,
+            Some(Value { is_large: false, .. }) => ValueForm::Whole,
+            Some(Value { is_large: true, .. }) => ValueForm::Large,
         }
     }
 
     pub(crate) fn value(self, bytes: &[u8]) -> Option<Value<'_>> {
         match self {
-            Form::Deleted => None,
-            Form::Whole => Some(Value { bytes, is_large: false }),
-            Form::Large => Some(Value { bytes, is_large: true }),
+            ValueForm::Deleted => None,
+            ValueForm::Whole => Some(Value { bytes, is_large: false }),
+            ValueForm::Large => Some(Value { bytes, is_large: true }),
         }
     }
 }
 
-/// Where a version stands, and what it is.
+/// A version: where its value is, and its form.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
-    /// When it was committed.
+pub(crate) struct VersionRef {
+    /// Commit time.
     pub(crate) at: Timestamp,
-    /// Where in the bytes of its node: 40 bits, for a terabyte.
+    /// Offset in the bytes of its node: 40 bits, for a terabyte.
     start: u32,
     start_high: u8,
-    /// The length of the key; above it the form.
+    /// Length of the key, and above it the form.
     what: u8,
     value_bytes: u16,
 }
 
 const _: () = assert!(limits::CELL_VALUE_BYTES_MAX <= u16::MAX as usize);
 
-impl Row {
-    /// One whose value stands nowhere yet. Of a key there are only as many
-    /// lengths as four bits tell.
-    pub(crate) fn new(at: Timestamp, key_bytes: u8, value: Option<Value<'_>>) -> Row {
-        let what = key_bytes | (Form::of(value) as u8) << 4;
-        Row {
+impl VersionRef {
+    /// A version whose value has no place yet. Key lengths fit into four bits.
+    pub(crate) fn new(at: Timestamp, key_bytes: u8, value: Option<Value<'_>>) -> VersionRef {
+        let what = key_bytes | (ValueForm::of(value) as u8) << 4;
+        VersionRef {
             at,
             start: 0,
             start_high: 0,
@@ -92,36 +90,36 @@ impl Row {
         usize::from(self.value_bytes)
     }
 
-    pub(crate) fn form(self) -> Form {
+    pub(crate) fn form(self) -> ValueForm {
         match self.what >> 4 {
-            0 => Form::Deleted,
-            1 => Form::Whole,
-            _ => Form::Large,
+            0 => ValueForm::Deleted,
+            1 => ValueForm::Whole,
+            _ => ValueForm::Large,
         }
     }
 
-    /// The value, of which some bytes begin.
+    /// The value, at the start of some bytes.
     fn value(self, bytes: &[u8]) -> Option<Value<'_>> {
         self.form().value(&bytes[..self.value_bytes()])
     }
 }
 
-/// A cell, where it stands.
+/// A view of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cell<'a> {
     pub(crate) key: &'a [u8],
-    /// When the newest version was committed.
+    /// Commit time of the newest version.
     pub(crate) at: Timestamp,
     pub(crate) newest: Option<Value<'a>>,
-    /// The oldest first. A cell that everybody writes has many thousands while
-    /// somebody holds a snapshot.
-    pub(crate) older: &'a [Row],
-    /// In which those stand.
+    /// Older versions, the oldest first. A cell that many write has many thousands while a snapshot
+    /// is held.
+    pub(crate) older: &'a [VersionRef],
+    /// The bytes that hold their values.
     pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Cell<'a> {
-    /// The value that a snapshot sees.
+    /// Returns the value that a snapshot sees.
     pub(crate) fn seen_at(self, snapshot: Timestamp) -> Option<Value<'a>> {
         if self.at <= snapshot {
             return self.newest;
@@ -130,12 +128,12 @@ impl<'a> Cell<'a> {
         self.older[..above].last().and_then(|version| self.value_of(*version))
     }
 
-    /// The value of an older version.
-    pub(crate) fn value_of(self, version: Row) -> Option<Value<'a>> {
+    /// Returns the value of an older version.
+    pub(crate) fn value_of(self, version: VersionRef) -> Option<Value<'a>> {
         version.value(&self.bytes[version.start()..])
     }
 
-    /// Its versions, the newest first: when, and what.
+    /// Iterates over its versions, the newest first: commit time and value.
     pub(crate) fn versions(self) -> impl Iterator<Item = (Timestamp, Option<Value<'a>>)> {
         let older = self.older.iter().rev().map(move |version| (version.at, self.value_of(*version)));
         std::iter::once((self.at, self.newest)).chain(older)

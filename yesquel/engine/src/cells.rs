@@ -1,70 +1,64 @@
 //! The cells of a node, by key.
 
-use crate::cell::{Cell, Form, Row, Value};
+use crate::cell::{Cell, Value, ValueForm, VersionRef};
 use crate::snapshots::Readable;
 use std::ops::Range;
 use thin_vec::ThinVec;
 use yesquel_model::{KeyRange, Timestamp, prefix_of};
 
-/// Bytes of a key that stand in its head.
+/// Bytes of a key in its head.
 const HEAD: usize = 8;
-/// A key that is longer stands before its value, behind its length.
+/// Marks a longer key, which is stored before its value, with its length.
 const LONG: u8 = HEAD as u8 + 1;
 /// Bytes of that length.
 const LENGTH: usize = 4;
 
-/// A size: cells that are not deleted, and the bytes of their keys and newest
-/// values.
+/// Number of cells that are not deleted, and the bytes of their keys and newest values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Live {
     pub(crate) cells: usize,
     pub(crate) bytes: usize,
 }
 
-/// What becomes of a newest version after which another one comes.
+/// What happens to the newest version when a newer one is written.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
-    /// Snapshots may still see it.
+    /// Older snapshots may still see it.
     Older,
     Gone,
 }
 
-/// Cells in the order of their keys, each key once.
+/// Cells in key order, each key once.
 ///
-/// Four allocations are all that a node's cells take: the heads of the keys
-/// (their first eight bytes), rows that say where the rest is, the bytes of
-/// longer keys and of values, and, while there are any, rows of older versions.
-/// With 8 bytes of key and 100 of value a cell takes 8, 16 and 100.
+/// A node's cells take four allocations: the heads of the keys (their first eight bytes), rows that
+/// locate the rest, the bytes of longer keys and of values, and, while there are any, rows of older
+/// versions. With 8 bytes of key and 100 of value a cell takes 8, 16 and 100 bytes.
 ///
-/// *Searches.* The heads of 128 cells stand in 16 lines of a processor's cache.
-/// A search begins where the key would be if keys were spread evenly, as
-/// numbers mostly are, and reads one or two of them; at worst six.
+/// *Searches.* The heads of 128 cells fill 16 cache lines. A search starts where the key would be
+/// if keys were evenly spread, as numbers usually are, and reads one or two lines; at worst six.
 ///
-/// *Bytes.* A value is written behind all others and stays where it is, also
-/// when a newer one has come. What no row names any more is left out when a
-/// quarter of the bytes is such.
+/// *Bytes.* A value is appended after all others and stays in place, also when a newer one follows.
+/// Unreferenced bytes are compacted once they make up a quarter.
 #[derive(Debug, Default)]
-pub(crate) struct Cells {
-    /// The prefixes of the first cell and the last, beside what else of a node
-    /// a search reads.
+pub(crate) struct NodeCells {
+    /// The prefixes of the first and the last cell, next to what else a search reads.
     ends: (u64, u64),
     heads: Vec<[u8; HEAD]>,
-    rows: Vec<Row>,
+    rows: Vec<VersionRef>,
     bytes: Vec<u8>,
-    /// Of them, those that no row names.
+    /// Unreferenced bytes.
     dead: usize,
-    /// The versions of each cell that are not its newest, the oldest first;
-    /// nothing at all where no cell has any.
-    older: Vec<ThinVec<Row>>,
-    /// How many they are.
+    /// Older versions of each cell, the oldest first; empty if no cell has any.
+    older: Vec<ThinVec<VersionRef>>,
+    /// Number of older versions.
     versions: usize,
     live: Live,
 }
 
-impl Clone for Cells {
-    fn clone(&self) -> Cells {
-        // Whoever is copied is about to change, and mostly grows.
-        let mut copy = Cells {
+impl Clone for NodeCells {
+    fn clone(&self) -> NodeCells {
+        // A node that is copied is about to change, and usually grows.
+        let mut copy = NodeCells {
             heads: Vec::new(),
             rows: Vec::new(),
             bytes: Vec::new(),
@@ -81,14 +75,14 @@ impl Clone for Cells {
     }
 }
 
-/// Room for so many and some more. Not by doubling: there are many nodes. Of
-/// few sizes: what one node lets go of as it grows another one can use.
+/// Spare capacity for a length. Not doubled, since there are many nodes; of few sizes, so that a
+/// growing node can reuse what another one has freed.
 fn spare(length: usize) -> usize {
     let step = (length.next_power_of_two() / 16).max(4);
     (length + step / 2).next_multiple_of(step)
 }
 
-impl Cells {
+impl NodeCells {
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -97,19 +91,19 @@ impl Cells {
         self.rows.is_empty()
     }
 
-    /// Cells that are not deleted.
+    /// Counts the cells that are not deleted.
     pub(crate) fn live(&self) -> Live {
         self.live
     }
 
-    /// Bytes of memory, without room that is spare.
+    /// Bytes of memory, without spare capacity.
     pub(crate) fn memory(&self) -> usize {
-        let rows = (self.len() + self.versions) * size_of::<Row>();
-        let places = self.len() * HEAD + self.older.len() * size_of::<ThinVec<Row>>();
+        let rows = (self.len() + self.versions) * size_of::<VersionRef>();
+        let places = self.len() * HEAD + self.older.len() * size_of::<ThinVec<VersionRef>>();
         places + rows + self.bytes.len()
     }
 
-    /// Whether some low-water mark lets go of something.
+    /// Whether a rising low-water mark can free something.
     pub(crate) fn has_garbage(&self) -> bool {
         self.versions > 0 || self.live.cells < self.len()
     }
@@ -139,7 +133,7 @@ impl Cells {
         }
     }
 
-    /// A cell.
+    /// Returns a cell.
     pub(crate) fn cell(&self, position: usize) -> Cell<'_> {
         let row = self.rows[position];
         let (key, value) = match row.key_bytes() {
@@ -157,26 +151,26 @@ impl Cells {
         Cell { key, at: row.at, newest: row.form().value(value), older, bytes: &self.bytes }
     }
 
-    /// Cells in their order.
+    /// Iterates over cells by position.
     pub(crate) fn range(&self, positions: Range<usize>) -> impl DoubleEndedIterator<Item = Cell<'_>> {
         positions.map(|position| self.cell(position))
     }
 
-    /// All of them.
+    /// Iterates over all cells.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Cell<'_>> {
         self.range(0..self.len())
     }
 
-    /// Where a key stands, or would.
+    /// Position of a key, or where to insert it.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = prefix_of(key);
         self.find_from(self.guess(prefix), prefix, key)
     }
 
-    /// The same, from where it may be.
+    /// Like [`find`](Self::find), starting at a guess.
     fn find_from(&self, guess: usize, prefix: u64, key: &[u8]) -> Result<usize, usize> {
         let first = self.first_from(guess, prefix);
-        // Mostly it is there, and the only one.
+        // Usually there is exactly one cell with this prefix.
         if self.heads.get(first).is_none_or(|head| u64::from_be_bytes(*head) != prefix) {
             return Err(first);
         }
@@ -195,8 +189,8 @@ impl Cells {
         Err(low)
     }
 
-    /// The cell of a key. Its row is fetched from memory together with the heads
-    /// around it, not after them.
+    /// The cell of a key. Its row is fetched from memory together with the heads around it, not
+    /// after them.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Cell<'_>> {
         let prefix = prefix_of(key);
         let guess = self.guess(prefix);
@@ -206,25 +200,25 @@ impl Cells {
         self.find_from(guess, prefix, key).ok().map(|position| self.cell(position))
     }
 
-    /// Where a prefix would be if they were spread evenly.
+    /// Position of a prefix if they were evenly spread.
     fn guess(&self, prefix: u64) -> usize {
         let (first, last) = self.ends;
         let place = prefix.saturating_sub(first) as f64 / (last - first).max(1) as f64;
         (place * self.len().saturating_sub(1) as f64) as usize
     }
 
-    /// How many cells have a lower prefix; about so many, one may guess.
+    /// Number of cells with a lower prefix, searched from a guess.
     fn first_from(&self, guess: usize, prefix: u64) -> usize {
         let (first, last) = self.ends;
         if self.is_empty() || prefix <= first {
             return 0;
         }
-        // Keys that grow come behind all others.
+        // Growing keys go to the end.
         if last < prefix {
             return self.len();
         }
-        // Where it would be, and from there in steps that double to where it is:
-        // what is below `low` is lower, what is from `high` on is not.
+        // Gallops from the guess in doubling steps: everything below `low` is lower, and nothing
+        // from `high` on is.
         let (mut high, mut step) = (self.len(), 2);
         let is_lower = |at: usize| self.heads.get(at).is_some_and(|head| u64::from_be_bytes(*head) < prefix);
         let low = if is_lower(guess) {
@@ -252,14 +246,14 @@ impl Cells {
         low..high.max(low)
     }
 
-    /// Room for so many more cells, with so many bytes.
+    /// Reserves space for more cells and their bytes.
     fn reserve(&mut self, cells: usize, bytes: usize) {
         self.heads.reserve_exact(cells);
         self.rows.reserve_exact(cells);
         self.bytes.reserve_exact(bytes);
     }
 
-    /// Room for the bytes of one more value.
+    /// Reserves space for the bytes of one more value.
     fn make_room(&mut self, more: usize) {
         let length = self.bytes.len();
         if length + more <= self.bytes.capacity() {
@@ -272,14 +266,14 @@ impl Cells {
         }
     }
 
-    /// Leaves out what nobody names, however little it is.
+    /// Drops all unreferenced bytes.
     pub(crate) fn tighten(&mut self) {
         if self.dead > 0 {
             self.leave_out_dead(0);
         }
     }
 
-    /// Bytes without those that nobody names, and room for some more.
+    /// Drops unreferenced bytes and reserves space for more.
     fn leave_out_dead(&mut self, more: usize) {
         let left = self.bytes.len() - self.dead;
         let mut bytes = Vec::with_capacity(spare(left).max(left + more));
@@ -309,7 +303,7 @@ impl Cells {
         }
     }
 
-    /// Puts a cell where [`find`](Self::find) says that it is missing.
+    /// Inserts a cell at the position that [`find`](Self::find) returned.
     pub(crate) fn insert(&mut self, position: usize, key: &[u8], at: Timestamp, value: Option<Value<'_>>) {
         if self.len() == self.rows.capacity() {
             self.reserve(spare(self.len() + 1) - self.len(), 0);
@@ -318,7 +312,7 @@ impl Cells {
         let is_long = key.len() > HEAD;
         self.make_room(if is_long { LENGTH + key.len() } else { 0 } + bytes.len());
         let what = if is_long { LONG } else { key.len() as u8 };
-        let mut row = Row::new(at, what, value);
+        let mut row = VersionRef::new(at, what, value);
         row.starts_at(self.bytes.len());
         if is_long {
             self.bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -340,18 +334,18 @@ impl Cells {
         self.add_live(key.len(), value);
     }
 
-    /// Gives a cell another newest version, and the one before its fate.
+    /// Replaces the newest version of a cell.
     fn set(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>, fate: Fate) {
         let bytes = value.map_or(&[][..], |value| value.bytes);
         let tail = self.tail_bytes(position);
-        // First of all: what is not named by then is left out.
+        // First: bytes that are unreferenced by then are dropped.
         self.make_room(tail + bytes.len());
         let old = self.rows[position];
         match fate {
             Fate::Older => self.keep_older(position, self.as_older(position)),
             Fate::Gone => self.dead += old.value_bytes(),
         }
-        let mut row = Row::new(at, old.key_bytes(), value);
+        let mut row = VersionRef::new(at, old.key_bytes(), value);
         row.starts_at(self.bytes.len());
         self.bytes.extend_from_within(old.start()..old.start() + tail);
         self.bytes.extend_from_slice(bytes);
@@ -359,9 +353,9 @@ impl Cells {
         self.put_row(position, row);
     }
 
-    /// Puts a row, whose bytes are there, in the place of the newest.
-    fn put_row(&mut self, position: usize, row: Row) {
-        let live = |cells: &Cells| {
+    /// Stores a row as the newest version; its bytes are in place.
+    fn put_row(&mut self, position: usize, row: VersionRef) {
+        let live = |cells: &NodeCells| {
             let Cell { key, newest, .. } = cells.cell(position);
             newest.map_or((0, 0), |value| (1, key.len() + value.bytes.len()))
         };
@@ -372,22 +366,21 @@ impl Cells {
         self.live.bytes = self.live.bytes + after.1 - before.1;
     }
 
-    /// Where the value of a cell's newest version stands, without its key.
-    fn as_older(&self, position: usize) -> Row {
+    /// The newest version of a cell as an older one: without the key.
+    fn as_older(&self, position: usize) -> VersionRef {
         let mut row = self.rows[position];
         row.starts_at(row.start() + self.tail_bytes(position));
         row
     }
 
-    /// Keeps a version, whose bytes are there, among those that are not a
-    /// cell's newest.
-    fn keep_older(&mut self, position: usize, version: Row) {
+    /// Adds a version to the older ones of a cell; its bytes are in place.
+    fn keep_older(&mut self, position: usize, version: VersionRef) {
         self.versions += 1;
         if self.older.is_empty() {
             self.older.resize_with(self.rows.len(), ThinVec::new);
         }
         let older = &mut self.older[position];
-        // Most cells that are written again have one older version and no more.
+        // Most cells that are written again have one older version.
         if older.len() == older.capacity() {
             older.reserve_exact(older.len().max(1));
         }
@@ -395,25 +388,24 @@ impl Cells {
         older.insert(place, version);
     }
 
-    /// Writes a version that is not to be a cell's newest.
+    /// Writes an older version of a cell.
     fn write_older(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
         let bytes = value.map_or(&[][..], |value| value.bytes);
         self.make_room(bytes.len());
-        let mut version = Row::new(at, self.rows[position].key_bytes(), value);
+        let mut version = VersionRef::new(at, self.rows[position].key_bytes(), value);
         version.starts_at(self.bytes.len());
         self.bytes.extend_from_slice(bytes);
         self.keep_older(position, version);
     }
 
-    fn pop_older(&mut self, position: usize) -> Option<Row> {
+    fn pop_older(&mut self, position: usize) -> Option<VersionRef> {
         let version = self.older.get_mut(position)?.pop()?;
         self.versions -= 1;
         Some(version)
     }
 
-    /// Adds a version. One of the same time takes the place of the old one: a
-    /// transaction wrote the cell twice. One below the newest was prepared
-    /// before its cell moved and decided after it.
+    /// Adds a version. A version of the same time is replaced: a transaction wrote the cell twice.
+    /// A version below the newest was prepared before its cell moved and decided after it.
     pub(crate) fn write(&mut self, position: usize, at: Timestamp, value: Option<Value<'_>>) {
         let newest = self.rows[position];
         if at < newest.at {
@@ -423,9 +415,9 @@ impl Cells {
         self.set(position, at, value, fate);
     }
 
-    /// Takes away what was written after a time, at which a cell ends.
+    /// Removes the versions after a time at which a cell ends.
     pub(crate) fn end(&mut self, position: usize, at: Timestamp) {
-        // Rare: what is written to a cell that has moved is the other node's.
+        // Rare: writes to a moved cell go to the other node.
         while self.rows[position].at > at {
             let (version, bytes) = match self.pop_older(position) {
                 Some(version) => {
@@ -433,18 +425,17 @@ impl Cells {
                     self.dead += version.value_bytes();
                     (version, self.bytes[start..start + version.value_bytes()].to_vec())
                 }
-                None => (Row::new(at, 0, None), Vec::new()),
+                None => (VersionRef::new(at, 0, None), Vec::new()),
             };
             self.set(position, version.at, version.form().value(&bytes), Fate::Gone);
         }
-        if self.rows[position].form() != Form::Deleted {
+        if self.rows[position].form() != ValueForm::Deleted {
             self.write(position, at, None);
         }
     }
 
-    /// Takes copies of another node's cells, with all their versions, in the
-    /// place of those with the same keys.
-    pub(crate) fn copy(&mut self, from: &Cells, positions: Range<usize>) {
+    /// Copies another node's cells with all their versions, replacing cells with the same keys.
+    pub(crate) fn copy(&mut self, from: &NodeCells, positions: Range<usize>) {
         let older = from.older.get(positions.clone()).unwrap_or_default().iter().flatten();
         let older: usize = older.map(|version| version.value_bytes()).sum();
         let bytes = positions.clone().map(|position| from.place(position).len()).sum::<usize>() + older;
@@ -469,10 +460,9 @@ impl Cells {
         }
     }
 
-    /// Lets go of the versions that no snapshot sees that may be read, and of cells
-    /// of which nothing is left. That a cell within the fence was deleted is kept as
-    /// long as there is somebody who does not see it, for he must not write it.
-    /// `gone` is told the keys and values of long ones among them.
+    /// Collects the versions that no readable snapshot sees, and cells without versions. A deletion
+    /// within the fence is kept as long as a snapshot does not see it, since that transaction must
+    /// not write the key. Passes the keys and values of long values to `gone`.
     pub(crate) fn collect(
         &mut self,
         readable: Readable,
@@ -485,7 +475,7 @@ impl Cells {
             let row = self.rows[position];
             let ended = if within.contains(&position) { readable.low } else { readable.next };
             let is_last = self.older.get(position).is_none_or(|older| older.is_empty());
-            if row.form() == Form::Deleted && row.at <= ended && is_last {
+            if row.form() == ValueForm::Deleted && row.at <= ended && is_last {
                 self.dead += self.place(position).len();
                 continue;
             }
@@ -508,11 +498,11 @@ impl Cells {
         if cell.older.is_empty() {
             return;
         }
-        let is_seen = |(at, version): (usize, &Row)| {
+        let is_seen = |(at, version): (usize, &VersionRef)| {
             let until = cell.older.get(at + 1).map_or(cell.at, |next| next.at);
-            // A deletion before which nothing is left is as if it had never been.
+            // A deletion with no older version is as if the cell had never existed.
             readable.sees(version.at, until)
-                && !(version.form() == Form::Deleted && version.at <= readable.low)
+                && !(version.form() == ValueForm::Deleted && version.at <= readable.low)
         };
         let (mut dead, mut unseen) = (0, 0);
         for (at, version) in cell.older.iter().enumerate() {
@@ -527,7 +517,7 @@ impl Cells {
         if unseen == 0 {
             return;
         }
-        let kept: ThinVec<Row> = if unseen == cell.older.len() {
+        let kept: ThinVec<VersionRef> = if unseen == cell.older.len() {
             ThinVec::new()
         } else {
             cell.older.iter().enumerate().filter(|row| is_seen(*row)).map(|(_, version)| *version).collect()
@@ -536,8 +526,7 @@ impl Cells {
         self.older[position] = kept;
     }
 
-    /// Gives back room that nobody needs: half of what was a large node is
-    /// elsewhere now.
+    /// Returns unused memory: half of what was a large node is elsewhere now.
     fn give_back(&mut self) {
         if self.older.is_empty() {
             self.older = Vec::new();
@@ -551,7 +540,7 @@ impl Cells {
         }
     }
 
-    /// Says what is wrong.
+    /// Checks the invariants.
     pub(crate) fn audit(&self) -> Result<(), &'static str> {
         let keys: Vec<&[u8]> = self.iter().map(|cell| cell.key).collect();
         if !keys.is_sorted_by(|a, b| a < b) {

@@ -1,27 +1,30 @@
-//! Checkpoints: the state of a moment, as records that make it again.
+//! Checkpoints: the state of a moment, as records that restore it.
 //!
-//! No snapshot outlives the engine that gave it, so the newest version of each
-//! cell is all that is kept, and times only need to be below every time that
-//! comes after. Whoever reads a checkpoint replays its records like those of
-//! the log, and then those of the log that come after it.
+//! No snapshot outlives the engine that gave it. A checkpoint therefore has the newest version of
+//! each cell only, with times below all later ones. Loading a checkpoint replays its records like
+//! those of the log, and then the log after it.
 
-use crate::{copies::Copies, engine::NOBODY, node::Node, record::Record};
+use crate::{
+    checkpoint_copies::CheckpointCopies,
+    node::Node,
+    record::{NOBODY, Record},
+};
 use std::sync::Arc;
 use yesquel_model::{NodeId, Timestamp};
 use yesquel_wire::{Attribute, NewNode, NodeKind, Operation, Operations, WriteOperation};
 
-/// Bytes of operations after which a node goes on in another record.
+/// Bytes of operations after which a node continues in another record.
 const RECORD_BYTES: usize = 64 << 10;
 
-/// The state of a moment. It shares its nodes with the engine, which goes on
-/// meanwhile and copies those that change; it may be written by another thread.
+/// The state of a moment. It shares its nodes with the engine, which goes on and copies the nodes
+/// that it changes; another thread may write it.
 #[derive(Debug)]
 pub struct Checkpoint {
     pub(crate) lsn: u64,
     pub(crate) at: Timestamp,
     pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) copies: Copies,
-    /// Records of all but the nodes, each with its end.
+    pub(crate) checkpoint_copies: CheckpointCopies,
+    /// Records of everything but the nodes, and the end of each.
     pub(crate) rest: Vec<u8>,
     pub(crate) rest_ends: Vec<usize>,
 }
@@ -29,28 +32,27 @@ pub struct Checkpoint {
 impl Drop for Checkpoint {
     fn drop(&mut self) {
         self.nodes.clear();
-        self.copies.settle();
+        self.checkpoint_copies.settle();
     }
 }
 
 impl Checkpoint {
-    /// The last record of the log that is in it.
+    /// Last log record that the checkpoint covers.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Its nodes.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Gives the bytes of each of its records, in order, once: a node that was
-    /// written is let go of.
+    /// Passes each record's bytes to `each`, in order, once: a node is released when it is written.
     pub fn write<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut record = Vec::new();
         for node in self.nodes.drain(..) {
             let written = node_records(&node, self.at, &mut record, &mut each);
-            self.copies.end(node);
+            self.checkpoint_copies.end(node);
             written?;
         }
         let mut from = 0;
@@ -62,7 +64,7 @@ impl Checkpoint {
     }
 }
 
-/// Operations on one node, sent off when they are many.
+/// Operations on one node, flushed when they are many.
 struct Batch<'a, E> {
     at: Timestamp,
     operations: Vec<u8>,
@@ -78,7 +80,7 @@ impl<E> Batch<'_, E> {
     }
 
     fn send(&mut self) -> Result<(), E> {
-        // Put together just now.
+        // They were encoded just now.
         let Ok(operations) = Operations::decode(&self.operations) else { return Ok(()) };
         self.record.clear();
         Record::Commit { txn: NOBODY, at: self.at, staged: None, operations }.write(self.record);
@@ -103,7 +105,7 @@ fn node_records<E>(
         batch.push(node.id, WriteOperation::Set(Attribute { id, value: Some(value) }))?;
     }
     for cell in node.cells().iter() {
-        // Beyond the fence there is only what has moved.
+        // Cells beyond the fence have moved.
         let Some(value) = cell.newest.filter(|_| shape.fence.contains(cell.key)) else { continue };
         let (key, is_large) = (cell.key, value.is_large);
         let value = value.bytes;

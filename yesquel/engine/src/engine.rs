@@ -1,167 +1,104 @@
-//! Requests in, replies and log records out.
+//! The engine: requests in, replies and log records out.
+
+mod budget;
+mod check;
+mod commit;
+mod lease;
+mod peek;
+mod replay;
+mod status;
+mod time;
 
 use crate::{
-    answer::{Asked, Room},
-    commit::{Known, Written},
+    answer::{AnswerBuffers, ReadContext},
+    effects::{AddressedReply, Caller, Effects, Now, Stop},
     leases::Leases,
-    load::Samples,
-    node::Undecided,
+    load::HotKeySamples,
+    node::{NodeLimits, Undecided},
     record::Record,
     settings::Settings,
     snapshots::Snapshots,
-    staging::Staging,
-    store::{NodeLimits, Store, TreeEnd},
-    times::Frozen,
-    transaction::{Ends, Voted},
+    staging::{CommitPayload, Staging},
+    store::{NodeStore, TreeEnd},
+    transaction::{KnownVote, OutcomeTable, PreparedTxn},
 };
 use rustc_hash::FxHashMap;
-use yesquel_model::{Clock, Key, LocalId, NodeId, Refusal, ServerId, Tally, Timestamp, TreeId, TxnId};
+use yesquel_model::{Clock, Key, LocalId, NodeId, Refusal, ShardedCounter, Timestamp, TreeId, TxnId};
 use yesquel_wire::{Malformed, Operations, Participants, Questions, Reply, Request, Vote};
 
-/// Nodes that one [`Engine::tick`] collects at most: some milliseconds.
+/// Nodes that one [`Engine::tick`] collects: some milliseconds of work.
 const COLLECT_NODES_MAX: usize = 512;
 
-/// Nodes that one [`Engine::tick`] looks at for those of dropped trees: a
-/// millisecond or so.
+/// Nodes that one [`Engine::tick`] checks for dropped trees: about a millisecond of work.
 const SWEEP_NODES_MAX: usize = 16 << 10;
 
-/// The transaction of what is in a checkpoint: nobody will ask about it.
-pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
-
-/// The time, as whoever runs the engine knows it.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Now {
-    /// Milliseconds since 1970, which may jump.
-    pub wall_ms: u64,
-    /// Milliseconds since some start, which never go back.
-    pub uptime_ms: u64,
-}
-
-/// Who asks: a connection, and the number of the request on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Asker {
-    /// The connection.
-    pub connection: u64,
-    /// The request.
-    pub request: u64,
-}
-
-/// A reply, whose bytes stand in [`Effects::bytes`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplyTo {
-    /// Whose request it answers.
-    pub asker: Asker,
-    /// The log must be on disk up to this record, counted from one, before
-    /// anybody may see it.
-    pub needs_lsn: u64,
-    /// Where in the bytes.
-    pub bytes: std::ops::Range<usize>,
-}
-
-/// A server that is to be asked how it has voted; the answer goes to
-/// [`Engine::learn`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// Whom.
-    pub server: ServerId,
-    /// About which transaction.
-    pub txn: TxnId,
-}
-
-/// What is to be done after a step. The buffers are reused.
-#[derive(Debug, Default)]
-pub struct Effects {
-    /// Bytes of all replies.
-    pub bytes: Vec<u8>,
-    /// The replies.
-    pub replies: Vec<ReplyTo>,
-    /// Bytes of all records.
-    pub log: Vec<u8>,
-    /// Where in them each record ends; record n of the log, counted from one,
-    /// is the first here if [`Engine::lsn`] was n - 1 before.
-    pub record_ends: Vec<usize>,
-    /// Whom to ask for votes.
-    pub asks: Vec<Ask>,
-}
-
-impl Effects {
-    /// Empties the buffers and keeps their memory.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.replies.clear();
-        self.log.clear();
-        self.record_ends.clear();
-        self.asks.clear();
-    }
-
-    /// The bytes of each record.
-    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.record_ends.iter().copied());
-        starts.zip(&self.record_ends).map(|(start, end)| &self.log[start..*end])
-    }
-}
-
-/// A request that waits for a transaction's end.
+/// A request that waits for the outcome of a transaction.
 #[derive(Debug)]
 struct Waiting {
-    asker: Asker,
+    caller: Caller,
     request: Box<[u8]>,
     since_ms: u64,
 }
 
-/// Why a request cannot be answered yet, or not at all.
-pub(crate) enum Stop {
-    Wait(TxnId),
-    Refuse(Option<u64>, Refusal),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refuse(None, refusal)
-    }
+/// What can still be read after the log has failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frozen {
+    /// A restart gives no timestamp up to this one.
+    pub(crate) ceiling: Timestamp,
+    /// Everything up to this timestamp is durable.
+    pub(crate) whole: Timestamp,
 }
 
 /// The multi-version node store of one server, as a state machine.
 ///
-/// `docs/yesquel/nodes.md` has its laws, `docs/yesquel/commit.md` those of
-/// transactions.
+/// `docs/yesquel/nodes.md` has its laws, `docs/yesquel/commit.md` those of transactions.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// No timestamp above it is given out; the one before, and the record that
-    /// must be on disk for a timestamp above that.
+    /// Upper bound of the timestamps given out; the previous one, and the record that must be
+    /// durable before a timestamp above that is given.
     pub(crate) ceiling: Timestamp,
     pub(crate) ceiling_before: Timestamp,
     pub(crate) ceiling_lsn: u64,
-    /// The log takes no more records; no snapshot above this one is given.
+    /// Set once the log takes no more records: no snapshot above it is given.
     pub(crate) frozen: Option<Frozen>,
-    pub(crate) store: Store,
-    pub(crate) voted: FxHashMap<TxnId, Voted>,
-    /// Memory that they hold, and will take when they commit.
-    pub(crate) promised: usize,
-    /// Nodes that are not there yet, and the undecided who make them.
+    pub(crate) store: NodeStore,
+    pub(crate) prepared: FxHashMap<TxnId, PreparedTxn>,
+    /// Memory that prepared transactions hold, and will need when they commit.
+    pub(crate) reserved_bytes: usize,
+    /// Nodes that prepared transactions will create.
     pub(crate) creating: FxHashMap<NodeId, TxnId>,
-    pub(crate) ends: Ends,
+    pub(crate) outcomes: OutcomeTable,
     pub(crate) staging: Staging,
     pub(crate) leases: Leases,
     waiting: FxHashMap<TxnId, Vec<Waiting>>,
     pub(crate) counters: FxHashMap<NodeId, u64>,
     pub(crate) snapshots: Snapshots,
     pub(crate) lsn: u64,
-    /// For parts of an answer.
-    pub(crate) room: Room,
-    pub(crate) samples: Samples,
-    /// Nodes that are asked for too often, and where to split them.
+    /// Scratch space for parts of an answer.
+    pub(crate) buffers: AnswerBuffers,
+    pub(crate) samples: HotKeySamples,
+    /// Nodes over the load limit, and the keys to split them at.
     hot: Vec<(NodeId, Key)>,
     pub(crate) counts: Counts,
-    /// Those that threads have done side by side.
-    pub(crate) lookups: Tally,
-    /// And their questions beyond the first.
-    pub(crate) beside: Tally,
+    /// Read requests that threads answered concurrently.
+    pub(crate) lookups: ShardedCounter,
+    /// Questions in these beyond the first of each request.
+    pub(crate) extra_questions: ShardedCounter,
 }
 
-/// What was asked so far.
+/// How to split a full node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SplitPlan {
+    /// Number of parts; below two there is nothing to split.
+    pub parts: usize,
+    /// Most of its cells exist only for older snapshots. The lowest part should then stay in the node:
+    /// the obsolete cells would slow down each later split where keys grow.
+    pub mostly_obsolete: bool,
+}
+
+/// Requests so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: u64,
@@ -175,7 +112,7 @@ pub(crate) struct Counts {
 }
 
 impl Engine {
-    /// An engine that knows nothing.
+    /// Creates an empty engine.
     pub fn new(settings: Settings) -> Engine {
         Engine {
             snapshots: Snapshots::new(settings.grace_ms, settings.snapshot_age_ms_max, Timestamp::ZERO),
@@ -185,61 +122,60 @@ impl Engine {
             ceiling_before: Timestamp::ZERO,
             ceiling_lsn: 0,
             frozen: None,
-            store: Store::new(NodeLimits {
+            store: NodeStore::new(NodeLimits {
                 cells_max: settings.node_cells_max,
                 bytes_max: settings.node_bytes_max,
             }),
-            voted: FxHashMap::default(),
-            promised: 0,
+            prepared: FxHashMap::default(),
+            reserved_bytes: 0,
             creating: FxHashMap::default(),
-            ends: Ends::default(),
+            outcomes: OutcomeTable::default(),
             staging: Staging::default(),
             leases: Leases::default(),
             waiting: FxHashMap::default(),
             counters: FxHashMap::default(),
             lsn: 0,
-            room: Room::default(),
-            samples: Samples::default(),
+            buffers: AnswerBuffers::default(),
+            samples: HotKeySamples::default(),
             hot: Vec::new(),
             counts: Counts::default(),
-            lookups: Tally::default(),
-            beside: Tally::default(),
+            lookups: ShardedCounter::default(),
+            extra_questions: ShardedCounter::default(),
         }
     }
 
-    /// Records that it has made or been given.
+    /// Number of the last log record, made or replayed.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// The oldest snapshot that may be read.
+    /// Oldest readable snapshot.
     pub fn oldest_snapshot(&self) -> Timestamp {
         self.snapshots.low()
     }
 
-    /// Whether a snapshot may be read: it is the oldest or in time not below the next
-    /// one that somebody holds.
+    /// Whether a snapshot may be read: it is the oldest held one, or not below the next held one.
     pub fn is_kept(&self, snapshot: Timestamp) -> bool {
         self.snapshots.readable().contains(snapshot)
     }
 
-    /// Transactions that have voted yes and are not decided.
+    /// Prepared transactions without an outcome.
     pub fn undecided(&self) -> impl Iterator<Item = TxnId> {
-        self.voted.keys().copied()
+        self.prepared.keys().copied()
     }
 
-    /// Answers a request, or keeps it until it can be answered. Bytes that are
-    /// no request are an error and change nothing.
+    /// Answers a request, or keeps it until it can be answered. Malformed bytes are an error and
+    /// change nothing.
     pub fn handle(
         &mut self,
         now: Now,
-        asker: Asker,
+        caller: Caller,
         bytes: &[u8],
         effects: &mut Effects,
     ) -> Result<(), Malformed> {
         let start = effects.bytes.len();
         if let Some(needs_lsn) = self.peek(now, bytes, &mut effects.bytes) {
-            self.reply(asker, start, needs_lsn, effects);
+            self.reply(caller, start, needs_lsn, effects);
             return Ok(());
         }
         let request = Request::decode(bytes)?;
@@ -249,16 +185,16 @@ impl Engine {
         };
         let outcome = self.answer(now, request, effects);
         match outcome {
-            Ok(needs_lsn) => self.reply(asker, start, needs_lsn, effects),
+            Ok(needs_lsn) => self.reply(caller, start, needs_lsn, effects),
             Err(Stop::Wait(_)) if self.frozen.is_some() => {
-                // Nothing is decided any more.
+                // No outcome can be recorded any more.
                 effects.bytes.truncate(start);
-                self.refuse_for_disk(asker, effects);
+                self.refuse_for_disk(caller, effects);
             }
             Err(Stop::Wait(txn)) => {
                 self.counts.waits += 1;
                 effects.bytes.truncate(start);
-                let waiting = Waiting { asker, request: bytes.into(), since_ms: now.uptime_ms };
+                let waiting = Waiting { caller, request: bytes.into(), since_ms: now.uptime_ms };
                 self.waiting.entry(txn).or_default().push(waiting);
             }
             Err(Stop::Refuse(operation, refusal)) => {
@@ -269,25 +205,23 @@ impl Engine {
                 }
                 effects.bytes.truncate(start);
                 Reply::Refused { operation, refusal }.write(&mut effects.bytes);
-                // A refusal tells what it has seen, too, but for one that says
-                // that nothing is seen any more.
+                // A refusal reveals state too, unless it says that no state is served.
                 let needs_lsn = if refusal == Refusal::DiskFailed { 0 } else { self.lsn };
-                self.reply(asker, start, needs_lsn, effects);
+                self.reply(caller, start, needs_lsn, effects);
             }
         }
         if let Some(txn) = decided {
-            // Behind its own reply, which is whole then.
+            // After the reply to the request itself, which is complete now.
             self.wake(now, txn, effects);
         }
         Ok(())
     }
 
-    pub(crate) fn reply(&self, asker: Asker, start: usize, needs_lsn: u64, effects: &mut Effects) {
-        effects.replies.push(ReplyTo { asker, needs_lsn, bytes: start..effects.bytes.len() });
+    pub(crate) fn reply(&self, caller: Caller, start: usize, needs_lsn: u64, effects: &mut Effects) {
+        effects.replies.push(AddressedReply { caller, needs_lsn, bytes: start..effects.bytes.len() });
     }
 
-    /// Writes the reply to the end of the effects' bytes and returns the
-    /// record that it needs.
+    /// Appends the reply to the effects' bytes and returns the log record that it depends on.
     fn answer(&mut self, now: Now, request: Request<'_>, effects: &mut Effects) -> Result<u64, Stop> {
         if self.frozen.is_some() && !matches!(request, Request::Read { .. }) {
             return Err(Refusal::DiskFailed.into());
@@ -303,12 +237,12 @@ impl Engine {
             }
             Request::Commit { txn, snapshot, seen, lease, staged, operations } => {
                 self.witness(now, seen)?;
-                let written = Written { lease, staged, operations };
+                let written = CommitPayload { lease, staged, operations };
                 Reply::Committed(self.commit(now, txn, snapshot, written, effects)?)
             }
             Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations } => {
                 self.witness(now, seen)?;
-                let written = Written { lease, staged, operations };
+                let written = CommitPayload { lease, staged, operations };
                 Reply::Voted(self.prepare(now, txn, snapshot, &participants, written, effects)?)
             }
             Request::Stage { name, part, operations } => {
@@ -328,23 +262,23 @@ impl Engine {
             Request::Resolve { txn } => {
                 let (vote, participants) = self.vote_of(txn, effects);
                 let participants = Participants::encode(&participants);
-                // Encoded just now, in order.
+                // It was encoded in order just now.
                 let participants = Participants::decode(&participants).unwrap_or(Participants::NONE);
                 let vote = match vote {
-                    Known::Yes(at) => Vote::Yes { at, participants },
-                    Known::No => Vote::No,
-                    Known::Decided(decision) => Vote::Decided(decision),
+                    KnownVote::Yes(at) => Vote::Yes { at, participants },
+                    KnownVote::No => Vote::No,
+                    KnownVote::Decided(decision) => Vote::Decided(decision),
                 };
                 Reply::Vote(vote).write(&mut effects.bytes);
                 return Ok(self.lsn);
             }
             Request::Forget { txn } => {
-                if self.ends.forget(txn) {
+                if self.outcomes.forget(txn) {
                     self.log(&Record::Forget { txn }, effects);
                 }
                 Reply::Done
             }
-            Request::Outcome { txn } => Reply::Ended(self.outcome(now, txn)),
+            Request::Outcome { txn } => Reply::Outcome(self.outcome(now, txn)),
             Request::Lease { holder, tree, range, ms, seen } => {
                 self.witness(now, seen)?;
                 let (at, needs_lsn) = self.lease(now, holder, (tree, range), ms, effects)?;
@@ -355,7 +289,7 @@ impl Engine {
                 self.leases.release(holder);
                 Reply::Done
             }
-            // Whoever runs the engine knows more.
+            // The driver answers these; it knows more.
             Request::Inspect { .. } | Request::InspectAfter { .. } => Reply::Report(b"{}"),
             Request::Take { node, count, above } => Reply::Taken(self.take(node, count, above, effects)?),
         };
@@ -379,12 +313,12 @@ impl Engine {
         let snapshot = self.snapshot(now, snapshot)?;
         let mut needs_lsn = self.under_ceiling(snapshot, effects);
         let is_whole = self.frozen.is_some_and(|frozen| snapshot <= frozen.whole);
-        let (store, room, lsn) = (&self.store, &mut self.room, self.lsn);
-        let all = Asked { store, snapshot, second: self.samples.second };
-        // Who may yet have made a node at or below the snapshot.
+        let (store, buffers, lsn) = (&self.store, &mut self.buffers, self.lsn);
+        let all = ReadContext { store, snapshot, second: self.samples.second };
+        // The undecided transaction that may have created a node at or below the snapshot.
         let maker = |node: NodeId| {
             let txn = self.creating.get(&node)?;
-            self.voted.get(txn).filter(|voted| voted.at <= snapshot).map(|_| *txn)
+            self.prepared.get(txn).filter(|prepared| prepared.at <= snapshot).map(|_| *txn)
         };
         let (samples, load_max) = (&mut self.samples, self.settings.load_max());
         self.counts.reads += 1;
@@ -399,7 +333,7 @@ impl Engine {
                         if undecided.is_some() {
                             return;
                         }
-                        // Whatever took it away.
+                        // Depends on whatever dropped the node.
                         needs_lsn = lsn;
                         writer.moved(None);
                         continue;
@@ -413,7 +347,7 @@ impl Engine {
                 if node.load.touch(samples.second) > load_max {
                     samples.note(node.id, question.key());
                 }
-                match all.write(node, &question, room, &mut writer) {
+                match all.write(node, &question, buffers, &mut writer) {
                     Ok(others_lsn) => needs_lsn = needs_lsn.max(others_lsn),
                     Err(Undecided(txn)) => {
                         undecided = Some(txn);
@@ -424,42 +358,41 @@ impl Engine {
         });
         match undecided {
             Some(txn) => Err(Stop::Wait(txn)),
-            // What is lost in a node came later.
+            // Only later changes of the nodes are lost.
             None if is_whole => Ok(0),
             None => Ok(needs_lsn),
         }
     }
 
-    /// The log takes no more, and is on disk up to this record; the records
-    /// after it do nothing before `lost`. What is there can still be read, at
-    /// snapshots that a restart will be above and that see nothing of what is
-    /// lost.
+    /// Freezes the engine: the log takes no more records and is durable up to `synced`; the records
+    /// after it have no effect before `lost`. Reads go on, at snapshots below everything lost and
+    /// below whatever a restart gives out.
     pub fn freeze(&mut self, synced: u64, lost: Option<Timestamp>, effects: &mut Effects) {
         let last = if self.ceiling_lsn <= synced { self.ceiling } else { self.ceiling_before };
         let before = lost.map_or(Timestamp::MAX, |lost| Timestamp(lost.0.saturating_sub(1)));
         self.frozen = Some(Frozen { ceiling: last, whole: last.min(before) });
         let waiting = std::mem::take(&mut self.waiting);
-        for Waiting { asker, .. } in waiting.into_values().flatten() {
-            self.refuse_for_disk(asker, effects);
+        for Waiting { caller, .. } in waiting.into_values().flatten() {
+            self.refuse_for_disk(caller, effects);
         }
     }
 
-    fn refuse_for_disk(&self, asker: Asker, effects: &mut Effects) {
+    fn refuse_for_disk(&self, caller: Caller, effects: &mut Effects) {
         let start = effects.bytes.len();
         Reply::Refused { operation: None, refusal: Refusal::DiskFailed }.write(&mut effects.bytes);
-        self.reply(asker, start, 0, effects);
+        self.reply(caller, start, 0, effects);
     }
 
-    /// Asks anew what waited for a transaction's end.
+    /// Retries the requests that waited for a transaction.
     pub(crate) fn wake(&mut self, now: Now, txn: TxnId, effects: &mut Effects) {
-        for Waiting { asker, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
-            // It was a request when it came.
-            let handled = self.handle(now, asker, &request, effects);
+        for Waiting { caller, request, .. } in self.waiting.remove(&txn).unwrap_or_default() {
+            // The request was checked when it arrived.
+            let handled = self.handle(now, caller, &request, effects);
             debug_assert!(handled.is_ok());
         }
     }
 
-    /// Keeps a part of a transaction.
+    /// Stages a part of a transaction.
     fn stage(
         &mut self,
         now: Now,
@@ -476,10 +409,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Numbers that are logged as given out before they are. What is refused
-    /// changes nothing: a number that is too large would leave none to others.
+    /// Takes numbers from a counter, logged before they are given out. A refused request changes
+    /// nothing: numbers that are too large would leave none for others.
     fn take(&mut self, node: NodeId, count: u64, above: u64, effects: &mut Effects) -> Result<u64, Refusal> {
-        // The counter of a tree goes with the tree; those of no tree have no nodes.
+        // A tree's counter goes with the tree; counters of no tree have no nodes.
         let is_of_tree = node.tree != TreeId::default() && node.local == LocalId::ROOT;
         let is_dropped = || matches!(self.store.tree_end(node.tree), Some(TreeEnd::Dropped(_)));
         let is_there = || self.store.get(node).is_some_and(|root| root.shape().is_some());
@@ -494,43 +427,41 @@ impl Engine {
         Ok(first)
     }
 
-    /// A connection holds these two snapshots, of all that it holds the oldest, the
-    /// oldest first, and `more` that are younger; or one, or none.
+    /// Sets the oldest two snapshots that a connection holds, in order; `more` says whether it
+    /// holds others above them.
     pub fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2], more: bool) {
         self.snapshots.hold(connection, oldest, more);
     }
 
-    /// A connection has ended: what it held is let go and what it waits for is
-    /// forgotten.
+    /// Ends a connection: its snapshots are released and its waiting requests dropped.
     pub fn disconnected(&mut self, connection: u64) {
         self.snapshots.hold(connection, [None; 2], false);
         for waiting in self.waiting.values_mut() {
-            waiting.retain(|waiting| waiting.asker.connection != connection);
+            waiting.retain(|waiting| waiting.caller.connection != connection);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
-    /// A client knows how its transactions up to a number ended.
+    /// Records that a client knows the outcomes of its transactions up to a number.
     pub fn known(&mut self, now: Now, client: u64, number: u64) {
-        self.ends.known(client, number, now.uptime_ms);
+        self.outcomes.known(client, number, now.uptime_ms);
     }
 
-    /// What time brings: the low-water mark rises, garbage goes, and for those
-    /// who have waited too long the undecided are decided. To be called every
-    /// 50 ms or so.
+    /// Advances time: raises the low-water mark, collects garbage, and recovers undecided
+    /// transactions that requests have waited for too long. Call it about every 50 ms.
     pub fn tick(&mut self, now: Now, effects: &mut Effects) {
         if self.frozen.is_some() {
-            // All reads see the same moment, of which nothing may be collected.
+            // All reads use the same snapshots, of which nothing may be collected.
             return;
         }
         let last = self.clock.now(now.wall_ms);
         self.snapshots.tick(now.uptime_ms, last);
-        self.make_room();
+        self.relieve_memory();
         let second = (now.uptime_ms / 1_000) as u16;
         if second != self.samples.second {
             self.samples.second = second;
             let store = &self.store;
-            // One cell alone cannot be taken apart.
+            // A node with one cell cannot be split.
             let node = |node| store.get(node).filter(|node| node.cells().len() > 1);
             let fence = |id| node(id)?.shape().map(|shape| shape.fence.clone());
             self.hot.extend(self.samples.take(fence));
@@ -538,7 +469,7 @@ impl Engine {
         self.collect(last, COLLECT_NODES_MAX);
         self.store.sweep(self.snapshots.low(), SWEEP_NODES_MAX);
         self.leases.expire(now.uptime_ms);
-        self.ends.expire(now.uptime_ms.saturating_sub(self.settings.ends_kept_ms));
+        self.outcomes.expire(now.uptime_ms.saturating_sub(self.settings.outcomes_kept_ms));
         for name in self.staging.late(now.uptime_ms) {
             self.staging.remove(name);
             self.log(&Record::Unstage { name }, effects);
@@ -546,7 +477,7 @@ impl Engine {
         let after = self.settings.recover_after_ms;
         let late = self.waiting.iter().filter(|(txn, waiting)| {
             let waited = waiting.iter().any(|waiting| waiting.since_ms + after <= now.uptime_ms);
-            waited && self.voted.contains_key(txn)
+            waited && self.prepared.contains_key(txn)
         });
         let mut late: Vec<TxnId> = late.map(|(txn, _)| *txn).collect();
         late.sort_unstable();
@@ -555,42 +486,40 @@ impl Engine {
         }
     }
 
-    /// Requests that wait for a transaction's end.
+    /// Number of requests that wait for an outcome.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.values().map(Vec::len).sum()
     }
 
-    /// Nodes that have grown too large since this was asked last, for whoever
-    /// splits them.
+    /// Takes the nodes that have exceeded the size limit since the last call.
     pub fn take_full(&mut self) -> Vec<NodeId> {
         self.store.take_full()
     }
 
-    /// In how many parts a node that has grown too large should be split; and
-    /// whether it should keep the lowest of them: most of its cells are only there
-    /// for older snapshots, and would else be in the way of each split to come where
-    /// keys grow.
-    pub fn how_full(&self, node: NodeId) -> (usize, bool) {
-        self.store.get(node).map_or((0, false), |node| (self.store.parts(node), node.drags()))
+    /// How to split a node that exceeds the size limit.
+    pub fn split_plan(&self, node: NodeId) -> SplitPlan {
+        self.store.get(node).map_or_else(SplitPlan::default, |node| SplitPlan {
+            parts: self.store.parts(node),
+            mostly_obsolete: node.mostly_obsolete(),
+        })
     }
 
-    /// Nodes that are asked for too often, and where to split them.
+    /// Takes the nodes over the load limit, and the keys to split them at.
     pub fn take_hot(&mut self) -> Vec<(NodeId, Key)> {
         std::mem::take(&mut self.hot)
     }
 
-    /// Leaves in which nothing is left since this was asked last, for whoever
-    /// takes them away.
+    /// Takes the leaves that have become empty since the last call.
     pub fn take_empty(&mut self) -> Vec<NodeId> {
         self.store.take_empty()
     }
 
-    /// Whether there are any of these.
+    /// Whether there is any of this work.
     pub fn has_work(&self) -> bool {
         self.store.has_full() || self.store.has_empty() || !self.hot.is_empty()
     }
 
-    /// Looks through all nodes and says what is wrong, for tests.
+    /// Checks the invariants of all nodes, for tests.
     pub fn audit(&self) -> Result<(), String> {
         self.store.audit(self.snapshots.low())
     }

@@ -1,22 +1,21 @@
-//! Leases: for a while only one may write within a range of a tree, so that
-//! its transactions lose to nobody. `docs/yesquel/leases.md` has the laws.
+//! Leases: for some time only one client may write within a range of a tree, so that its
+//! transactions do not lose. `docs/yesquel/leases.md` has the laws.
 
-use crate::engine::{Effects, Engine, Now, Stop};
 use rustc_hash::FxHashMap;
-use yesquel_model::{KeyRange, Refusal, Timestamp, TreeId, TxnId, limits};
+use yesquel_model::{KeyRange, Refusal, TreeId, TxnId, limits};
 use yesquel_wire::{NodeKind, WriteOperation};
 
-/// What one may write in, and nobody else.
+/// A range in which only the holder may write.
 #[derive(Debug)]
-struct Lease {
-    holder: TxnId,
-    range: KeyRange,
-    /// Of the time that never goes back.
-    until_ms: u64,
+pub(crate) struct Lease {
+    pub(crate) holder: TxnId,
+    pub(crate) range: KeyRange,
+    /// By the uptime clock.
+    pub(crate) until_ms: u64,
 }
 
-/// The leases of a server. Nothing of them is on disk: they keep transactions
-/// from losing, not from harm.
+/// The leases of a server. They are not persistent: they spare transactions conflicts, and protect
+/// no data.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     trees: FxHashMap<TreeId, Vec<Lease>>,
@@ -28,7 +27,7 @@ impl Leases {
         self.count
     }
 
-    /// Lets those go whose time is over.
+    /// Drops expired leases.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         if self.count > 0 {
             self.keep(|lease| lease.until_ms > now_ms);
@@ -47,8 +46,8 @@ impl Leases {
         self.count = self.trees.values().map(Vec::len).sum();
     }
 
-    /// For how long one who is not the holder must wait for what `is_met`.
-    fn wait_ms(
+    /// Milliseconds until the other leases end that satisfy `is_met`.
+    pub(crate) fn wait_ms(
         &self,
         tree: TreeId,
         now_ms: u64,
@@ -60,7 +59,7 @@ impl Leases {
         self.trees.get(&tree)?.iter().filter(is_others).map(|lease| lease.until_ms - now_ms).max()
     }
 
-    fn take(&mut self, tree: TreeId, lease: Lease) -> Result<(), Refusal> {
+    pub(crate) fn take(&mut self, tree: TreeId, lease: Lease) -> Result<(), Refusal> {
         let leases = self.trees.entry(tree).or_default();
         match leases.iter_mut().find(|own| own.holder == lease.holder && own.range == lease.range) {
             Some(own) => own.until_ms = lease.until_ms,
@@ -73,8 +72,7 @@ impl Leases {
         Ok(())
     }
 
-    /// That an operation on a node of some kind is not within what another one
-    /// holds.
+    /// Checks that an operation on a node of some kind is not within another client's lease.
     pub(crate) fn check(
         &self,
         now_ms: u64,
@@ -84,48 +82,17 @@ impl Leases {
         write: &WriteOperation<'_>,
     ) -> Result<(), Refusal> {
         let is_met = |range: &KeyRange| match write {
-            // Nodes of long values have keys of their own.
+            // Keys of pieces are not keys of the tree.
             _ if kind == NodeKind::Value => false,
             WriteOperation::Put { key, .. } | WriteOperation::Delete { key, .. } => range.contains(key),
-            WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => own.meets(range),
+            WriteOperation::DeleteRange(own) | WriteOperation::Guard(own) => own.overlaps(range),
             WriteOperation::DropTree => true,
-            // Splits change nothing that anybody reads.
+            // Splits change nothing that a read sees.
             _ => false,
         };
         match self.wait_ms(tree, now_ms, own, is_met) {
             Some(ms) => Err(Refusal::Leased { ms }),
             None => Ok(()),
         }
-    }
-}
-
-impl Engine {
-    /// Takes a lease, or makes one's own last longer. It holds against all who
-    /// come from now on, and is answered once those have ended that had voted
-    /// before.
-    pub(crate) fn lease(
-        &mut self,
-        now: Now,
-        holder: TxnId,
-        (tree, range): (TreeId, KeyRange),
-        ms: u64,
-        effects: &mut Effects,
-    ) -> Result<(Timestamp, u64), Stop> {
-        self.leases.expire(now.uptime_ms);
-        if let Some(ms) = self.leases.wait_ms(tree, now.uptime_ms, holder, |other| other.meets(&range)) {
-            return Err(Refusal::Leased { ms }.into());
-        }
-        let until_ms = now.uptime_ms.saturating_add(ms.min(limits::LEASE_MS_MAX));
-        self.leases.take(tree, Lease { holder, range: range.clone(), until_ms })?;
-        let voted = self
-            .voted
-            .iter()
-            .find(|(_, voted)| voted.planned.iter().any(|planned| planned.meets(tree, &range)));
-        if let Some((txn, _)) = voted {
-            return Err(Stop::Wait(*txn));
-        }
-        let at = self.clock.now(now.wall_ms);
-        let needs_lsn = self.under_ceiling(at, effects);
-        Ok((at, needs_lsn.max(self.lsn)))
     }
 }

@@ -1,38 +1,34 @@
-//! The nodes of one storage server: multi-version, transactional, and a pure
-//! state machine without clock, socket, file or thread.
+//! The nodes of one storage server: multi-version, transactional, and a pure state machine without
+//! clock, socket, file or thread.
 //!
-//! `docs/yesquel/nodes.md` has the laws. [`Engine::handle`] takes a request
-//! and the time, and gives replies and records of the log; [`Engine::replay`]
-//! takes records and gives the same state.
+//! [`Engine::handle`] takes a request and the time, and returns replies and log records;
+//! [`Engine::replay`] rebuilds the same state from the records. `docs/yesquel/nodes.md` has the
+//! laws.
 
 mod answer;
-mod budget;
 mod cell;
 mod cells;
 mod checkpoint;
-mod commit;
-mod copies;
+mod checkpoint_copies;
+mod effects;
 mod engine;
 mod leases;
 mod load;
 mod node;
-mod peek;
 mod record;
-mod replay;
 mod settings;
 mod snapshots;
 mod staging;
 mod store;
-mod survey;
-mod target;
 mod techniques;
 #[cfg(test)]
 mod tests;
-mod times;
 mod transaction;
+mod write_target;
 
 pub use checkpoint::Checkpoint;
-pub use engine::{Ask, Asker, Effects, Engine, Now, ReplyTo};
+pub use effects::{AddressedReply, Caller, Effects, Now, VoteQuery};
+pub use engine::{Engine, SplitPlan};
 pub use record::Record;
 pub use settings::Settings;
 pub use techniques::Techniques;

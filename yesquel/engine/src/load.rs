@@ -1,23 +1,21 @@
-//! How often nodes are asked for, and where to split those that are asked for
-//! too often (section 4.2 of the paper).
+//! The load of nodes, and where to split nodes over the limit (section 4.2 of the paper).
 //!
-//! A node counts its accesses of this second and the one before. From the
-//! access on that is one too many the keys asked for are sampled; when the
-//! second is over, the median of the sample is where the node should be split,
-//! so that half of the load goes to either side. A key with most of the load
-//! ends in a node of its own.
+//! A node counts its accesses in this second and the previous one. Once the count exceeds the
+//! limit, the keys of further accesses are sampled. At the end of the second the median of the
+//! sample is the split key, so that half of the load goes to either side. A key with most of the
+//! load ends up in a node of its own.
 
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use yesquel_model::{Key, KeyRange, NodeId, limits::KEY_BYTES_MAX};
 
-/// Keys that are sampled of a node in a second.
+/// Sampled keys of a node in a second.
 const SAMPLES_MAX: usize = 128;
-/// Fewer tell nothing.
+/// Fewer samples are not significant.
 const SAMPLES_MIN: usize = 16;
 
-/// Accesses of this second and the one before, with the second's number: 24
-/// bits each, and 16.
+/// Accesses in this second and the previous one, 24 bits each, and the number of the second, 16
+/// bits.
 #[derive(Debug, Default)]
 pub(crate) struct Load(AtomicU64);
 
@@ -35,7 +33,7 @@ impl Load {
         (all as u16, all >> 16 & COUNT_MAX, all >> 40)
     }
 
-    /// Counts an access; how many there were in this second.
+    /// Counts an access. Returns the count of this second.
     pub(crate) fn touch(&self, second: u16) -> u64 {
         let (known, before, now) = self.parts();
         let (before, now) = match second.wrapping_sub(known) {
@@ -43,19 +41,18 @@ impl Load {
             1 => (now, 1),
             _ => (0, 1),
         };
-        // Threads that read side by side may lose an access: a load that is a
-        // few too low is no matter.
+        // Concurrent readers may lose a few accesses, which does not matter.
         self.0.store(u64::from(second) | before << 16 | now << 40, Relaxed);
         now
     }
 
-    /// Accesses of this second.
+    /// Accesses in this second.
     pub(crate) fn now(&self, second: u16) -> u64 {
         let (known, _, now) = self.parts();
         if known == second { now } else { 0 }
     }
 
-    /// Accesses of the last whole second.
+    /// Accesses in the last whole second.
     pub(crate) fn rate(&self, second: u16) -> u64 {
         let (known, before, now) = self.parts();
         match second.wrapping_sub(known) {
@@ -66,11 +63,11 @@ impl Load {
     }
 }
 
-/// The keys of nodes that are asked for too often.
+/// Sampled keys of the nodes over the load limit.
 #[derive(Debug, Default)]
-pub(crate) struct Samples {
+pub(crate) struct HotKeySamples {
     nodes: FxHashMap<NodeId, Sample>,
-    /// Which second it is.
+    /// Number of the second.
     pub(crate) second: u16,
 }
 
@@ -80,21 +77,21 @@ struct Sample {
     seen: u64,
 }
 
-impl Samples {
-    /// A node was asked for a key once more, too often.
+impl HotKeySamples {
+    /// Samples an access of a node over the limit.
     pub(crate) fn note(&mut self, node: NodeId, key: &[u8]) {
         let sample = self.nodes.entry(node).or_default();
         sample.seen += 1;
         if sample.keys.len() < SAMPLES_MAX {
             sample.keys.push(key.into());
         } else if sample.seen.is_multiple_of(8) {
-            // Spread over the second; which one goes is no matter.
+            // Spreads the sample over the second; which key is replaced does not matter.
             let at = (sample.seen / 8) as usize % SAMPLES_MAX;
             sample.keys[at] = key.into();
         }
     }
 
-    /// The second is over: the nodes to be split, and where.
+    /// Ends the second: returns the nodes to split, and the split keys.
     pub(crate) fn take(&mut self, fence: impl Fn(NodeId) -> Option<KeyRange>) -> Vec<(NodeId, Key)> {
         let nodes = std::mem::take(&mut self.nodes);
         let mut splits: Vec<(NodeId, Key)> = nodes
@@ -106,7 +103,7 @@ impl Samples {
     }
 }
 
-/// Where half of the load is on either side; `None` where no key is between.
+/// The key with half of the load on either side; `None` if no key divides the node.
 fn split_key(mut keys: Vec<Key>, fence: &KeyRange) -> Option<Key> {
     keys.retain(|key| fence.contains(key));
     if keys.len() < SAMPLES_MIN {
@@ -117,8 +114,8 @@ fn split_key(mut keys: Vec<Key>, fence: &KeyRange) -> Option<Key> {
     if median != fence.low {
         return Some(median);
     }
-    // The first key has half of the load: what follows it goes.
-    let after = KeyRange::only(&median).high?;
+    // The first key has half of the load: everything after it moves.
+    let after = KeyRange::single(&median).high?;
     (after.len() <= KEY_BYTES_MAX && fence.contains(&after)).then_some(after)
 }
 
@@ -127,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_whole_second_is_told() {
+    fn the_load_is_that_of_the_last_whole_second() {
         let load = Load::default();
         assert_eq!(load.rate(7), 0);
         for _ in 0..5 {
@@ -136,7 +133,7 @@ mod tests {
         assert_eq!((load.rate(7), load.rate(8), load.rate(9)), (0, 5, 0));
         assert_eq!(load.touch(8), 1);
         assert_eq!((load.rate(8), load.rate(9)), (5, 1));
-        // The number of the second goes round.
+        // The number of the second wraps around.
         let load = Load::default();
         load.touch(u16::MAX);
         load.touch(0);
@@ -152,18 +149,18 @@ mod tests {
         let at = |sample: &str, fence: KeyRange| split_key(keys(sample), &fence).map(|key| key.to_vec());
         assert_eq!(at("aaaaaaaabbbbccccdddd", KeyRange::all()), Some(b"b".to_vec()));
         assert_eq!(at("abcdefghijklmnop", KeyRange::all()), Some(b"i".to_vec()));
-        // A key that has it all gets a node of its own: first what is below goes,
-        // then what is above, and then there is nothing more to be done.
+        // A key with all the load gets a node of its own: first the keys below move away, then
+        // those above, and then nothing is left to do.
         let hot = "xxxxxxxxxxxxxxxxxxxx";
         assert_eq!(at(hot, KeyRange::all()), Some(b"x".to_vec()));
         assert_eq!(at(hot, KeyRange::from(*b"x")), Some(b"x\0".to_vec()));
-        assert_eq!(at(hot, KeyRange::only(b"x")), None);
+        assert_eq!(at(hot, KeyRange::single(b"x")), None);
         assert_eq!(at("abc", KeyRange::all()), None);
     }
 
     #[test]
     fn a_sample_is_bounded() {
-        let (mut samples, node) = (Samples::default(), NodeId::default());
+        let (mut samples, node) = (HotKeySamples::default(), NodeId::default());
         for number in 0..100_000u32 {
             samples.note(node, &number.to_be_bytes());
         }

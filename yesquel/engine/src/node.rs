@@ -1,17 +1,46 @@
-//! A node: what it looks like to a snapshot, what stands in the way of a
-//! transaction, and how operations change it.
+//! A node: what a snapshot sees of it, which transactions conflict on it, and how operations change
+//! it.
 
 use crate::cell::{Cell, Value};
-use crate::cells::{Cells, Live};
+use crate::cells::{Live, NodeCells};
 use crate::load::Load;
 use crate::snapshots::Readable;
-use crate::store::NodeLimits;
-use crate::target::{Claim, Mark, Prepared, Target};
+use crate::write_target::{MarkKind, Prepared, RangeMark, WriteTarget};
 use std::{collections::VecDeque, sync::Arc};
-use yesquel_model::{Bounds, Conflict, KeyRange, LocalId, NodeId, Refusal, Timestamp, TxnId, prefix_of};
+use yesquel_model::{
+    Conflict, KeyRange, LocalId, NodeId, PrefixBounds, Refusal, Timestamp, TxnId, prefix_of,
+};
 use yesquel_wire::{Expect, NewNode, NodeKind, WriteOperation};
 
-/// An attribute, or that there was one.
+/// Size limits beyond which a node is split.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NodeLimits {
+    pub(crate) cells_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+/// Approximate memory of a node beside its cells.
+pub(crate) const NODE_BYTES: usize = 512;
+
+/// What a snapshot sees at a place of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found<T> {
+    /// The node does not answer for the place.
+    Elsewhere,
+    /// Nothing.
+    Absent,
+    /// A value.
+    Present(T),
+}
+
+impl<T> From<Option<T>> for Found<T> {
+    #[inline]
+    fn from(value: Option<T>) -> Found<T> {
+        value.map_or(Found::Absent, Found::Present)
+    }
+}
+
+/// A version of an attribute; `None`: removed.
 #[derive(Debug, Clone)]
 struct AttributeVersion {
     id: u16,
@@ -19,7 +48,7 @@ struct AttributeVersion {
     value: Option<Box<[u8]>>,
 }
 
-/// All of a node but its cells. A change makes another one.
+/// Everything of a node except its cells. A change creates a new one.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) kind: NodeKind,
@@ -32,69 +61,67 @@ impl Shape {
         self.attributes.iter().find(|known| known.id == id)?.value.as_deref()
     }
 
-    /// All that there are.
+    /// Iterates over the attributes.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = (u16, &[u8])> {
         self.attributes.iter().filter_map(|known| Some((known.id, known.value.as_deref()?)))
     }
 }
 
-/// A read must wait for this transaction's end.
+/// A read must wait for this transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Undecided(pub(crate) TxnId);
 
-/// What a node is now, as far as a look at it decides most reads: shapes and
-/// their fences are elsewhere in memory.
+/// Summary of the present shape. It decides most reads without the shape itself, which lies
+/// elsewhere in memory.
 #[derive(Debug, Clone, Copy)]
-struct Glance {
+struct ShapeSummary {
     since: Timestamp,
-    /// A leaf, and there.
+    /// The node is an existing leaf.
     is_leaf: bool,
-    bounds: Bounds,
+    bounds: PrefixBounds,
 }
 
-impl Glance {
-    fn of(since: Timestamp, shape: Option<&Shape>) -> Glance {
+impl ShapeSummary {
+    fn of(since: Timestamp, shape: Option<&Shape>) -> ShapeSummary {
         let is_leaf = shape.is_some_and(|shape| shape.kind == NodeKind::Leaf);
-        let bounds = shape.map(|shape| Bounds::of(&shape.fence)).unwrap_or_default();
-        Glance { since, is_leaf, bounds }
+        let bounds = shape.map(|shape| PrefixBounds::of(&shape.fence)).unwrap_or_default();
+        ShapeSummary { since, is_leaf, bounds }
     }
 
-    /// Whether a snapshot surely finds a leaf here to which keys of this prefix
-    /// belong.
+    /// Whether a snapshot certainly finds a leaf here that holds keys of this prefix.
     fn holds(&self, snapshot: Timestamp, prefix: u64) -> bool {
-        self.is_leaf && self.since <= snapshot && self.bounds.hold(prefix)
+        self.is_leaf && self.since <= snapshot && self.bounds.surely_contain(prefix)
     }
 }
 
-/// A node of one server. What a read needs comes first.
+/// A node of one server. Fields that reads need come first.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// The newest shape, in short.
-    glance: Glance,
-    /// By key, each key once.
-    cells: Cells,
+    /// The newest shape in short.
+    summary: ShapeSummary,
+    /// Cells by key.
+    cells: NodeCells,
     prepared: Vec<Prepared>,
-    /// The log's length when it was last changed.
+    /// Log record of the last change.
     pub(crate) changed_at_lsn: u64,
-    /// How often it is asked for.
+    /// Access counts.
     pub(crate) load: Load,
     pub(crate) id: NodeId,
-    /// The oldest first; `None`: not there.
+    /// Versions of the shape, the oldest first; `None`: the node does not exist.
     shapes: Vec<(Timestamp, Option<Arc<Shape>>)>,
-    /// The oldest first: whoever began a moment ago looks at the last few.
-    marks: VecDeque<Mark>,
-    /// Whether it stands in the queue for collection.
+    /// Marks, the oldest first: a transaction that began recently checks the last few.
+    marks: VecDeque<RangeMark>,
+    /// Whether the node is in the collection queue.
     pub(crate) queued: bool,
-    /// Whether it waits for the oldest snapshot to go.
-    pub(crate) aside: bool,
-    /// Where its cells have gone, the last first: a help for those who come
-    /// by an old map, and no more than that.
+    /// Whether its garbage is pinned by the oldest snapshot.
+    pub(crate) pinned_garbage: bool,
+    /// Where its cells have moved, the last move first: hints for clients with stale caches.
     moves: VecDeque<(KeyRange, NodeId)>,
-    /// Whether it was told that it is empty.
-    pub(crate) told_empty: bool,
+    /// Whether it was reported as empty.
+    pub(crate) reported_empty: bool,
 }
 
-/// Marks among which a new one looks for one of the same keys.
+/// Recent marks that a new one is compared with.
 const MARKS_COMPARED: usize = 4;
 /// Moves that a node remembers.
 const MOVES_MAX: usize = 8;
@@ -103,22 +130,22 @@ impl Node {
     pub(crate) fn new(id: NodeId, at: Timestamp, new: &NewNode) -> Node {
         let shape = Shape { kind: new.kind, fence: new.fence.clone(), attributes: Vec::new() };
         Node {
-            glance: Glance::of(at, Some(&shape)),
+            summary: ShapeSummary::of(at, Some(&shape)),
             id,
             shapes: vec![(at, Some(Arc::new(shape)))],
-            cells: Cells::default(),
+            cells: NodeCells::default(),
             marks: VecDeque::new(),
             prepared: Vec::new(),
             changed_at_lsn: 0,
             queued: false,
-            aside: false,
+            pinned_garbage: false,
             moves: VecDeque::new(),
             load: Load::default(),
-            told_empty: false,
+            reported_empty: false,
         }
     }
 
-    /// The shape now, if the node is there.
+    /// The present shape, if the node exists.
     pub(crate) fn shape(&self) -> Option<&Arc<Shape>> {
         self.shapes.last().and_then(|(_, shape)| shape.as_ref())
     }
@@ -129,7 +156,7 @@ impl Node {
         seen.and_then(|(_, shape)| shape.as_ref())
     }
 
-    pub(crate) fn cells(&self) -> &Cells {
+    pub(crate) fn cells(&self) -> &NodeCells {
         &self.cells
     }
 
@@ -138,28 +165,26 @@ impl Node {
         self.cells.memory()
     }
 
-    /// Where a key has gone, if that is remembered.
+    /// Where a key has moved, if the node remembers.
     pub(crate) fn moved_to(&self, key: &[u8]) -> Option<(&KeyRange, NodeId)> {
         self.moves.iter().find(|(range, _)| range.contains(key)).map(|(range, to)| (range, *to))
     }
 
-    /// Whether nothing is left in it, so that it may go: a leaf that is no
-    /// root.
+    /// Whether it is a leaf other than a root with nothing left in it, so that it can be removed.
     pub(crate) fn is_empty(&self) -> bool {
         let is_leaf = self.shape().is_some_and(|shape| shape.kind == NodeKind::Leaf);
         is_leaf && self.id.local != LocalId::ROOT && self.cells.is_empty() && self.prepared.is_empty()
     }
 
-    /// Cells that are not deleted, and the bytes of their keys and values.
+    /// Number of cells that are not deleted, and the bytes of their keys and values.
     pub(crate) fn size(&self) -> (usize, usize) {
         let Live { cells, bytes } = self.cells.live();
         (cells, bytes)
     }
 
-    /// Whether it is to be split: it has too many cells, or several that are
-    /// too large together. Of an inner one both halves must have two children:
-    /// with one it would lead to its child and nowhere else, and what it takes
-    /// from the parent's room has the parent split, and so on without end.
+    /// Whether it must be split: it has too many cells, or several that are too large together.
+    /// Both halves of an inner node need two children: a node with one child only adds a level, and
+    /// fills its parent until that is split too, without end.
     pub(crate) fn is_full(&self, limits: NodeLimits) -> bool {
         let Live { cells, bytes } = self.cells.live();
         // Pieces of a value stay together.
@@ -171,9 +196,8 @@ impl Node {
         cells >= cells_min && (cells > limits.cells_max || bytes > limits.bytes_max)
     }
 
-    /// In how many parts it should be split, each at least half as large as a node
-    /// may be. Parts of an inner one have two children each, whatever their bytes, as
-    /// where it is said when it [is full](Self::is_full).
+    /// Number of parts for a split, each at least half of the limit. Parts of an inner node have
+    /// two children each, whatever their size, as in [`is_full`](Self::is_full).
     pub(crate) fn parts(&self, limits: NodeLimits) -> usize {
         let Live { cells, bytes } = self.cells.live();
         let of = |size: usize, max: usize| size / (max / 2).max(1);
@@ -182,8 +206,8 @@ impl Node {
         of(cells, limits.cells_max).max(of(bytes, limits.bytes_max)).min(parts_max)
     }
 
-    /// Whether most of its cells are not there any more, but for older snapshots.
-    pub(crate) fn drags(&self) -> bool {
+    /// Whether most of its cells exist only for older snapshots.
+    pub(crate) fn mostly_obsolete(&self) -> bool {
         self.cells.len() > 2 * self.cells.live().cells
     }
 
@@ -197,26 +221,21 @@ impl Node {
         }
     }
 
-    /// What a snapshot sees under a key; `None` in `Ok` where the key is not
-    /// the node's.
-    pub(crate) fn lookup(
-        &self,
-        snapshot: Timestamp,
-        key: &[u8],
-    ) -> Result<Option<Option<Value<'_>>>, Undecided> {
-        if !self.glance.holds(snapshot, prefix_of(key)) {
-            let Some(shape) = self.shape_at(snapshot) else { return Ok(None) };
+    /// Returns what a snapshot sees under a key.
+    pub(crate) fn lookup(&self, snapshot: Timestamp, key: &[u8]) -> Result<Found<Value<'_>>, Undecided> {
+        if !self.summary.holds(snapshot, prefix_of(key)) {
+            let Some(shape) = self.shape_at(snapshot) else { return Ok(Found::Elsewhere) };
             // An inner node has no values: the tree has grown.
             if shape.kind != NodeKind::Leaf || !shape.fence.contains(key) {
-                return Ok(None);
+                return Ok(Found::Elsewhere);
             }
         }
         self.wait_for(snapshot, |target| target.changes_key(key))?;
-        Ok(Some(self.cells.get(key).and_then(|cell| cell.seen_at(snapshot))))
+        Ok(self.cells.get(key).and_then(|cell| cell.seen_at(snapshot)).into())
     }
 
-    /// The cells in a range that a snapshot may see; each is still to be asked
-    /// what the snapshot sees of it.
+    /// The cells of a range that a snapshot may see; the caller asks each for what the snapshot
+    /// sees.
     pub(crate) fn scan(
         &self,
         snapshot: Timestamp,
@@ -226,7 +245,7 @@ impl Node {
         Ok(self.cells.range(self.cells.covered(range)))
     }
 
-    /// The cell of the child that leads to a key, as a snapshot sees it.
+    /// The child cell that leads to a key, as a snapshot sees it.
     pub(crate) fn child(&self, snapshot: Timestamp, key: &[u8]) -> Result<Option<&[u8]>, Undecided> {
         self.wait_for(snapshot, |_| true)?;
         let after = self.cells.find(key).map_or_else(|position| position, |position| position + 1);
@@ -234,14 +253,13 @@ impl Node {
         Ok(before.find_map(|cell| cell.seen_at(snapshot)).map(|value| value.bytes))
     }
 
-    /// The attribute that a snapshot sees; `None` in `Ok` where there is no
-    /// node.
-    pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Option<Option<&[u8]>>, Undecided> {
-        self.wait_for(snapshot, |target| matches!(target, Target::Attribute(own) if *own == id))?;
-        Ok(self.shape_at(snapshot).map(|shape| shape.attribute(id)))
+    /// Returns the attribute that a snapshot sees.
+    pub(crate) fn attribute(&self, snapshot: Timestamp, id: u16) -> Result<Found<&[u8]>, Undecided> {
+        self.wait_for(snapshot, |target| matches!(target, WriteTarget::Attribute(own) if *own == id))?;
+        Ok(self.shape_at(snapshot).map_or(Found::Elsewhere, |shape| shape.attribute(id).into()))
     }
 
-    fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&Target) -> bool) -> Result<(), Undecided> {
+    fn wait_for(&self, snapshot: Timestamp, is_met: impl Fn(&WriteTarget) -> bool) -> Result<(), Undecided> {
         let mut waiting = self.prepared.iter().filter(|prepared| prepared.at <= snapshot);
         match waiting.find(|prepared| is_met(&prepared.target)) {
             Some(prepared) => Err(Undecided(prepared.txn)),
@@ -249,20 +267,19 @@ impl Node {
         }
     }
 
-    /// What stands in the way of an operation of a transaction that reads at
-    /// `snapshot`. The fence is the caller's to look at, who knows what the
-    /// transaction itself has made of it before.
+    /// Checks an operation of a transaction at a snapshot for conflicts. The caller checks the
+    /// fence, since it knows what the transaction itself has changed before.
     pub(crate) fn check(&self, snapshot: Timestamp, write: &WriteOperation<'_>) -> Result<(), Refusal> {
         let node = self.id;
         if !self.prepared.is_empty() {
-            let target = Target::of(write);
-            // What moves takes along what is prepared on its cells.
+            let target = WriteTarget::of(write);
+            // A move takes along what is prepared on its cells.
             let moves = matches!(write, WriteOperation::Move { .. } | WriteOperation::Reshape(_));
             let met = self.prepared.iter().find(|prepared| {
                 if moves {
-                    matches!(prepared.target, Target::Attribute(_) | Target::Shape)
+                    matches!(prepared.target, WriteTarget::Attribute(_) | WriteTarget::Shape)
                 } else {
-                    prepared.target.meets(&target)
+                    prepared.target.overlaps(&target)
                 }
             });
             if let Some(prepared) = met {
@@ -283,11 +300,13 @@ impl Node {
             }
             WriteOperation::DeleteRange(range) => {
                 self.check_cells(snapshot, range)?;
-                self.check_marks(snapshot, |mark| mark.range.meets(range))
+                self.check_marks(snapshot, |mark| mark.range.overlaps(range))
             }
             WriteOperation::Guard(range) => {
                 self.check_cells(snapshot, range)?;
-                self.check_marks(snapshot, |mark| mark.claim == Claim::Deleted && mark.range.meets(range))
+                self.check_marks(snapshot, |mark| {
+                    mark.kind == MarkKind::Deleted && mark.range.overlaps(range)
+                })
             }
             WriteOperation::Set(attribute) => {
                 let known = self.shape().into_iter().flat_map(|shape| &shape.attributes);
@@ -301,12 +320,12 @@ impl Node {
             }
             WriteOperation::Create(_) => Err(Conflict::Node { node }.into()),
             WriteOperation::Reshape(_) => self.check_shape(snapshot),
-            // Whoever wrote into the tree before it was dropped has written in vain.
+            // Whatever was written to the tree before the drop is dropped too.
             WriteOperation::Move { .. } | WriteOperation::DropTree => Ok(()),
         }
     }
 
-    /// What stands in the way of writing a key; whether it is there.
+    /// Checks a write of a key for conflicts. Returns whether the key exists.
     fn check_key(&self, snapshot: Timestamp, key: &[u8]) -> Result<bool, Refusal> {
         let cell = self.cells.get(key);
         if cell.is_some_and(|cell| cell.at > snapshot) {
@@ -321,13 +340,13 @@ impl Node {
         if newer { Err(Conflict::Cell { node: self.id }.into()) } else { Ok(()) }
     }
 
-    fn check_marks(&self, snapshot: Timestamp, is_met: impl Fn(&Mark) -> bool) -> Result<(), Refusal> {
+    fn check_marks(&self, snapshot: Timestamp, is_met: impl Fn(&RangeMark) -> bool) -> Result<(), Refusal> {
         let node = self.id;
         let mut newer = self.marks.iter().rev().take_while(|mark| mark.at > snapshot);
         match newer.find(|mark| is_met(mark)) {
             None => Ok(()),
-            Some(Mark { claim: Claim::Deleted, .. }) => Err(Conflict::Range { node }.into()),
-            Some(Mark { claim: Claim::Guarded, .. }) => Err(Conflict::Guard { node }.into()),
+            Some(RangeMark { kind: MarkKind::Deleted, .. }) => Err(Conflict::Range { node }.into()),
+            Some(RangeMark { kind: MarkKind::Guarded, .. }) => Err(Conflict::Guard { node }.into()),
         }
     }
 
@@ -336,22 +355,22 @@ impl Node {
         if newer { Err(Conflict::Node { node: self.id }.into()) } else { Ok(()) }
     }
 
-    /// Notes an operation of a transaction that votes yes.
+    /// Records a prepared operation.
     pub(crate) fn prepare(&mut self, prepared: Prepared) {
         self.prepared.push(prepared);
     }
 
-    /// Forgets the operations of a transaction that is decided.
+    /// Removes the operations of a decided transaction.
     pub(crate) fn decided(&mut self, txn: TxnId) {
         self.prepared.retain(|prepared| prepared.txn != txn);
     }
 
-    /// Whether a transaction has prepared anything here.
+    /// Whether any transaction has prepared an operation here.
     pub(crate) fn is_prepared(&self) -> bool {
         !self.prepared.is_empty()
     }
 
-    /// Writes a cell. Returns whether there is now something to collect.
+    /// Writes a cell. Returns whether there is garbage now.
     pub(crate) fn put(&mut self, at: Timestamp, key: &[u8], value: Option<Value<'_>>) -> bool {
         match self.cells.find(key) {
             Ok(position) => {
@@ -365,8 +384,7 @@ impl Node {
         }
     }
 
-    /// Ends a cell at the time at which it moved away, if it was written below
-    /// that after it had moved.
+    /// Ends a cell at the time it moved away, if it was written below that time after the move.
     pub(crate) fn end_at(&mut self, at: Timestamp, key: &[u8]) {
         if let Ok(position) = self.cells.find(key)
             && self.cells.cell(position).at < at
@@ -381,27 +399,27 @@ impl Node {
                 self.cells.write(position, at, None);
             }
         }
-        self.mark(Mark { claim: Claim::Deleted, range: range.clone(), at });
+        self.mark(RangeMark { kind: MarkKind::Deleted, range: range.clone(), at });
     }
 
     pub(crate) fn guard(&mut self, at: Timestamp, range: &KeyRange) {
-        self.mark(Mark { claim: Claim::Guarded, range: range.clone(), at });
+        self.mark(RangeMark { kind: MarkKind::Guarded, range: range.clone(), at });
     }
 
-    fn mark(&mut self, mark: Mark) {
-        // Whoever is stopped by an older one is stopped by a newer one of the same
-        // keys too. What every transaction guards, as the cookie of a schema, would
-        // else stand here as often as there were commits of late.
+    fn mark(&mut self, mark: RangeMark) {
+        // A newer mark of the same keys conflicts with every transaction that an older one
+        // conflicts with. Otherwise a range that every transaction guards, such as a schema's
+        // cookie, would collect as many marks as there were recent commits.
         let last = self.marks.iter().rev().take(MARKS_COMPARED);
         let mut same =
-            last.enumerate().filter(|(_, known)| known.claim == mark.claim && known.range == mark.range);
+            last.enumerate().filter(|(_, known)| known.kind == mark.kind && known.range == mark.range);
         if let Some((back, known)) = same.next() {
             if known.at >= mark.at {
                 return;
             }
             self.marks.remove(self.marks.len() - 1 - back);
         }
-        // At the end, but for what was prepared before and decided after.
+        // At the end, except for what was prepared earlier and decided later.
         let position = self.marks.partition_point(|known| known.at <= mark.at);
         self.marks.insert(position, mark);
     }
@@ -419,7 +437,7 @@ impl Node {
         self.shapes_push(at, Some(Shape { kind: new.kind, fence: new.fence.clone(), attributes }));
     }
 
-    /// Takes the node away, with all its cells.
+    /// Drops the node with all its cells.
     pub(crate) fn drop_at(&mut self, at: Timestamp) {
         self.delete_range(at, &KeyRange::all());
         self.shapes_push(at, None);
@@ -432,48 +450,46 @@ impl Node {
             _ => self.shapes.push((at, shape)),
         }
         if let Some((since, shape)) = self.shapes.last() {
-            self.glance = Glance::of(*since, shape.as_deref());
+            self.summary = ShapeSummary::of(*since, shape.as_deref());
         }
     }
 
-    /// Hands what stands in a range to another node, and keeps it for
-    /// snapshots below `at` as deleted then.
+    /// Moves a range to another node; snapshots below `at` still see it here.
     pub(crate) fn move_to(&mut self, at: Timestamp, range: &KeyRange, to: &mut Node) {
         self.moves.truncate(MOVES_MAX - 1);
         self.moves.push_front((range.clone(), to.id));
-        // What comes back has not gone.
-        to.moves.retain(|(gone, _)| !gone.meets(range));
+        // Cells that come back have not moved.
+        to.moves.retain(|(gone, _)| !gone.overlaps(range));
         let covered = self.cells.covered(range);
-        // In the place of those that were written by the same transaction, or
-        // are left from before the cells moved away.
+        // Replaces cells that the same transaction wrote, or that are left from before an earlier
+        // move.
         to.cells.copy(&self.cells, covered.clone());
         for position in covered {
-            // What was written later is the other node's.
+            // Later versions belong to the other node.
             self.cells.end(position, at);
         }
-        for mark in self.marks.iter().filter(|mark| mark.range.meets(range)) {
-            to.mark(Mark { range: mark.range.intersection(range), ..mark.clone() });
+        for mark in self.marks.iter().filter(|mark| mark.range.overlaps(range)) {
+            to.mark(RangeMark { range: mark.range.intersection(range), ..mark.clone() });
         }
         for prepared in &self.prepared {
             let target = match &prepared.target {
-                Target::Key(key) if range.contains(key) => prepared.target.clone(),
-                Target::Range(own) if own.meets(range) => Target::Range(own.intersection(range)),
-                Target::Guard(own) if own.meets(range) => Target::Guard(own.intersection(range)),
+                WriteTarget::Key(key) if range.contains(key) => prepared.target.clone(),
+                WriteTarget::Range(own) if own.overlaps(range) => WriteTarget::Range(own.intersection(range)),
+                WriteTarget::Guard(own) if own.overlaps(range) => WriteTarget::Guard(own.intersection(range)),
                 _ => continue,
             };
             to.prepared.push(Prepared { target, ..prepared.clone() });
         }
-        // They stay here too: a snapshot below `at` still reads here, and must
-        // wait for what may commit below it.
+        // They stay here too: a snapshot below `at` still reads here, and must wait for what may
+        // commit below it.
     }
 
-    /// Whether some low-water mark lets go of something.
+    /// Whether a rising low-water mark can free something.
     pub(crate) fn has_garbage(&self) -> bool {
         self.shapes.len() > 1 || self.shape().is_none() || !self.marks.is_empty() || self.cells.has_garbage()
     }
 
-    /// Says what is wrong with it: what nobody sees may be there only if the
-    /// node is in the queue.
+    /// Checks the invariants: garbage may exist only while the node is in the queue.
     pub(crate) fn audit(&self, low: Timestamp) -> Result<(), String> {
         let wrong = |what: &str| Err(format!("node {}: {what}", self.id));
         if let Err(what) = self.cells.audit() {
@@ -482,7 +498,7 @@ impl Node {
         if !self.marks.iter().is_sorted_by_key(|mark| mark.at) {
             return wrong("its marks are out of order");
         }
-        if self.queued || self.aside {
+        if self.queued || self.pinned_garbage {
             return Ok(());
         }
         if self.has_garbage() {
@@ -504,23 +520,23 @@ impl Node {
         Ok(())
     }
 
-    /// Gives back what its cells do not need.
+    /// Returns memory that its cells do not need.
     pub(crate) fn tighten(&mut self) {
         self.cells.tighten();
     }
 
-    /// Whether there is anything in it from after a time.
+    /// Whether anything in it is newer than a time.
     pub(crate) fn has_after(&self, time: Timestamp) -> bool {
         self.marks.back().is_some_and(|mark| mark.at > time)
             || self.shapes.last().is_some_and(|(at, _)| *at > time)
             || self.cells.iter().any(|cell| cell.at > time)
     }
 
-    /// Lets go of what no snapshot sees that may be read, and tells of the long
-    /// values among it. Returns whether the node is left.
+    /// Collects what no readable snapshot sees, and passes long values among it to `gone`. Returns
+    /// whether the node is left.
     pub(crate) fn collect(&mut self, readable: Readable, mut gone: impl FnMut(&[u8])) -> bool {
         let low = readable.low;
-        // Whoever has an older snapshot than a mark's time must meet it.
+        // A transaction with a snapshot below a mark must still find it.
         let passed = self.marks.partition_point(|mark| mark.at <= low);
         self.marks.drain(..passed);
         let ends: Vec<Timestamp> = self.shapes.iter().skip(1).map(|(at, _)| *at).collect();
@@ -529,8 +545,8 @@ impl Node {
         let shape = self.shapes.last().and_then(|(_, shape)| shape.as_ref());
         let within = shape.map_or(0..self.cells.len(), |shape| self.cells.covered(&shape.fence));
         self.cells.collect(readable, within, |key, value| {
-            // A copy of one that has moved goes without its value: it is beyond
-            // the fence, or the node is a root that has grown.
+            // A copy of a moved cell goes without its value: it is beyond the fence, or the node is
+            // a root that has grown.
             if shape.is_some_and(|shape| shape.kind == NodeKind::Leaf && shape.fence.contains(key)) {
                 gone(value);
             }

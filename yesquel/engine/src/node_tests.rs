@@ -8,23 +8,23 @@ fn leaf() -> Node {
     Node::new(id, Timestamp::from_ms(1), &new)
 }
 
-/// Guards and deletes of few ranges, at any times, stop whom they all together
-/// stop, however few of them are kept.
+/// Guards and deletions of few ranges, at any times, conflict with whatever all of them together
+/// conflict with, however few marks are kept.
 #[test]
-fn what_marks_stop_does_not_depend_on_how_many_are_kept() {
+fn conflicts_do_not_depend_on_how_many_marks_are_kept() {
     check_seeds(2_000, |seed| {
         let mut random = Random::new(seed);
         let mut node = leaf();
-        let mut all: Vec<Mark> = Vec::new();
+        let mut all: Vec<RangeMark> = Vec::new();
         for _ in 0..random.next(40) {
             let low = random.next(5) as u8;
             let range = if random.next(2) == 0 {
-                KeyRange::only(&[low])
+                KeyRange::single(&[low])
             } else {
                 KeyRange { low: [low].into(), high: Some([low + 1 + random.next(3) as u8].into()) }
             };
-            let claim = if random.next(3) == 0 { Claim::Deleted } else { Claim::Guarded };
-            let mark = Mark { claim, range, at: Timestamp::from_ms(2 + random.next(30)) };
+            let kind = if random.next(3) == 0 { MarkKind::Deleted } else { MarkKind::Guarded };
+            let mark = RangeMark { kind, range, at: Timestamp::from_ms(2 + random.next(30)) };
             all.push(mark.clone());
             node.mark(mark);
         }
@@ -32,14 +32,14 @@ fn what_marks_stop_does_not_depend_on_how_many_are_kept() {
         for ms in 1..34 {
             let snapshot = Timestamp::from_ms(ms);
             for key in 0..9_u8 {
-                let is_met = |mark: &Mark| mark.range.contains(&[key]);
+                let is_met = |mark: &RangeMark| mark.range.contains(&[key]);
                 let expected = all.iter().any(|mark| mark.at > snapshot && is_met(mark));
                 assert_eq!(
                     node.check_marks(snapshot, is_met).is_err(),
                     expected,
                     "{snapshot:?}, {key}: {all:?}"
                 );
-                let is_deleted = |mark: &Mark| mark.claim == Claim::Deleted && is_met(mark);
+                let is_deleted = |mark: &RangeMark| mark.kind == MarkKind::Deleted && is_met(mark);
                 let expected = all.iter().any(|mark| mark.at > snapshot && is_deleted(mark));
                 assert_eq!(node.check_marks(snapshot, is_deleted).is_err(), expected);
             }
@@ -48,9 +48,9 @@ fn what_marks_stop_does_not_depend_on_how_many_are_kept() {
 }
 
 #[test]
-fn what_every_commit_guards_is_marked_once() {
+fn a_range_that_every_commit_guards_has_one_mark() {
     let mut node = leaf();
-    let (cookie, other) = (KeyRange::only(b"cookie"), KeyRange::only(b"other"));
+    let (cookie, other) = (KeyRange::single(b"cookie"), KeyRange::single(b"other"));
     for ms in 2..1_000 {
         node.guard(Timestamp::from_ms(ms), &cookie);
         node.guard(Timestamp::from_ms(ms), &other);
@@ -58,7 +58,7 @@ fn what_every_commit_guards_is_marked_once() {
     assert_eq!(node.marks.len(), 2);
 }
 
-/// An inner node of a single child would only lead on.
+/// An inner node with one child would only add a level.
 #[test]
 fn parts_of_an_inner_node_have_two_children_each() {
     for (cells_max, bytes_max) in [(2, usize::MAX), (3, usize::MAX), (128, 1 << 10)] {

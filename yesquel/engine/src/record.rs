@@ -1,69 +1,69 @@
-//! Records of the log: what has changed, so that it can be done again without
-//! a clock and without a message.
+//! Log records: state changes that can be applied again without a clock and without messages.
 
 use yesquel_model::{NodeId, Timestamp, TxnId};
 use yesquel_wire::{Decision, Malformed, Operations, Participants, Reader, Staged, Writer};
 
-/// One record.
+/// Transaction id of a checkpoint's operations, which no client asks about.
+pub(crate) const NOBODY: TxnId = TxnId { client: 0, number: 0 };
+
+/// A log record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A transaction of this server alone.
+    /// A committed transaction of this server alone.
     Commit {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// When.
+        /// The commit time.
         at: Timestamp,
-        /// What was staged of it.
+        /// Its staged parts.
         staged: Option<Staged>,
-        /// What it did, after what was staged.
+        /// Its operations, after the staged ones.
         operations: Operations<'a>,
     },
     /// A vote for yes.
     Prepare {
-        /// Which transaction.
+        /// The transaction.
         txn: TxnId,
-        /// Not before this it commits.
+        /// Lower bound of the commit time.
         at: Timestamp,
-        /// Everyone who takes part.
+        /// All participants.
         participants: Participants<'a>,
-        /// What was staged of it.
+        /// Its staged parts.
         staged: Option<Staged>,
-        /// What it does here, after what was staged.
+        /// Its operations at this server, after the staged ones.
         operations: Operations<'a>,
     },
-    /// A part of a transaction.
+    /// A staged part of a transaction.
     Stage {
-        /// Under which name.
+        /// Name of the staged parts.
         name: TxnId,
-        /// Which part, counted from zero.
+        /// Number of the part, counted from zero.
         part: u64,
-        /// What it does.
+        /// Its operations.
         operations: Operations<'a>,
     },
-    /// The parts of a transaction are not kept any more.
+    /// Staged parts were dropped.
     Unstage {
-        /// Under which name.
+        /// Their name.
         name: TxnId,
     },
-    /// How a transaction of several servers ended, a vote for no that nobody
-    /// had asked for among them.
+    /// Outcome of a transaction of several servers, including a vote for no that recovery forced.
     Decide {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// How.
+        /// The outcome.
         decision: Decision,
     },
-    /// Nobody will ask how it ended any more.
+    /// No participant will ask for the outcome any more.
     Forget {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// No timestamp above this one has been given out; whatever an earlier one
-    /// says.
+    /// No timestamp above this one has been given out; replaces earlier ceilings.
     Ceiling(Timestamp),
     /// No number of a counter from this one on has been given out.
     Counter {
-        /// Whose counter.
+        /// The node that the counter belongs to.
         node: NodeId,
         /// The next number.
         next: u64,
@@ -81,15 +81,15 @@ const STAGE: u8 = 8;
 const UNSTAGE: u8 = 9;
 
 impl<'a> Record<'a> {
-    /// From when on somebody may read what the first of some records did, of
-    /// which each ends where it says.
+    /// First timestamp at which a read may see an effect of some records; `ends` has the end of
+    /// each.
     pub fn first_seen(log: &[u8], ends: &[usize]) -> Option<Timestamp> {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let records = starts.zip(ends).filter_map(|(start, end)| log.get(start..*end));
         records.filter_map(|record| Record::decode(record).ok()?.seen_from()).min()
     }
 
-    /// From when on somebody may read what it did, if it did anything.
+    /// First timestamp at which a read may see its effect, if it has one.
     pub fn seen_from(&self) -> Option<Timestamp> {
         match self {
             Record::Commit { at, .. } | Record::Decide { decision: Decision::Commit(at), .. } => Some(*at),
@@ -97,7 +97,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends it to a buffer.
+    /// Appends the record to a buffer.
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = Writer(buffer);
         match self {
@@ -135,7 +135,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The record that some bytes are.
+    /// Decodes a record.
     pub fn decode(bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let before = reader;
@@ -179,7 +179,7 @@ mod tests {
     use yesquel_model::ServerId;
 
     #[test]
-    fn every_record_comes_back() {
+    fn records_round_trip() {
         let (txn, at) = (TxnId { client: 3, number: 4 }, Timestamp(5));
         let participants = Participants::encode(&[ServerId(1)]);
         let participants = Participants::decode(&participants).unwrap();

@@ -1,11 +1,11 @@
-//! Which snapshots may still be read: the low-water mark.
+//! Readable snapshots and the low-water mark.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::Timestamp;
 
-/// The snapshots that may still be read: the oldest, and all from the next on.
-/// Between the two nobody reads.
+/// The snapshots that may still be read: the oldest, and all from the next one on. No snapshot
+/// between the two is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Readable {
     pub(crate) low: Timestamp,
@@ -23,40 +23,39 @@ impl Readable {
         snapshot >= self.next || snapshot == self.low
     }
 
-    /// Whether one of them sees what is there from a time until another.
+    /// Whether one of them sees something that exists from one time until another.
     pub(crate) fn sees(self, from: Timestamp, until: Timestamp) -> bool {
         until > self.next || (from..until).contains(&self.low)
     }
 }
 
-/// What a connection tells of those that it holds: the oldest, the next one, and
-/// whether there are others above these.
+/// A connection's report on its snapshots: the oldest, the next one, and whether it holds others
+/// above them.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldSnapshots {
     oldest: [Option<Timestamp>; 2],
     more: bool,
 }
 
-/// Moments apart by which the mark follows the present.
+/// Resolution of the recent past.
 const STEP_MS: u64 = 50;
 
 /// The snapshots that connections hold, and the recent past.
 ///
-/// Any snapshot given out can be read for the grace time, within which whoever
-/// got it says that he holds it; from then on until he says that he does not,
-/// his connection ends, or it is older than the greatest age.
+/// Every snapshot stays readable for the grace time, in which its client reports that it holds it;
+/// from then on until the client releases it, its connection ends, or it exceeds the maximum age.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     grace_ms: u64,
     age_ms_max: u64,
-    held: FxHashMap<u64, Held>,
-    /// What the clock said when, by time since the start, the oldest first.
+    held: FxHashMap<u64, HeldSnapshots>,
+    /// The clock by uptime, the oldest entry first.
     past: VecDeque<(u64, Timestamp)>,
     readable: Readable,
-    /// The oldest that the grace time keeps.
+    /// The oldest snapshot that the grace time keeps.
     recent: Timestamp,
-    /// Those from before this time were let go of for want of memory, whoever
-    /// still names them, and how many.
+    /// Snapshots before this time were cancelled to free memory, even if clients still report them;
+    /// and how many.
     gone: Timestamp,
     cancelled: u64,
 }
@@ -75,26 +74,26 @@ impl Snapshots {
         }
     }
 
-    /// The oldest snapshot that may be read.
+    /// The low-water mark: the oldest readable snapshot.
     pub(crate) fn low(&self) -> Timestamp {
         self.readable.low
     }
 
-    /// All that may be read.
+    /// All readable snapshots.
     pub(crate) fn readable(&self) -> Readable {
         self.readable
     }
 
-    /// What connections tell of that may still be read.
-    fn told(&self) -> impl Iterator<Item = Timestamp> {
-        let told = self.held.values().flat_map(|held| held.oldest).flatten();
-        told.filter(|held| *held >= self.gone && self.readable.contains(*held))
+    /// Readable snapshots that connections have reported.
+    fn reported(&self) -> impl Iterator<Item = Timestamp> {
+        let reported = self.held.values().flat_map(|held| held.oldest).flatten();
+        reported.filter(|held| *held >= self.gone && self.readable.contains(*held))
     }
 
-    /// What connections do not tell of that may still be read is not below these:
-    /// each is above the two that its connection tells. Where these can be read no
-    /// more it is told of when its client has been refused at one of them.
-    fn untold(&self) -> impl Iterator<Item = Timestamp> {
+    /// Lower bounds on snapshots that are held but not yet reported: each is above the two that its
+    /// connection has reported. If those are no longer readable, the client reports further ones
+    /// when it is refused.
+    fn unreported_bounds(&self) -> impl Iterator<Item = Timestamp> {
         let low = self.low();
         self.held.values().filter(|held| held.more).filter_map(move |held| {
             let above = held.oldest[1]?;
@@ -103,18 +102,18 @@ impl Snapshots {
         })
     }
 
-    /// What connections hold is not below this.
+    /// Lower bound on all held snapshots.
     fn oldest_held(&self) -> Option<Timestamp> {
-        self.told().chain(self.untold()).min()
+        self.reported().chain(self.unreported_bounds()).min()
     }
 
-    /// What connections hold above the oldest is not below this.
+    /// Lower bound on held snapshots above the oldest.
     fn next_held(&self, low: Timestamp) -> Option<Timestamp> {
-        let told = self.told().filter(|held| *held > low);
-        told.chain(self.untold().map(|untold| untold.max(low))).min()
+        let reported = self.reported().filter(|held| *held > low);
+        reported.chain(self.unreported_bounds().map(|unreported_bounds| unreported_bounds.max(low))).min()
     }
 
-    /// The mark goes on, if it is behind this. It does not stop where nobody reads.
+    /// Raises the mark, if it is lower. It never stops between the readable snapshots.
     fn raise(&mut self, low: Timestamp) {
         let Readable { low: before, next } = self.readable;
         let low = if low > before { low.max(next) } else { before };
@@ -123,39 +122,38 @@ impl Snapshots {
         self.readable = Readable { low, next };
     }
 
-    /// Those that were held and let go of for want of memory.
+    /// Held snapshots that were cancelled to free memory.
     pub(crate) fn cancelled(&self) -> u64 {
         self.cancelled
     }
 
-    /// Connections that hold one.
+    /// Connections that hold a snapshot.
     pub(crate) fn holders(&self) -> usize {
         self.held.len()
     }
 
-    /// The oldest that this connection holds from now on, the next one, and
-    /// whether it holds others above these.
+    /// Records a connection's report.
     pub(crate) fn hold(&mut self, connection: u64, oldest: [Option<Timestamp>; 2], more: bool) {
         if oldest == [None; 2] {
             self.held.remove(&connection);
         } else {
-            self.held.insert(connection, Held { oldest, more });
+            self.held.insert(connection, HeldSnapshots { oldest, more });
         }
     }
 
-    /// Lets go of those that are held from before this time, but for what the
-    /// grace time keeps; the mark goes on to the next one.
+    /// Cancels held snapshots from before a time, except within the grace time, and raises the mark
+    /// to the next one.
     pub(crate) fn cancel_before(&mut self, time: Timestamp) {
         if time > self.recent {
             return;
         }
-        let before = self.told().filter(|held| (self.low()..time).contains(held)).count();
+        let before = self.reported().filter(|held| (self.low()..time).contains(held)).count();
         self.cancelled += before as u64;
         self.gone = self.gone.max(time);
         self.raise(self.oldest_held().unwrap_or(self.recent).min(self.recent));
     }
 
-    /// Time goes on: `last` is what the clock says.
+    /// Advances time: `last` is the present by the server's clock.
     pub(crate) fn tick(&mut self, uptime_ms: u64, last: Timestamp) {
         if self.past.back().is_none_or(|(then, _)| then + STEP_MS <= uptime_ms) {
             self.past.push_back((uptime_ms, last));
@@ -171,7 +169,7 @@ impl Snapshots {
             low = low.min(held);
         }
         self.raise(low.max(oldest.unwrap_or_default()));
-        // One that is as old as anything may be is enough.
+        // One entry beyond the maximum age is enough.
         while self.past.get(1).is_some_and(|(then, _)| then + self.age_ms_max <= uptime_ms) {
             self.past.pop_front();
         }
@@ -183,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_follows_at_the_grace_time_and_stops_at_what_is_held() {
+    fn the_mark_follows_the_grace_time_and_stops_at_held_snapshots() {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
         for uptime in (0..=1_000).step_by(50) {
             snapshots.tick(uptime, Timestamp(100 + uptime));
@@ -198,7 +196,7 @@ mod tests {
         snapshots.hold(1, [None; 2], false);
         snapshots.tick(10_050, Timestamp(10_150));
         assert_eq!(snapshots.low(), Timestamp(400));
-        // Those go that are as old as one may be.
+        // Snapshots at the maximum age expire.
         for uptime in (10_100..=60_300).step_by(50) {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
@@ -207,7 +205,7 @@ mod tests {
             snapshots.tick(uptime, Timestamp(100 + uptime));
         }
         assert_eq!(snapshots.low(), Timestamp(69_100));
-        // It never goes back.
+        // The mark never goes back.
         snapshots.hold(3, [Some(Timestamp(1)), None], false);
         snapshots.tick(70_050, Timestamp(70_150));
         assert_eq!(snapshots.low(), Timestamp(69_150));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn between_the_oldest_and_the_next_nobody_reads() {
+    fn snapshots_between_the_oldest_and_the_next_are_not_readable() {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
         let mut now = 0;
         let mut pass = |snapshots: &mut Snapshots, until: u64| {
@@ -229,7 +227,7 @@ mod tests {
         assert_eq!(pass(&mut snapshots, 2_000), (1_000, 1_000));
         snapshots.hold(1, [Some(Timestamp(1_500)), None], false);
         assert_eq!(pass(&mut snapshots, 2_200), (1_200, 1_200));
-        // Who took one of late will say so.
+        // Recent snapshots are still within the grace time.
         assert_eq!(pass(&mut snapshots, 3_000), (1_500, 2_000));
         snapshots.hold(2, [Some(Timestamp(2_500)), Some(Timestamp(2_600))], false);
         assert_eq!(pass(&mut snapshots, 10_000), (1_500, 2_500));
@@ -238,7 +236,7 @@ mod tests {
             [1_499, 1_500, 1_501, 2_499, 2_500].map(|at| reads(&snapshots, at)),
             [false, true, false, false, true]
         );
-        // One that comes too late is not there, and the mark does not stop at it.
+        // A report that comes too late holds nothing, and the mark does not stop at it.
         snapshots.hold(3, [Some(Timestamp(1_700)), None], false);
         snapshots.hold(1, [Some(Timestamp(2_550)), None], false);
         assert_eq!(pass(&mut snapshots, 10_100), (2_500, 2_550));
@@ -249,12 +247,12 @@ mod tests {
             (snapshots.readable(), snapshots.cancelled()),
             (Readable { low: Timestamp(2_600), next: Timestamp(9_200) }, 1)
         );
-        // By its age.
+        // The maximum age.
         assert_eq!(pass(&mut snapshots, 70_000), (69_000, 69_000));
     }
 
-    /// The mark at 1,500, the next at 2,500, and what a second connection tells
-    /// that was away meanwhile.
+    /// The mark at 1,500, the next snapshot at 2,500, and the report of a second connection that
+    /// was away meanwhile.
     fn with_a_gap(oldest: [Option<u64>; 2], more: bool) -> Snapshots {
         let mut snapshots = Snapshots::new(1_000, 60_000, Timestamp(5));
         snapshots.hold(1, [Some(Timestamp(1_500)), Some(Timestamp(2_500))], false);
@@ -282,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_no_more_holds_nothing_up() {
+    fn unreadable_snapshots_do_not_stop_the_mark() {
         assert_eq!(told_at_last([Some(1_700), None], false), (2_500, 9_100));
         assert_eq!(told_at_last([Some(1_700), Some(1_800)], false), (2_500, 9_100));
         assert_eq!(told_at_last([Some(1_000), Some(1_100)], false), (2_500, 9_100));
-        // The first is nowhere, the second is.
+        // The first snapshot is between the readable ones, the second is readable.
         assert_eq!(told_at_last([Some(1_700), Some(3_000)], false), (2_500, 3_000));
         assert_eq!(told_at_last([Some(1_500), Some(1_800)], false), (1_500, 2_500));
-        // Nor in the gap where somebody reads before it.
+        // Nor in the gap while an older snapshot is read.
         let mut snapshots = with_a_gap([Some(1_700), Some(3_000)], false);
         snapshots.hold(1, [Some(Timestamp(1_500)), None], false);
         snapshots.tick(10_050, Timestamp(10_050));
@@ -299,18 +297,18 @@ mod tests {
         assert_eq!(marks(&snapshots), (1_500, 9_100));
     }
 
-    /// A third one is above the second: the mark waits where it may be.
+    /// A third snapshot is above the second: the mark waits where it may be.
     #[test]
-    fn what_is_not_told_is_kept() {
+    fn unreported_snapshots_are_kept() {
         assert_eq!(told_at_last([Some(1_000), Some(1_100)], true), (1_500, 2_500));
         assert_eq!(told_at_last([Some(1_400), Some(1_500)], true), (1_500, 2_500));
         assert_eq!(told_at_last([Some(1_700), Some(1_800)], true), (2_500, 2_500));
         assert_eq!(told_at_last([Some(2_600), Some(2_700)], true), (2_500, 2_600));
     }
 
-    /// However little is told, what is before a time can be let go of.
+    /// However little is reported, everything before a time can be cancelled.
     #[test]
-    fn letting_go_always_makes_way() {
+    fn cancelling_always_raises_the_mark() {
         for (oldest, more) in [
             ([Some(1_700), Some(1_800)], true),
             ([Some(1_000), Some(1_100)], true),
@@ -324,7 +322,7 @@ mod tests {
                 snapshots.cancel_before(Timestamp(time));
                 assert!(marks(&snapshots).0 >= time, "{time} of {oldest:?} {more}: {snapshots:?}");
             }
-            // Those whose two are gone, and who have no others, hold nothing.
+            // A connection whose two snapshots are gone and that has no others holds nothing.
             snapshots.hold(2, oldest.map(|held| held.map(Timestamp)), false);
             snapshots.tick(10_100, Timestamp(10_100));
             assert_eq!(marks(&snapshots), (9_100, 9_100));
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_snapshot_sees_that_may_be_read() {
+    fn readable_snapshots_see_a_version() {
         let readable = Readable { low: Timestamp(10), next: Timestamp(20) };
         for (from, until) in (0..30).flat_map(|from| (from + 1..31).map(move |until| (from, until))) {
             let sees = (from..until).any(|at| readable.contains(Timestamp(at)));

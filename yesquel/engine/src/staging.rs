@@ -1,14 +1,14 @@
-//! Parts of transactions that are too long for one message: they are kept, in
-//! the log too, until the rest comes, or nobody speaks of them any more.
+//! Staged parts of transactions that are too long for one message. They are kept, also in the log,
+//! until the commit arrives or no part has come for a while.
 
 use rustc_hash::FxHashMap;
 use yesquel_model::{Refusal, TxnId};
 use yesquel_wire::{Operation, Operations, Staged};
 
-/// How long parts are kept to which nothing is added.
+/// How long parts are kept after the last one.
 const KEPT_MS: u64 = 60_000;
 
-/// Parts of one transaction.
+/// The parts of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     parts: Vec<Box<[u8]>>,
@@ -21,33 +21,32 @@ impl Parts {
     }
 }
 
-/// All that a transaction does: what was staged of it, and what came with its
-/// commit.
+/// All operations of a transaction: its staged parts, and those sent with the commit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Script<'a> {
+pub(crate) struct OperationScript<'a> {
     parts: &'a [Box<[u8]>],
     last: Operations<'a>,
 }
 
-impl<'a> Script<'a> {
-    pub(crate) fn new(parts: Option<&'a Parts>, last: Operations<'a>) -> Script<'a> {
-        Script { parts: parts.map_or(&[], |parts| &parts.parts), last }
+impl<'a> OperationScript<'a> {
+    pub(crate) fn new(parts: Option<&'a Parts>, last: Operations<'a>) -> OperationScript<'a> {
+        OperationScript { parts: parts.map_or(&[], |parts| &parts.parts), last }
     }
 
-    /// Bytes of what was staged of it.
+    /// Bytes of the staged parts.
     pub(crate) fn staged_bytes(self) -> usize {
         self.parts.iter().map(|part| part.len()).sum()
     }
 
-    /// Them, in their order.
+    /// Iterates over the operations in order.
     pub(crate) fn iter(self) -> impl Iterator<Item = Operation<'a>> {
-        // They were looked through when they came.
+        // They were checked on arrival.
         let staged = self.parts.iter().filter_map(|part| Operations::decode(part).ok());
         staged.chain(std::iter::once(self.last)).flat_map(|operations| operations.iter())
     }
 }
 
-/// What is staged.
+/// All staged parts.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     all: FxHashMap<TxnId, Parts>,
@@ -55,18 +54,18 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Bytes that it takes.
+    /// Bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether a part is the next one, or there already.
+    /// Whether a part is the next one. False if it has arrived before.
     pub(crate) fn expects(&self, name: TxnId, part: u64) -> Result<bool, Refusal> {
         let known = self.all.get(&name).map_or(0, |parts| parts.parts.len() as u64);
         if part > known { Err(Refusal::GivenUp(name)) } else { Ok(part == known) }
     }
 
-    /// Keeps the next part.
+    /// Adds the next part.
     pub(crate) fn push(&mut self, name: TxnId, operations: &Operations<'_>, now_ms: u64) {
         let parts = self.all.entry(name).or_default();
         parts.touched_ms = now_ms;
@@ -74,18 +73,18 @@ impl Staging {
         self.bytes += operations.bytes().len();
     }
 
-    /// The parts that a transaction speaks of, which are not kept any more.
+    /// Takes the parts of a transaction out.
     pub(crate) fn take(&mut self, client: u64, staged: Option<Staged>) -> Result<Option<Parts>, Refusal> {
         let Some(staged) = staged else { return Ok(None) };
         let name = TxnId { client, number: staged.number };
         match self.remove(name) {
             Some(parts) if parts.parts.len() as u64 == staged.parts => Ok(Some(parts)),
-            // Some are missing: they were kept for too long.
+            // Parts are missing: they have expired.
             _ => Err(Refusal::GivenUp(name)),
         }
     }
 
-    /// They are kept further: the transaction was refused, and may come again.
+    /// Puts the parts back: the transaction was refused, and may be retried.
     pub(crate) fn put_back(&mut self, client: u64, staged: Option<Staged>, parts: Option<Parts>) {
         if let (Some(staged), Some(parts)) = (staged, parts) {
             self.bytes += parts.bytes();
@@ -99,7 +98,7 @@ impl Staging {
         Some(parts)
     }
 
-    /// Those that nobody has spoken of for too long.
+    /// Names of the parts that have expired.
     pub(crate) fn late(&self, now_ms: u64) -> Vec<TxnId> {
         let late = self.all.iter().filter(|(_, parts)| parts.touched_ms + KEPT_MS <= now_ms);
         let mut late: Vec<TxnId> = late.map(|(name, _)| *name).collect();
@@ -107,11 +106,20 @@ impl Staging {
         late
     }
 
-    /// All parts, with their names.
+    /// Iterates over all parts with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TxnId, u64, Operations<'_>)> {
         self.all.iter().flat_map(|(name, parts)| {
             let decoded = parts.parts.iter().zip(0..);
             decoded.filter_map(|(part, number)| Some((*name, number, Operations::decode(part).ok()?)))
         })
     }
+}
+
+/// What a transaction writes at a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommitPayload<'a> {
+    /// Number of the lease under which it writes; zero: none.
+    pub(crate) lease: u64,
+    pub(crate) staged: Option<Staged>,
+    pub(crate) operations: Operations<'a>,
 }

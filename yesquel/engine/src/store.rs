@@ -1,9 +1,8 @@
-//! All nodes of a server, the memory that they take, and the queue of those
-//! that have something to collect.
+//! All nodes of a server, their memory, and the queue of nodes with garbage.
 
 use crate::cell::Value;
-use crate::copies::Copies;
-use crate::node::{Node, Undecided};
+use crate::checkpoint_copies::CheckpointCopies;
+use crate::node::{NODE_BYTES, Node, NodeLimits, Undecided};
 use crate::snapshots::Readable;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::{
@@ -11,76 +10,63 @@ use std::{
     sync::Arc,
 };
 use yesquel_model::{NodeId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Large, NodeKind, WriteOperation};
+use yesquel_wire::{LargeValue, NodeKind, WriteOperation};
 
-/// How large a node may grow before it is to be split.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NodeLimits {
-    pub(crate) cells_max: usize,
-    pub(crate) bytes_max: usize,
-}
-
-/// Memory that a node takes beside its cells, about.
-pub(crate) const NODE_BYTES: usize = 512;
-
-/// The nodes. They are shared with whoever writes a checkpoint: one that
-/// changes meanwhile is copied first.
+/// The nodes, shared with checkpoints in progress: a node that changes meanwhile is copied first.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct NodeStore {
     limits: NodeLimits,
     index: FxHashMap<NodeId, u32>,
     slots: Vec<Option<Arc<Node>>>,
-    /// Where the node stood that was changed last: what is written comes node
-    /// by node, that of checkpoints above all.
+    /// Slot of the node that was changed last: writes come node by node, above all those of
+    /// checkpoints.
     last: u32,
     free: Vec<u32>,
     memory: usize,
-    copies: Copies,
-    /// Nodes with something to collect, each once, since when.
+    checkpoint_copies: CheckpointCopies,
+    /// Nodes with garbage, each once, and since when.
     garbage: VecDeque<(Timestamp, NodeId)>,
-    /// The same, of what is kept for the oldest snapshot only.
-    aside: VecDeque<(Timestamp, NodeId)>,
-    /// Nodes that want to be split. To note it in a node would copy it where a
-    /// checkpoint has it.
+    /// Nodes whose garbage is pinned by the oldest snapshot.
+    pinned_garbage: VecDeque<(Timestamp, NodeId)>,
+    /// Nodes over the size limit. A flag in the node would copy it if a checkpoint holds it.
     full: BTreeSet<NodeId>,
-    /// Nodes in which nothing is left.
+    /// Empty nodes.
     empty: Vec<NodeId>,
-    /// Trees that are dropped or about to be, as long as there are nodes of
-    /// them.
+    /// Trees that are dropped, or prepared to be, while they have nodes.
     ending: FxHashMap<TreeId, TreeEnd>,
     sweep: Sweep,
 }
 
-/// What becomes of a tree.
+/// The end of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TreeEnd {
-    /// A transaction that is not decided would drop it, not before this time.
+    /// An undecided transaction would drop it, not before this time.
     Prepared(TxnId, Timestamp),
     /// It was dropped at this time.
     Dropped(Timestamp),
 }
 
-/// A walk through all nodes, that takes away those of dropped trees.
+/// A walk through all nodes that removes those of dropped trees.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// The trees that it is for.
+    /// The dropped trees.
     trees: Vec<TreeId>,
-    /// How far it has come.
+    /// Progress of the walk.
     at: usize,
 }
 
-impl Store {
-    pub(crate) fn new(limits: NodeLimits) -> Store {
-        Store {
+impl NodeStore {
+    pub(crate) fn new(limits: NodeLimits) -> NodeStore {
+        NodeStore {
             limits,
             index: FxHashMap::default(),
             slots: Vec::new(),
             last: 0,
             free: Vec::new(),
             memory: 0,
-            copies: Copies::default(),
+            checkpoint_copies: CheckpointCopies::default(),
             garbage: VecDeque::new(),
-            aside: VecDeque::new(),
+            pinned_garbage: VecDeque::new(),
             full: BTreeSet::new(),
             empty: Vec::new(),
             ending: FxHashMap::default(),
@@ -92,7 +78,7 @@ impl Store {
         self.slots[*self.index.get(&id)? as usize].as_deref()
     }
 
-    /// A node as a snapshot may see it.
+    /// Returns a node as a snapshot may see it.
     pub(crate) fn seen(&self, id: NodeId, snapshot: Timestamp) -> Result<Option<&Node>, Undecided> {
         match self.tree_end(id.tree) {
             Some(TreeEnd::Prepared(txn, at)) if at <= snapshot => Err(Undecided(txn)),
@@ -101,12 +87,12 @@ impl Store {
         }
     }
 
-    /// What becomes of a tree, if that is not that it stays.
+    /// The end of a tree, if it has one.
     pub(crate) fn tree_end(&self, tree: TreeId) -> Option<TreeEnd> {
         if self.ending.is_empty() { None } else { self.ending.get(&tree).copied() }
     }
 
-    /// What becomes of a tree from now on; `None`: it stays.
+    /// Sets the end of a tree; `None`: it stays.
     pub(crate) fn end_tree(&mut self, tree: TreeId, end: Option<TreeEnd>) {
         match end {
             Some(end) => drop(self.ending.insert(tree, end)),
@@ -114,8 +100,8 @@ impl Store {
         }
     }
 
-    /// Takes away nodes of trees that no snapshot from `low` on sees; looks at
-    /// so many at most.
+    /// Removes nodes of dropped trees that no snapshot from `low` on sees, visiting at most
+    /// `nodes_max`.
     pub(crate) fn sweep(&mut self, low: Timestamp, nodes_max: usize) {
         if self.ending.is_empty() {
             return;
@@ -132,15 +118,15 @@ impl Store {
         let trees = std::mem::take(&mut self.sweep.trees);
         self.remove_nodes(self.sweep.at..end, &trees);
         if end == self.slots.len() {
-            // No node of them was made meanwhile: they were dropped.
+            // No node of these trees was created meanwhile: they are dropped.
             self.forget_trees(&trees);
         } else {
             self.sweep = Sweep { trees, at: end };
         }
     }
 
-    /// Something is done to a tree. If it was dropped before, all of it was
-    /// gone by then, which is not so yet where a log is done again.
+    /// Handles an operation on a tree that was dropped before: in replay, its nodes may not be
+    /// removed yet.
     pub(crate) fn comes_again(&mut self, tree: TreeId, at: Timestamp) {
         if matches!(self.tree_end(tree), Some(TreeEnd::Dropped(dropped)) if dropped < at) {
             self.remove_nodes(0..self.slots.len(), &[tree]);
@@ -159,10 +145,10 @@ impl Store {
 
     fn forget_trees(&mut self, trees: &[TreeId]) {
         self.ending.retain(|tree, _| !trees.contains(tree));
-        // Their names may come again, and are then not in the queue.
+        // Ids may be used again, and are then not in the queue.
         let index = &self.index;
         self.garbage.retain(|(_, id)| index.contains_key(id));
-        self.aside.retain(|(_, id)| index.contains_key(id));
+        self.pinned_garbage.retain(|(_, id)| index.contains_key(id));
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
@@ -173,56 +159,54 @@ impl Store {
             self.last = *self.index.get(&id)?;
         }
         let node = self.slots[self.last as usize].as_mut()?;
-        Some(self.copies.own(node))
+        Some(self.checkpoint_copies.own(node))
     }
 
-    /// Nobody needs to wait for the log to see the nodes as they are.
+    /// Makes all nodes independent of the log: everything is durable.
     pub(crate) fn on_disk(&mut self) {
         for node in self.slots.iter_mut().flatten() {
             Arc::make_mut(node).changed_at_lsn = 0;
         }
     }
 
-    /// Bytes that the nodes take.
+    /// Bytes of the nodes.
     pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Bytes of nodes that only a checkpoint has.
-    pub(crate) fn copies(&self) -> usize {
-        self.copies.bytes()
+    /// Bytes of node versions that only a checkpoint holds.
+    pub(crate) fn checkpoint_copies(&self) -> usize {
+        self.checkpoint_copies.bytes()
     }
 
-    /// Bytes that are copied if a node is changed.
+    /// Bytes that are copied if a node changes.
     pub(crate) fn price(&self, id: NodeId) -> usize {
         let node = self.index.get(&id).and_then(|slot| self.slots[*slot as usize].as_ref());
-        node.map_or(0, Copies::price)
+        node.map_or(0, CheckpointCopies::price)
     }
 
-    /// Since when there is something, about, that cannot be collected for the sake
-    /// of the oldest snapshot.
+    /// Approximately since when there is garbage that the oldest snapshot pins.
     pub(crate) fn oldest_garbage(&self, readable: Readable) -> Option<Timestamp> {
-        let aside = self.aside.front().filter(|(since, _)| *since > readable.low);
+        let pinned_garbage = self.pinned_garbage.front().filter(|(since, _)| *since > readable.low);
         let queued = self.garbage.front().filter(|(since, _)| *since > readable.next);
-        aside.into_iter().chain(queued).map(|(since, _)| *since).min()
+        pinned_garbage.into_iter().chain(queued).map(|(since, _)| *since).min()
     }
 
-    /// All nodes, shared, but for those of dropped trees; and the count of
-    /// those that whoever has them keeps for himself.
-    pub(crate) fn share(&self) -> (Vec<Arc<Node>>, Copies) {
+    /// Returns all nodes, shared, except those of dropped trees, and the count of their copies.
+    pub(crate) fn share(&self) -> (Vec<Arc<Node>>, CheckpointCopies) {
         let is_there = |node: &&Arc<Node>| !matches!(self.tree_end(node.id.tree), Some(TreeEnd::Dropped(_)));
-        (self.slots.iter().flatten().filter(is_there).cloned().collect(), self.copies.clone())
+        (self.slots.iter().flatten().filter(is_there).cloned().collect(), self.checkpoint_copies.clone())
     }
 
-    /// All nodes, those of dropped trees among them.
+    /// Iterates over all nodes, including those of dropped trees.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         self.slots.iter().flatten().map(|node| &**node)
     }
 
-    /// Adds a node. One of the same name, of which something is left only where
-    /// a log is done again, makes room for it.
+    /// Adds a node. In replay it may replace one with the same id.
     pub(crate) fn insert(&mut self, mut node: Node) {
-        (node.queued, node.aside) = self.get(node.id).map_or((false, false), |old| (old.queued, old.aside));
+        (node.queued, node.pinned_garbage) =
+            self.get(node.id).map_or((false, false), |old| (old.queued, old.pinned_garbage));
         self.remove(node.id);
         self.memory += NODE_BYTES + node.memory();
         let (id, node) = (node.id, Some(Arc::new(node)));
@@ -243,12 +227,12 @@ impl Store {
         let Some(slot) = self.index.remove(&id) else { return };
         if let Some(node) = self.slots[slot as usize].take() {
             self.memory -= NODE_BYTES + node.memory();
-            self.copies.leave(&node);
+            self.checkpoint_copies.leave(&node);
         }
         self.free.push(slot);
     }
 
-    /// Changes a node that is there.
+    /// Changes a node, if it exists.
     pub(crate) fn change<T>(&mut self, id: NodeId, change: impl FnOnce(&mut Node) -> T) -> Option<T> {
         let node = self.get_mut(id)?;
         let before = node.memory();
@@ -258,9 +242,8 @@ impl Store {
         Some(result)
     }
 
-    /// Does what a committed operation says, as record `lsn` of the log.
-    /// Operations on nodes that there are not do nothing: they were checked
-    /// when they were new.
+    /// Applies a committed operation, as log record `lsn`. An operation on a node that does not
+    /// exist does nothing: it was checked when it was new.
     pub(crate) fn apply(&mut self, (at, lsn): (Timestamp, u64), id: NodeId, write: &WriteOperation<'_>) {
         match write {
             WriteOperation::Create(new) => {
@@ -321,12 +304,11 @@ impl Store {
         }
     }
 
-    /// Ends a cell at the time at which it moved away, if it was written below that
-    /// after it had moved.
+    /// Ends a cell at the time it moved away, if it was written below that time after the move.
     pub(crate) fn end_at(&mut self, at: Timestamp, id: NodeId, key: &[u8]) {
         let queue = self.change(id, |node| {
             node.end_at(at, key);
-            // All that was garbage in it may have been collected since it moved.
+            // All garbage in it may have been collected since the move.
             node.has_garbage() && !std::mem::replace(&mut node.queued, true)
         });
         if queue == Some(true) {
@@ -342,16 +324,15 @@ impl Store {
         range: &yesquel_model::KeyRange,
         to: NodeId,
     ) {
-        // Taken out, for one cannot change two of a store at once.
+        // Taken out, since two nodes of the store cannot be changed at once.
         let Some(slot) = self.index.get(&to).copied() else { return };
         let Some(mut target) = self.slots[slot as usize].take() else { return };
         let before = target.memory();
-        let node = self.copies.own(&mut target);
+        let node = self.checkpoint_copies.own(&mut target);
         node.changed_at_lsn = lsn;
         self.change(from, |source| source.move_to(at, range, node));
         let queue = node.has_garbage() && !std::mem::replace(&mut node.queued, true);
-        // Half of what is far too large is too large, and nobody may write to
-        // it any more.
+        // Half of a far too large node is still too large, and no write may reach it any more.
         let full = node.is_full(self.limits);
         self.memory = self.memory + node.memory() - before;
         self.slots[slot as usize] = Some(target);
@@ -363,13 +344,12 @@ impl Store {
         }
     }
 
-    /// Lets go of what no snapshot sees that may be read, in at most so many
-    /// nodes, and copies no more than `room` bytes for it. What is not done now
-    /// comes first the next time. Where memory is tight nodes give back all.
+    /// Collects what no readable snapshot sees, in at most `nodes_max` nodes, copying no more than
+    /// `room` bytes. What is left comes first in the next call. If memory is tight, nodes return
+    /// spare capacity.
     ///
-    /// A node is looked at when what was last found in it is below the next
-    /// snapshot; what is left in it then for the oldest one waits aside until that
-    /// one goes.
+    /// A node is visited when its newest garbage is below the next snapshot. Garbage that only the
+    /// oldest snapshot pins waits until that one is released.
     pub(crate) fn collect(
         &mut self,
         (readable, now): (Readable, Timestamp),
@@ -379,50 +359,50 @@ impl Store {
     ) {
         for _ in 0..nodes_max {
             let Readable { low, next } = readable;
-            let aside = self.aside.front().filter(|(since, _)| *since <= low);
+            let pinned_garbage = self.pinned_garbage.front().filter(|(since, _)| *since <= low);
             let queued = self.garbage.front().filter(|(since, _)| *since <= next);
-            let Some(&(since, id)) = aside.or(queued) else { return };
-            let was_aside = aside.is_some();
+            let Some(&(since, id)) = pinned_garbage.or(queued) else { return };
+            let was_aside = pinned_garbage.is_some();
             let price = self.price(id);
             if price > room {
                 return;
             }
             room -= price;
             if was_aside {
-                self.aside.pop_front()
+                self.pinned_garbage.pop_front()
             } else {
                 self.garbage.pop_front()
             };
             let mut gone = Vec::new();
             let left = self.change(id, |node| {
                 if was_aside {
-                    node.aside = false;
+                    node.pinned_garbage = false;
                 } else {
                     node.queued = false;
                 }
-                let left = node.collect(readable, |bytes| gone.extend(Large::decode(bytes)));
-                // It stands in the other queue.
-                let left = left || node.queued || node.aside;
+                let left = node.collect(readable, |bytes| gone.extend(LargeValue::decode(bytes)));
+                // It is in the other queue.
+                let left = left || node.queued || node.pinned_garbage;
                 if tight {
                     node.tighten();
                 }
                 let has_garbage = left && node.has_garbage();
-                let aside = has_garbage && low < next && !node.aside;
+                let pinned_garbage = has_garbage && low < next && !node.pinned_garbage;
                 let queued = has_garbage && !node.queued && (low == next || node.has_after(next));
-                node.aside |= aside;
+                node.pinned_garbage |= pinned_garbage;
                 node.queued |= queued;
-                let is_empty = left && !node.told_empty && node.is_empty();
-                node.told_empty |= is_empty;
-                (left, aside, queued, is_empty)
+                let is_empty = left && !node.reported_empty && node.is_empty();
+                node.reported_empty |= is_empty;
+                (left, pinned_garbage, queued, is_empty)
             });
-            let Some((left, aside, queued, is_empty)) = left else { continue };
+            let Some((left, pinned_garbage, queued, is_empty)) = left else { continue };
             if !left {
                 self.remove(id);
             }
-            if aside {
+            if pinned_garbage {
                 // In order, so that the first is the oldest.
-                let last = self.aside.back().map_or(since, |(last, _)| since.max(*last));
-                self.aside.push_back((if was_aside { last.max(next) } else { last }, id));
+                let last = self.pinned_garbage.back().map_or(since, |(last, _)| since.max(*last));
+                self.pinned_garbage.push_back((if was_aside { last.max(next) } else { last }, id));
             }
             if queued {
                 self.garbage.push_back((now, id));
@@ -430,9 +410,9 @@ impl Store {
             if is_empty {
                 self.empty.push(id);
             }
-            // Their nodes stand alone, and nobody will ask for them any more.
+            // Pieces are referenced by one cell only, and no client asks for them any more.
             for node in gone.iter().flat_map(|large| large.ids(id.tree)) {
-                // Who names another kind of node has made it up.
+                // A location that names another kind of node is wrong.
                 let kind = self.get(node).and_then(Node::shape).map(|shape| shape.kind);
                 if kind == Some(NodeKind::Value) {
                     self.remove_piece(node);
@@ -441,41 +421,41 @@ impl Store {
         }
     }
 
-    /// Takes a piece of a long value away, which may have something to collect.
+    /// Removes a piece of a long value, which may have garbage.
     fn remove_piece(&mut self, id: NodeId) {
-        // Its name may come again, and is then not in the queue.
-        if self.get(id).is_some_and(|node| node.queued || node.aside) {
+        // Its id may be used again, and is then not in the queue.
+        if self.get(id).is_some_and(|node| node.queued || node.pinned_garbage) {
             self.garbage.retain(|(_, queued)| *queued != id);
-            self.aside.retain(|(_, aside)| *aside != id);
+            self.pinned_garbage.retain(|(_, pinned_garbage)| *pinned_garbage != id);
         }
         self.remove(id);
     }
 
-    /// Whether a node is too large.
+    /// Whether a node is over the size limit.
     pub(crate) fn is_full(&self, node: &Node) -> bool {
         node.is_full(self.limits)
     }
 
-    /// In how many parts a node should be split.
+    /// Number of parts for a split.
     pub(crate) fn parts(&self, node: &Node) -> usize {
         node.parts(self.limits)
     }
 
-    /// Whether there are nodes that have grown too large.
+    /// Whether there are nodes over the size limit.
     pub(crate) fn has_full(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// Nodes that have grown too large since this was asked last.
+    /// Takes the nodes that have exceeded the size limit since the last call.
     pub(crate) fn take_full(&mut self) -> Vec<NodeId> {
         let full = std::mem::take(&mut self.full);
-        // One that was split after it was told again is not.
+        // A node that was split since it was reported is not full.
         full.into_iter().filter(|id| self.get(*id).is_some_and(|node| self.is_full(node))).collect()
     }
 
-    /// Takes away pieces of long values that no cell names: a checkpoint has
-    /// the newest version of each cell only, and the pieces of older ones.
-    pub(crate) fn remove_unnamed(&mut self) {
+    /// Removes pieces of long values that no cell refers to: a checkpoint has the newest version of
+    /// each cell only, but the pieces of older ones too.
+    pub(crate) fn collect_orphans(&mut self) {
         let of_kind = |node: &Node, kind: NodeKind| node.shape().is_some_and(|shape| shape.kind == kind);
         let mut pieces: Vec<NodeId> =
             self.iter().filter(|node| of_kind(node, NodeKind::Value)).map(|node| node.id).collect();
@@ -488,7 +468,7 @@ impl Store {
                 let values = node.cells().iter().filter_map(|cell| cell.newest);
                 let larges = values.filter(|value| value.is_large);
                 larges
-                    .filter_map(|value| Large::decode(value.bytes).ok())
+                    .filter_map(|value| LargeValue::decode(value.bytes).ok())
                     .flat_map(|large| large.ids(node.id.tree))
             })
             .collect();
@@ -496,49 +476,52 @@ impl Store {
         pieces.into_iter().for_each(|id| self.remove_piece(id));
     }
 
-    /// Notes the leaves in which nothing is left and nothing was: those of a
-    /// checkpoint, whose garbage nobody will collect.
+    /// Finds leaves of a checkpoint that are empty and have no garbage: no collection will report
+    /// them.
     pub(crate) fn look_for_empty(&mut self) {
-        let empty = self.iter().filter(|node| !node.told_empty && node.is_empty());
+        let empty = self.iter().filter(|node| !node.reported_empty && node.is_empty());
         let empty: Vec<NodeId> = empty.map(|node| node.id).collect();
         for id in &empty {
-            self.change(*id, |node| node.told_empty = true);
+            self.change(*id, |node| node.reported_empty = true);
         }
         self.empty.extend(empty);
     }
 
-    /// Whether there are nodes in which nothing is left.
+    /// Whether there are empty nodes.
     pub(crate) fn has_empty(&self) -> bool {
         !self.empty.is_empty()
     }
 
-    /// Nodes in which nothing is left since this was asked last.
+    /// Takes the nodes that have become empty since the last call.
     pub(crate) fn take_empty(&mut self) -> Vec<NodeId> {
         let mut empty = std::mem::take(&mut self.empty);
         empty.retain(|id| {
             self.change(*id, |node| {
-                node.told_empty = false;
+                node.reported_empty = false;
                 node.is_empty()
             }) == Some(true)
         });
         empty
     }
 
-    /// Says what is wrong.
+    /// Checks the invariants.
     pub(crate) fn audit(&self, low: Timestamp) -> Result<(), String> {
         let memory: usize = self.iter().map(|node| NODE_BYTES + node.memory()).sum();
         if memory != self.memory {
             return Err(format!("the nodes take {memory} bytes, not {}", self.memory));
         }
-        // Nodes of dropped trees go without a look at the queue.
+        // Nodes of dropped trees are removed without the queue.
         let queued = self.garbage.iter().filter(|(_, id)| self.get(*id).is_some_and(|node| node.queued));
-        let aside = self.aside.iter().filter(|(_, id)| self.get(*id).is_some_and(|node| node.aside));
+        let pinned_garbage = self
+            .pinned_garbage
+            .iter()
+            .filter(|(_, id)| self.get(*id).is_some_and(|node| node.pinned_garbage));
         if self.iter().filter(|node| node.queued).count() != queued.count()
-            || self.iter().filter(|node| node.aside).count() != aside.count()
+            || self.iter().filter(|node| node.pinned_garbage).count() != pinned_garbage.count()
         {
             return Err("the queues have other nodes than say so".to_owned());
         }
-        if !self.aside.iter().is_sorted_by_key(|(since, _)| *since) {
+        if !self.pinned_garbage.iter().is_sorted_by_key(|(since, _)| *since) {
             return Err("what waits aside is out of order".to_owned());
         }
         if self.index.len() != self.iter().count() {

@@ -1,20 +1,18 @@
-//! What the paper measures by taking it away (sections 4.5 and 6.1.4).
+//! Techniques that the paper measures by switching them off (sections 4.5 and 6.1.4).
 
-/// The techniques by which those who write into one node keep out of each
-/// other's way. All are in use, and are taken away, one at a time, only to see
-/// what they are worth.
+/// Techniques that let concurrent writers of a node avoid conflicts. All are on; switching one off
+/// shows what it is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Techniques {
-    /// A split moves the lower half of a node away, so that keys that grow go
-    /// on landing in the same node. Otherwise the upper half.
+    /// A split moves the lower half of a node away, so that growing keys keep landing in the same
+    /// node. Off: it moves the upper half.
     pub right_splits: bool,
-    /// A server splits its nodes, when whoever made them too large has his
-    /// answer. Otherwise the client does whose write meets a full leaf, in the
-    /// transaction of that write; and nothing is split by load.
+    /// The server splits its nodes after the reply to the write that filled them. Off: a client
+    /// whose write finds a full leaf splits it in the same transaction, and nothing is split by
+    /// load.
     pub delegated_splits: bool,
-    /// Conflicts are those of operations. Otherwise whatever changed a node
-    /// stands in the way of whatever would, as where nodes are read and written
-    /// whole.
+    /// Operations conflict at their own grain. Off: any change of a node conflicts with any other,
+    /// as in systems that read and write whole nodes.
     pub commutative_operations: bool,
 }
 

@@ -1,20 +1,20 @@
-//! What nobody asks who follows the protocol, and what a fuzzer did ask.
+//! Cases that no correct client produces, and cases found by fuzzing.
 
-use crate::{Asker, Effects, Engine, Now, Record, Settings};
+use crate::{Caller, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{Conflict, KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Answer, Decision, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants, Question,
+    Answer, Decision, Expect, LargeValue, NewNode, NodeKind, Operation, Operations, Participants, Question,
     Questions, Reply, Request, WriteOperation, Writer,
 };
 
-/// An engine, and all that it has logged.
+/// An engine, and everything that it has logged.
 struct Server {
     engine: Engine,
     effects: Effects,
     now: Now,
     log: Vec<Vec<u8>>,
     requests: u64,
-    /// What whoever reads has seen.
+    /// Highest timestamp that the clients have seen.
     seen: Timestamp,
 }
 
@@ -41,8 +41,7 @@ fn put(local: u64, key: &'static [u8]) -> Operation<'static> {
     Operation { node: node(local), write }
 }
 
-/// Everything of a node goes to another one that is made; it keeps keys from
-/// `z` on.
+/// Moves everything of a node to a new one; the old one keeps keys from `z` on.
 fn move_all(from: u64, to: u64) -> [Operation<'static>; 3] {
     let (low, high) = (KeyRange { low: [].into(), high: Some((*b"z").into()) }, KeyRange::from(*b"z"));
     [
@@ -70,22 +69,22 @@ impl Server {
         server
     }
 
-    /// The number of the request.
+    /// Sends a request and returns its number.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
         self.requests += 1;
-        let asker = Asker { connection: 1, request: self.requests };
-        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let caller = Caller { connection: 1, request: self.requests };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
         self.requests
     }
 
-    /// The answers that there are since this was asked last.
+    /// Takes the replies since the last call.
     fn answers(&mut self) -> Vec<(u64, Vec<u8>)> {
         let effects = std::mem::take(&mut self.effects);
         self.log.extend(effects.records().map(<[u8]>::to_vec));
-        let bytes = |reply: &crate::ReplyTo| effects.bytes[reply.bytes.clone()].to_vec();
-        effects.replies.iter().map(|reply| (reply.asker.request, bytes(reply))).collect()
+        let bytes = |reply: &crate::AddressedReply| effects.bytes[reply.bytes.clone()].to_vec();
+        effects.replies.iter().map(|reply| (reply.caller.request, bytes(reply))).collect()
     }
 
     fn commit(&mut self, number: u64, operations: &[Operation<'_>]) -> u64 {
@@ -121,7 +120,7 @@ impl Server {
         self.engine.audit().unwrap();
     }
 
-    /// The vote.
+    /// Prepares and returns the vote.
     fn prepared(&mut self, number: u64, operations: &[Operation<'_>]) -> Timestamp {
         let bytes = Operations::encode(operations);
         let operations = Operations::decode(&bytes).unwrap();
@@ -162,7 +161,7 @@ impl Server {
         self.send(&Request::Read { snapshot, seen: self.seen, questions })
     }
 
-    /// Everything so far is below the mark, and collected.
+    /// Raises the mark above everything so far, and collects.
     fn time_passes(&mut self) {
         for _ in 0..4 {
             self.now.uptime_ms += 60;
@@ -172,7 +171,7 @@ impl Server {
         }
     }
 
-    /// An engine that does the log again has the same nodes.
+    /// Checks that an engine that replays the log has the same nodes.
     fn comes_back(&self) {
         let mut engine = Engine::new(SETTINGS());
         self.log.iter().for_each(|record| engine.replay(&Record::decode(record).unwrap()));
@@ -194,9 +193,9 @@ impl Server {
     }
 }
 
-/// Whoever decides gets his own reply, and not the replies of those who waited.
+/// A decision's caller gets its own reply, and not those of the requests that waited.
 #[test]
-fn replies_are_kept_apart() {
+fn a_decision_does_not_mix_up_replies() {
     let mut server = Server::new();
     let at = server.prepared(2, &[put(0, b"k")]);
     let read = server.lookup(0, b"k");
@@ -206,9 +205,9 @@ fn replies_are_kept_apart() {
     assert!(matches!(Reply::decode(&answers[1].1), Ok(Reply::Answers { .. })));
 }
 
-/// Nothing is decided any more when the disk has failed, so nobody may wait.
+/// After a disk failure no outcome can be recorded, so no request may wait.
 #[test]
-fn whoever_would_wait_is_refused_when_the_disk_has_failed() {
+fn waiting_requests_are_refused_after_a_disk_failure() {
     let mut server = Server::new();
     server.prepared(2, &[put(0, b"k")]);
     server.engine.freeze(server.engine.lsn(), None, &mut server.effects);
@@ -219,10 +218,10 @@ fn whoever_would_wait_is_refused_when_the_disk_has_failed() {
     assert_eq!(Reply::decode(&answers[0].1), Ok(refused));
 }
 
-/// What was acknowledged in the same node is there, and what was not is not,
-/// however long the server lives on.
+/// Acknowledged changes of a node are readable and unacknowledged ones are not, however long the
+/// server lives on.
 #[test]
-fn a_node_of_which_something_is_lost_is_read_as_it_was() {
+fn a_node_with_lost_changes_is_read_as_before_them() {
     let mut server = Server::new();
     server.committed(2, &[put(0, b"a")]);
     let synced = server.engine.lsn();
@@ -249,10 +248,9 @@ fn a_node_of_which_something_is_lost_is_read_as_it_was() {
     }
 }
 
-/// A piece of a long value may go at any time: it is no other kind of node
-/// later on.
+/// A piece of a long value may be collected at any time, so it never becomes another kind of node.
 #[test]
-fn a_piece_stays_one() {
+fn a_piece_never_changes_its_kind() {
     let mut server = Server::new();
     let piece = NewNode { kind: NodeKind::Value, fence: KeyRange::all() };
     server.committed(2, &[of(5, WriteOperation::Create(piece))]);
@@ -261,11 +259,11 @@ fn a_piece_stays_one() {
 }
 
 #[test]
-fn a_node_is_made_once() {
+fn a_node_is_created_once() {
     let mut server = Server::new();
     let at = server.prepared(2, &[create(5), put(5, b"a")]);
     let waits = server.commit(3, &[create(5)]);
-    // Also one who takes the other's number.
+    // Also for a client that uses another one's number.
     let posing = server.commit(2, &[create(5)]);
     assert_eq!(server.answers(), []);
     let answers = server.decide(2, Decision::Commit(at));
@@ -277,7 +275,7 @@ fn a_node_is_made_once() {
 }
 
 #[test]
-fn a_node_may_come_again() {
+fn a_node_id_can_be_reused() {
     let mut server = Server::new();
     server.committed(2, &[create(5), put(5, b"a")]);
     server.committed(3, &[of(5, WriteOperation::Drop)]);
@@ -288,10 +286,10 @@ fn a_node_may_come_again() {
 }
 
 #[test]
-fn a_tree_may_come_again() {
+fn a_tree_id_can_be_reused() {
     let mut server = Server::new();
     server.committed(2, &[put(0, b"a"), create(5), put(5, b"a"), put(5, b"b")]);
-    // There is something to collect of it when it goes.
+    // The node has garbage when the tree is dropped.
     server.committed(3, &[put(5, b"b"), of(0, WriteOperation::DropTree)]);
     server.time_passes();
     server.committed(4, &[create(0), put(0, b"b"), create(5), put(5, b"c")]);
@@ -306,10 +304,10 @@ fn a_tree_may_come_again() {
     server.time_passes();
 }
 
-/// A checkpoint may have more records than the log had: whoever reads its
-/// nodes needs nothing that is yet to be written.
+/// A checkpoint may have more records than the log had: reads of its nodes need no record that is
+/// yet to be written.
 #[test]
-fn what_is_in_a_checkpoint_is_on_disk() {
+fn checkpointed_state_is_durable() {
     let mut server = Server::new();
     server.committed(2, &[create(5), create(6), create(7), put(7, b"a")]);
     let mut checkpoint = server.engine.checkpoint();
@@ -326,10 +324,9 @@ fn what_is_in_a_checkpoint_is_on_disk() {
     assert_eq!(server.effects.replies[0].needs_lsn, 0);
 }
 
-/// A fence that shrinks leaves nothing behind, and what has moved is not
-/// written any more.
+/// A shrinking fence leaves nothing behind, and moved cells are not written any more.
 #[test]
-fn cells_do_not_get_lost_in_a_split() {
+fn splits_lose_no_cells() {
     let mut server = Server::new();
     server.committed(2, &[put(0, b"a"), put(0, b"x")]);
     let shrunk = of(0, WriteOperation::Reshape(new(KeyRange::from(*b"k"))));
@@ -345,7 +342,7 @@ fn cells_do_not_get_lost_in_a_split() {
 }
 
 #[test]
-fn a_cell_may_move_to_where_one_is() {
+fn a_cell_can_replace_another_when_it_moves() {
     let mut server = Server::new();
     server.committed(2, &[put(0, b"a")]);
     let [create, moves, reshapes] = move_all(0, 5);
@@ -354,10 +351,10 @@ fn a_cell_may_move_to_where_one_is() {
     server.comes_back();
 }
 
-/// What was prepared before a split and is decided for a time after it is the
-/// new node's alone, also where it is decided first.
+/// An operation prepared before a split and decided for a time after it belongs to the new node
+/// alone, also if it is decided first.
 #[test]
-fn a_split_may_be_decided_late() {
+fn a_split_can_be_decided_late() {
     let mut server = Server::new();
     server.committed(2, &[put(0, b"a")]);
     server.prepared(3, &[put(0, b"a"), put(0, b"b")]);
@@ -368,9 +365,9 @@ fn a_split_may_be_decided_late() {
     server.comes_back();
 }
 
-/// Whoever comes to a node that is about to be made waits, as for a cell.
+/// A request for a node that is prepared to be created waits, as for a cell.
 #[test]
-fn a_node_that_is_about_to_be_made_is_waited_for() {
+fn requests_wait_for_a_node_being_created() {
     let mut server = Server::new();
     let vote = server.prepared(2, &[create(9), put(9, b"a")]);
     let read = server.lookup(9, b"a");
@@ -384,17 +381,16 @@ fn a_node_that_is_about_to_be_made_is_waited_for() {
     let Reply::Answers { answers, .. } = reply(read) else { panic!() };
     assert_eq!(answers.iter().next(), Some(Answer::Value(b"value")));
     assert!(matches!(reply(wrote), Reply::Committed(_)));
-    // Who reads below the vote does not wait: it is not there for him.
+    // A read below the vote does not wait: the node does not exist for it.
     server.prepared(4, &[create(10)]);
     let before = Timestamp(vote.0 - 1);
     server.lookup_at(Some(before), 10, b"a");
     assert_eq!(server.answers().len(), 1);
 }
 
-/// A server whose disk has failed gives no snapshot that lacks what the client
-/// has seen at another one.
+/// A server whose disk has failed gives no snapshot that lacks what the client has seen elsewhere.
 #[test]
-fn a_frozen_server_does_not_go_back_behind_its_client() {
+fn a_frozen_server_gives_no_snapshot_behind_its_client() {
     let mut server = Server::new();
     server.engine.freeze(0, None, &mut Effects::default());
     server.lookup(0, b"a");
@@ -407,7 +403,7 @@ fn a_frozen_server_does_not_go_back_behind_its_client() {
     assert_eq!(Reply::decode(&answers[0].1), Ok(refused));
 }
 
-/// A long value in one piece, and the cell that names it.
+/// A long value of one piece, and the cell that refers to it.
 fn long_value(local: u64, piece: u64, key: &'static [u8], cell: &[u8]) -> [Operation<'static>; 3] {
     let value: &'static [u8] = cell.to_vec().leak();
     let expect = Expect::Any;
@@ -418,13 +414,12 @@ fn long_value(local: u64, piece: u64, key: &'static [u8], cell: &[u8]) -> [Opera
 }
 
 fn large(piece: u64) -> Vec<u8> {
-    Large { length: 40_000, server: ServerId(0), first: LocalId(piece) }.encode()
+    LargeValue { length: 40_000, server: ServerId(0), first: LocalId(piece) }.encode()
 }
 
-/// A root keeps its name and all keys when it grows: what it has of moved
-/// cells are copies all the same.
+/// A growing root keeps its id and all keys: its moved cells are only copies.
 #[test]
-fn the_long_values_of_a_root_stay_when_it_grows() {
+fn a_growing_root_keeps_its_long_values() {
     let mut server = Server::new();
     server.committed(2, &long_value(0, 100, b"a", &large(100)));
     let grow = |kind: NodeKind, fence: KeyRange| NewNode { kind, fence };
@@ -443,16 +438,15 @@ fn the_long_values_of_a_root_stay_when_it_grows() {
     );
     server.time_passes();
     assert!(server.engine.store.get(node(100)).is_some());
-    // It goes with the cell.
+    // The piece goes with the cell.
     server.committed(4, &[of(5, WriteOperation::Delete { key: b"a", expect: Expect::Any })]);
     server.time_passes();
     assert!(server.engine.store.get(node(100)).is_none());
 }
 
-/// A checkpoint has the pieces of long values that older versions name, and
-/// not those versions.
+/// A checkpoint has the pieces of long values that older versions refer to, but not those versions.
 #[test]
-fn pieces_that_nothing_names_go_after_a_checkpoint() {
+fn orphan_pieces_are_collected_after_a_checkpoint() {
     let mut server = Server::new();
     server.committed(2, &long_value(0, 100, b"a", &large(100)));
     server.committed(3, &long_value(0, 101, b"a", &large(101)));
@@ -470,7 +464,7 @@ fn pieces_that_nothing_names_go_after_a_checkpoint() {
     assert_eq!(pieces, [false, true]);
 }
 
-/// Others may have been told by now what there was before the vote.
+/// Clients may have been told by now what there was before the vote.
 #[test]
 fn nothing_commits_before_its_vote() {
     let mut server = Server::new();
@@ -485,10 +479,9 @@ fn nothing_commits_before_its_vote() {
     assert_eq!(decision, Decision::Commit(vote));
 }
 
-/// A move that is not decided is in the way of another one: it is not taken
-/// along.
+/// A prepared move conflicts with another move: it is not taken along.
 #[test]
-fn a_prepared_move_does_not_move() {
+fn a_prepared_move_blocks_another() {
     let mut server = Server::new();
     let [create, moves, _] = move_all(0, 5);
     let at = server.prepared(2, &[create, moves]);
@@ -501,7 +494,7 @@ fn a_prepared_move_does_not_move() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused_and_change_nothing() {
+fn counter_overflow_is_refused_and_changes_nothing() {
     let mut server = Server::new();
     let take = |server: &mut Server, node: NodeId, count: u64, above: u64| {
         server.send(&Request::Take { node, count, above });
@@ -521,7 +514,7 @@ fn numbers_that_do_not_fit_are_refused_and_change_nothing() {
     }
     assert_eq!(server.log.len(), logged);
     assert_eq!(take(&mut server, root, 1, 0), Ok(3));
-    // A tree that was never there, and one that is there no more.
+    // A tree that never existed, and one that was dropped.
     let other = NodeId { tree: TreeId::new(2).unwrap(), ..root };
     assert_eq!(take(&mut server, other, 1, 0), Err(Refusal::Moved(other)));
     server.committed(2, &[of(0, WriteOperation::DropTree)]);

@@ -1,18 +1,16 @@
-//! Transactions that have voted yes, and how those ended that somebody may
-//! still ask about.
+//! Prepared transactions, and the outcomes that a client or server may still ask for.
 
 use crate::snapshots::Readable;
-use crate::target::Target;
+use crate::write_target::WriteTarget;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, WriteOperation};
+use yesquel_wire::{Attribute, Decision, Expect, NewNode, Operation, Outcome, WriteOperation};
 
-/// Ends of a client's transactions that are kept: more than it may have
-/// without having told that it knows them.
-const ENDS_MAX: usize = 4096;
+/// Outcomes kept for a client: more than it can have without having reported that it knows them.
+const OUTCOMES_MAX: usize = 4096;
 
-/// A [`WriteOperation`] of one's own.
+/// An owned [`WriteOperation`].
 #[derive(Debug, Clone)]
 enum Change {
     Put(Key, Box<[u8]>, bool),
@@ -29,18 +27,18 @@ enum Change {
     Reshape(NewNode),
 }
 
-/// An operation that waits for its transaction's end.
+/// An operation of a prepared transaction.
 #[derive(Debug, Clone)]
-pub(crate) struct Planned {
+pub(crate) struct PendingWrite {
     pub(crate) node: NodeId,
     change: Change,
-    /// It is done if the transaction commits before this, for then the cell
-    /// moved to another node, where it is done in any case.
+    /// Also apply here if the commit precedes this time, when the cell moved to another node. There
+    /// it is applied in any case.
     until: Timestamp,
 }
 
-impl Planned {
-    pub(crate) fn new(operation: &Operation<'_>) -> Planned {
+impl PendingWrite {
+    pub(crate) fn new(operation: &Operation<'_>) -> PendingWrite {
         let change = match &operation.write {
             WriteOperation::Put { key, value, is_large, .. } => {
                 Change::Put((*key).into(), (*value).into(), *is_large)
@@ -57,11 +55,10 @@ impl Planned {
             WriteOperation::Move { range, to } => Change::Move(range.clone(), *to),
             WriteOperation::Reshape(new) => Change::Reshape(new.clone()),
         };
-        Planned { node: operation.node, change, until: Timestamp::MAX }
+        PendingWrite { node: operation.node, change, until: Timestamp::MAX }
     }
 
-    /// As an operation, if it is to be done at all by a transaction that
-    /// commits at this time: a snapshot that may be read sees it.
+    /// The operation to apply for a commit at this time, if a readable snapshot sees it.
     pub(crate) fn operation(&self, at: Timestamp, readable: Readable) -> Option<WriteOperation<'_>> {
         (at < self.until && readable.sees(at, self.until)).then(|| self.write())
     }
@@ -86,13 +83,12 @@ impl Planned {
         }
     }
 
-    /// As an operation that is yet to be done in any case; `None` if its cell
-    /// has moved, for then another one is.
+    /// The operation, unless its cell has moved and it is applied elsewhere.
     pub(crate) fn pending(&self) -> Option<Operation<'_>> {
         (self.until == Timestamp::MAX).then(|| Operation { node: self.node, write: self.write() })
     }
 
-    /// The key, and when its cell moved away, if it did.
+    /// The key and the time its cell moved away, if it did.
     pub(crate) fn moved_away(&self) -> Option<(&[u8], Timestamp)> {
         let (Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)) =
             &self.change
@@ -102,35 +98,35 @@ impl Planned {
         (self.until < Timestamp::MAX).then_some((key, self.until))
     }
 
-    /// Whether it takes a whole tree away.
+    /// Whether it drops a tree.
     pub(crate) fn drops_tree(&self) -> bool {
         matches!(self.change, Change::DropTree)
     }
 
-    /// Whether it writes or guards keys of a range of a tree, which it holds as
-    /// they are until it has ended.
-    pub(crate) fn meets(&self, tree: TreeId, range: &KeyRange) -> bool {
+    /// Whether it writes or guards keys of a range of a tree, which it protects until the
+    /// transaction ends.
+    pub(crate) fn overlaps(&self, tree: TreeId, range: &KeyRange) -> bool {
         let is_met = match &self.change {
             Change::Put(key, ..) | Change::Delete(key) => range.contains(key),
-            Change::DeleteRange(own) | Change::Guard(own) => own.meets(range),
+            Change::DeleteRange(own) | Change::Guard(own) => own.overlaps(range),
             Change::DropTree => true,
             _ => false,
         };
         is_met && self.node.tree == tree
     }
 
-    /// Whether it makes its node.
+    /// Whether it creates its node.
     pub(crate) fn creates(&self) -> bool {
         matches!(self.change, Change::Create(_))
     }
 
     /// What it will change.
-    pub(crate) fn target(&self) -> Target {
-        Target::of(&self.write())
+    pub(crate) fn target(&self) -> WriteTarget {
+        WriteTarget::of(&self.write())
     }
 
-    /// What it becomes in a node to which a range moves at some time.
-    fn moved(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) -> Option<Planned> {
+    /// Its counterpart in a node to which a range moves.
+    fn moved(&mut self, at: Timestamp, range: &KeyRange, to: NodeId) -> Option<PendingWrite> {
         let change = match &self.change {
             Change::Put(key, ..) | Change::Delete(key) | Change::Link(key, _) | Change::Unlink(key)
                 if range.contains(key) && self.until == Timestamp::MAX =>
@@ -139,64 +135,64 @@ impl Planned {
                 self.until = at;
                 change
             }
-            Change::DeleteRange(own) if own.meets(range) => Change::DeleteRange(own.intersection(range)),
-            Change::Guard(own) if own.meets(range) => Change::Guard(own.intersection(range)),
+            Change::DeleteRange(own) if own.overlaps(range) => Change::DeleteRange(own.intersection(range)),
+            Change::Guard(own) if own.overlaps(range) => Change::Guard(own.intersection(range)),
             _ => return None,
         };
-        Some(Planned { node: to, change, until: Timestamp::MAX })
+        Some(PendingWrite { node: to, change, until: Timestamp::MAX })
     }
 }
 
 /// A transaction that has voted yes here.
 #[derive(Debug, Clone)]
-pub(crate) struct Voted {
-    /// Not before this it commits.
+pub(crate) struct PreparedTxn {
+    /// Lower bound of the commit time.
     pub(crate) at: Timestamp,
-    /// Everyone who takes part, in order.
+    /// All participants, in order.
     pub(crate) participants: Vec<ServerId>,
-    pub(crate) planned: Vec<Planned>,
-    /// Memory that it holds, and will take when it commits.
+    pub(crate) pending: Vec<PendingWrite>,
+    /// Memory that it holds, and will need when it commits.
     pub(crate) bytes: usize,
-    /// The votes that recovery has learned.
+    /// Votes that recovery has learned.
     pub(crate) yes: Vec<(ServerId, Timestamp)>,
 }
 
-impl Voted {
-    /// Takes note that cells of a node move.
+impl PreparedTxn {
+    /// Follows cells that move to another node.
     pub(crate) fn moved(&mut self, at: Timestamp, from: NodeId, range: &KeyRange, to: NodeId) {
-        let here = self.planned.iter_mut().filter(|planned| planned.node == from);
-        let there: Vec<Planned> = here.filter_map(|planned| planned.moved(at, range, to)).collect();
-        self.planned.extend(there);
+        let here = self.pending.iter_mut().filter(|pending| pending.node == from);
+        let there: Vec<PendingWrite> = here.filter_map(|pending| pending.moved(at, range, to)).collect();
+        self.pending.extend(there);
     }
 }
 
 /// One client's transactions of this server alone.
 #[derive(Debug, Default)]
-struct Client {
-    /// It knows how all up to this one ended.
+struct ClientOutcomes {
+    /// The client knows all outcomes up to this number.
     known: u64,
     /// The newest commits, by number.
     commits: VecDeque<(u64, Timestamp)>,
-    /// Those that are not to happen any more.
-    given_up: Vec<u64>,
-    /// When it was last heard of.
+    /// Transactions that must not commit any more.
+    aborted: Vec<u64>,
+    /// When the client last reported.
     heard_ms: u64,
 }
 
-/// How transactions ended.
+/// Outcomes of transactions.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
-    clients: FxHashMap<u64, Client>,
-    /// Of several servers.
+pub(crate) struct OutcomeTable {
+    clients: FxHashMap<u64, ClientOutcomes>,
+    /// Transactions of several servers.
     decided: FxHashMap<TxnId, Decision>,
 }
 
-impl Ends {
-    /// A transaction of this server alone has committed.
+impl OutcomeTable {
+    /// Records a commit of this server alone.
     pub(crate) fn committed(&mut self, txn: TxnId, at: Timestamp, now_ms: u64) {
         let client = self.clients.entry(txn.client).or_default();
         client.heard_ms = client.heard_ms.max(now_ms);
-        if client.commits.len() == ENDS_MAX {
+        if client.commits.len() == OUTCOMES_MAX {
             let oldest = client.commits.pop_front();
             client.known = client.known.max(oldest.map_or(0, |(number, _)| number));
         }
@@ -205,30 +201,29 @@ impl Ends {
         client.commits.insert(client.commits.len() - behind, (txn.number, at));
     }
 
-    /// The end of a transaction of this server alone; `None` where it has not
-    /// ended, `Some(None)` where it is not known any more.
-    pub(crate) fn of_one(&self, txn: TxnId) -> Option<Option<Decision>> {
+    /// Outcome of a transaction of this server alone, if it has ended.
+    pub(crate) fn single_server_outcome(&self, txn: TxnId) -> Option<Outcome> {
         let client = self.clients.get(&txn.client)?;
         let commit = client.commits.binary_search_by_key(&txn.number, |(number, _)| *number);
         match commit.ok().and_then(|place| client.commits.get(place)) {
-            Some((_, at)) => Some(Some(Decision::Commit(*at))),
-            None if client.given_up.contains(&txn.number) => Some(Some(Decision::Abort)),
-            None if txn.number <= client.known => Some(None),
+            Some((_, at)) => Some(Outcome::Decided(Decision::Commit(*at))),
+            None if client.aborted.contains(&txn.number) => Some(Outcome::Decided(Decision::Abort)),
+            None if txn.number <= client.known => Some(Outcome::Forgotten),
             None => None,
         }
     }
 
-    /// A transaction that has not ended is not to happen.
+    /// Aborts a transaction that has not ended.
     pub(crate) fn give_up(&mut self, txn: TxnId, now_ms: u64) {
         let client = self.clients.entry(txn.client).or_default();
         client.heard_ms = client.heard_ms.max(now_ms);
-        if client.given_up.len() == ENDS_MAX {
-            client.known = client.known.max(client.given_up.remove(0));
+        if client.aborted.len() == OUTCOMES_MAX {
+            client.known = client.known.max(client.aborted.remove(0));
         }
-        client.given_up.push(txn.number);
+        client.aborted.push(txn.number);
     }
 
-    /// A client knows how all its transactions up to a number ended.
+    /// Records that a client knows all its outcomes up to a number.
     pub(crate) fn known(&mut self, client: u64, number: u64, now_ms: u64) {
         let client = self.clients.entry(client).or_default();
         client.heard_ms = client.heard_ms.max(now_ms);
@@ -237,7 +232,7 @@ impl Ends {
         }
         client.known = number;
         client.commits.retain(|(commit, _)| *commit > number);
-        client.given_up.retain(|given_up| *given_up > number);
+        client.aborted.retain(|aborted| *aborted > number);
     }
 
     /// Clients whose commits are remembered.
@@ -245,13 +240,12 @@ impl Ends {
         self.clients.len()
     }
 
-    /// Forgets clients that were not heard of for so long.
+    /// Forgets clients that have not reported since a time.
     pub(crate) fn expire(&mut self, before_ms: u64) {
         self.clients.retain(|_, client| client.heard_ms >= before_ms);
     }
 
-    /// All commits of transactions of this server alone, and all ends of
-    /// others.
+    /// Iterates over all outcomes; the flag marks transactions of this server alone.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TxnId, Decision, bool)> {
         let commits = self.clients.iter().flat_map(|(client, known)| {
             let commits = known.commits.iter();
@@ -261,8 +255,8 @@ impl Ends {
         commits.chain(self.decided.iter().map(|(txn, decision)| (*txn, *decision, false)))
     }
 
-    /// How a transaction of several servers ended.
-    pub(crate) fn of_several(&self, txn: TxnId) -> Option<Decision> {
+    /// Outcome of a transaction of several servers.
+    pub(crate) fn distributed_outcome(&self, txn: TxnId) -> Option<Decision> {
         self.decided.get(&txn).copied()
     }
 
@@ -273,4 +267,11 @@ impl Ends {
     pub(crate) fn forget(&mut self, txn: TxnId) -> bool {
         self.decided.remove(&txn).is_some()
     }
+}
+
+/// What a server knows of a transaction of several.
+pub(crate) enum KnownVote {
+    Yes(Timestamp),
+    No,
+    Decided(Decision),
 }

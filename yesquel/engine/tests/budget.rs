@@ -1,9 +1,9 @@
-//! Memory near its budget: growth is refused, what makes room goes on, and the
-//! budget holds whatever is asked. `budget.rs` of the engine has the law.
+//! Memory near its budget: growth is refused, deletes go on, and no request sequence exceeds the
+//! budget. The engine's `budget.rs` has the law.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use yesquel_engine::{Asker, Checkpoint, Effects, Engine, Now, Record, Settings};
+use yesquel_engine::{Caller, Checkpoint, Effects, Engine, Now, Record, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -48,7 +48,7 @@ fn guard(local: u64, key: &[u8]) -> Operation<'static> {
     of(local, WriteOperation::Guard(KeyRange::new(key, end)))
 }
 
-/// A split of a node's keys from `key` on, to the new node `to`.
+/// Splits a node's keys from `key` on into the new node `to`.
 fn split(local: u64, fence: &KeyRange, key: &[u8], to: u64) -> Vec<Operation<'static>> {
     let high = KeyRange { low: key.into(), high: fence.high.clone() };
     let low = KeyRange { low: fence.low.clone(), high: Some(key.into()) };
@@ -78,12 +78,12 @@ impl World {
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
         self.requests += 1;
-        let asker = Asker { connection: 1, request: self.requests };
-        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let caller = Caller { connection: 1, request: self.requests };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
         self.done().expect("an answer")
     }
 
-    /// The last reply, if there is one.
+    /// The last reply.
     fn done(&mut self) -> Option<Vec<u8>> {
         self.log.extend(self.effects.records().map(<[u8]>::to_vec));
         let reply = self.effects.replies.last().map(|reply| self.effects.bytes[reply.bytes.clone()].to_vec());
@@ -182,8 +182,7 @@ impl World {
         }
     }
 
-    /// Puts values under new keys until one is refused; the number of those
-    /// that were taken.
+    /// Puts values under new keys until one is refused. Returns how many were accepted.
     fn fill(&mut self, first: u32, value: &[u8]) -> u32 {
         for number in first..first + 10_000 {
             match self.commit(&[put(0, &number.to_be_bytes(), value)]) {
@@ -199,14 +198,14 @@ impl World {
 }
 
 #[test]
-fn growth_is_refused_and_what_makes_room_goes_on() {
+fn growth_is_refused_and_deletes_go_on() {
     let mut world = World::new();
     let value = [7; 1_000];
     let taken = world.fill(0, &value);
     assert!(taken > 180, "{taken}");
     let full = world.engine.memory();
     assert!((BUDGET / 8 * 7 - 4_000..=BUDGET / 8 * 7).contains(&full), "{full}");
-    // What grows, each in its way.
+    // Everything that grows, each in its way.
     let (name, part) = (world.txn(), [put(0, b"x", &[7; 4_000])]);
     assert_eq!(world.stage(name, 0, &part), Err(Refusal::OutOfMemory));
     assert_eq!(world.prepare(&part), Err(Refusal::OutOfMemory));
@@ -217,7 +216,7 @@ fn growth_is_refused_and_what_makes_room_goes_on() {
     assert_eq!(world.commit(&[put(0, b"one too long", &values)]), Err(Refusal::OutOfMemory));
     let status = world.engine.status(world.now);
     assert_eq!(status.memory.refused, 6);
-    // What does not.
+    // Everything that does not.
     assert_eq!(world.read(None, 0, &[0; 4]), Ok(Some(1_000)));
     world.commit(&[guard(0, b"nothing")]).unwrap();
     let txn = world.prepare(&[delete(0, &1u32.to_be_bytes())]).unwrap();
@@ -233,10 +232,9 @@ fn growth_is_refused_and_what_makes_room_goes_on() {
     world.engine.audit().unwrap();
 }
 
-/// A split of the whole data doubles it for a second: there is a limit to
-/// that, too, and small ones pass.
+/// A split of all data doubles it for a second. That is limited too, and small splits pass.
 #[test]
-fn splits_pass_as_long_as_there_is_room_at_all() {
+fn splits_use_the_reserve() {
     let mut world = World::new();
     let low = KeyRange { low: (*b"").into(), high: Some((*b"b").into()) };
     for (local, range) in [(1, low.clone()), (2, KeyRange::from(*b"b"))] {
@@ -255,14 +253,14 @@ fn splits_pass_as_long_as_there_is_room_at_all() {
     assert_eq!(refused, Err(Refusal::OutOfMemory));
     world.commit(&split(1, &low, &[b'a', 5], 4)).unwrap();
     assert!(world.engine.memory() <= BUDGET);
-    // Dropping all is always possible.
+    // Dropping everything is always possible.
     world.commit(&[of(0, WriteOperation::DropTree)]).unwrap();
     world.pass(2 * GRACE_MS);
     assert_eq!(world.engine.memory(), 0);
 }
 
 #[test]
-fn what_was_prepared_commits_when_memory_is_spent() {
+fn prepared_transactions_commit_when_memory_is_spent() {
     let mut world = World::new();
     let value = vec![9; 20_000];
     let txn = world.prepare(&[put(0, b"prepared", &value)]).unwrap();
@@ -273,7 +271,7 @@ fn what_was_prepared_commits_when_memory_is_spent() {
     world.decide(txn, true);
     assert!(world.engine.memory() <= before, "{} {before}", world.engine.memory());
     assert_eq!(world.read(None, 0, b"prepared"), Ok(Some(20_000)));
-    // What was not done leaves nothing.
+    // A refused part leaves nothing behind.
     let mut world = World::new();
     let before = world.engine.memory();
     let txn = world.prepare(&[put(0, b"prepared", &value)]).unwrap();
@@ -282,7 +280,7 @@ fn what_was_prepared_commits_when_memory_is_spent() {
 }
 
 #[test]
-fn parts_are_counted_and_come_to_an_end() {
+fn staged_parts_are_counted_and_expire() {
     let mut world = World::new();
     let (name, value) = (world.txn(), vec![9; 20_000]);
     let part = |number: u64| number.to_be_bytes();
@@ -291,20 +289,20 @@ fn parts_are_counted_and_come_to_an_end() {
         parts += 1;
     }
     assert_eq!(parts, 5, "each needs room for itself and for what it will write");
-    // Those that were taken can be done.
+    // The accepted parts can be committed.
     let staged = Staged { number: name.number, parts };
     world.commit_staged(&[], Some(staged)).unwrap();
     assert_eq!(world.read(None, 0, &part(4)), Ok(Some(20_000)));
     assert!(world.engine.memory() < 110_000 && world.engine.memory() > 100_000);
 }
 
-/// Of four snapshots the oldest goes first, and no more than are in the way.
+/// Of four snapshots the oldest goes first, and no more than necessary.
 #[test]
-fn the_oldest_snapshots_are_let_go_of_first() {
+fn the_oldest_snapshots_are_cancelled_first() {
     let mut world = World::new();
     let value = [7; 4_000];
     let mut held = Vec::new();
-    // Versions of one cell, of which each snapshot keeps one.
+    // Versions of one cell, of which each snapshot pins one.
     for connection in 0..4 {
         let at = world.commit(&[put(0, b"key", &value)]).unwrap();
         world.engine.hold(connection, [Some(at), None], false);
@@ -317,7 +315,7 @@ fn the_oldest_snapshots_are_let_go_of_first() {
         }
     }
     world.pass(2 * GRACE_MS);
-    // Each holds what it sees; between the first and the second nobody reads.
+    // Each pins what it sees; between the first and the second no snapshot is read.
     let low = world.engine.oldest_snapshot();
     assert_eq!(low, held[0]);
     let mut refused = 0;
@@ -333,14 +331,14 @@ fn the_oldest_snapshots_are_let_go_of_first() {
     assert_eq!(error, Err(Refusal::SnapshotTooOld { snapshot: held[0], oldest: held[1] }));
     assert_eq!(world.read(Some(held[1]), 0, b"key"), Ok(Some(4_000)));
     assert!(world.engine.memory() < BUDGET / 4 * 3, "what it alone held is gone");
-    // Whoever goes on naming it holds nobody up.
+    // A client that still reports a cancelled snapshot blocks nothing.
     world.engine.hold(0, [Some(held[0]), None], false);
     for connection in 1..4 {
         world.engine.hold(connection, [None; 2], false);
     }
     world.pass(2 * GRACE_MS);
     assert!(world.engine.memory() < 10_000, "{}", world.engine.memory());
-    // All writers go on however long somebody keeps a snapshot.
+    // Writers go on however long a snapshot is held.
     let at = world.commit(&[put(0, b"key", &value)]).unwrap();
     world.engine.hold(9, [Some(at), None], false);
     for _ in 0..500 {
@@ -351,10 +349,9 @@ fn the_oldest_snapshots_are_let_go_of_first() {
     assert_eq!(world.read(Some(at), 0, b"key"), Ok(Some(4_000)));
 }
 
-/// A long reader, or an import: neither what is written again and again beside it
-/// nor cells that splits have moved are kept for it.
+/// A long reader, or an import: it pins neither rewritten values nor cells that splits have moved.
 #[test]
-fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
+fn an_old_snapshot_pins_only_what_it_sees() {
     let mut world = World::new();
     let old = world.commit(&[put(0, b"again", &[1; 1_000]), put(0, b"gone", &[2; 1_000])]).unwrap();
     world.engine.hold(5, [Some(old), None], false);
@@ -362,7 +359,7 @@ fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
     let mut fence = KeyRange::all();
     let mut most = 0;
     for local in 0..40_u64 {
-        // All that is new goes to the last node, and on with it to the next one.
+        // All new keys go to the last node, and on to the next one.
         for key in 0..4 {
             let key = [b"n", &(10 * local + key).to_be_bytes()[..]].concat();
             world.commit(&[put(local, &key, &[3; 100]), put(0, b"again", &[4; 1_000])]).unwrap();
@@ -375,7 +372,7 @@ fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
         most = most.max(world.engine.memory());
         world.engine.audit().unwrap();
     }
-    // Two versions of one cell, the other, a second's worth of more, and the cells.
+    // Two versions of one cell, the other cell, garbage of about a second, and the cells.
     let live = 160 * 150 + 41 * 600;
     assert!(most < live + 3_000 + 10_000, "{most} and {live}");
     assert_eq!(world.engine.status(world.now).snapshots.cancelled, 0);
@@ -385,7 +382,7 @@ fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
         assert_eq!(world.read(Some(old), 0, key), Ok(Some(1_000)));
     }
     assert_eq!((world.read(None, 0, b"again"), world.read(None, 0, b"gone")), (Ok(Some(1_000)), Ok(None)));
-    // Who has not seen that it was deleted must not write it.
+    // A transaction that has not seen the deletion must not write the key.
     let operations = [put(0, b"gone", b"again")];
     let bytes = Operations::encode(&operations);
     let (txn, operations) = (world.txn(), Operations::decode(&bytes).unwrap());
@@ -400,16 +397,16 @@ fn an_old_snapshot_keeps_what_it_sees_and_no_more() {
     let told = world.ask(&late);
     let told = Reply::decode(&told).unwrap();
     assert!(matches!(told, Reply::Refused { refusal: Refusal::Conflict(_), .. }), "{told:?}");
-    // When it goes, so does that.
+    // When the snapshot is released, the deletion is collected.
     world.engine.hold(5, [None; 2], false);
     world.pass(2 * GRACE_MS);
     world.engine.audit().unwrap();
     assert!(world.engine.memory() < live + 2_000, "{}", world.engine.memory());
 }
 
-/// Snapshots that hold nothing back are not let go of, however full it is.
+/// Snapshots that pin nothing are not cancelled, however full memory is.
 #[test]
-fn a_snapshot_that_holds_nothing_stays() {
+fn a_snapshot_that_pins_nothing_is_not_cancelled() {
     let mut world = World::new();
     world.fill(0, &[7; 1_000]);
     world.pass(2 * GRACE_MS);
@@ -446,18 +443,18 @@ fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
     let full = world.engine.memory();
     let checkpoint = world.engine.checkpoint();
     assert_eq!(world.engine.memory(), full, "it shares all");
-    // Each node that is changed is copied, until no room is left.
+    // Each changed node is copied, until no memory is left.
     let deleted = (1..9u64).filter(|local| world.commit(&[delete(*local, &[0; 4])]).is_ok()).count();
     assert_eq!(deleted, 1, "there is room for the copy of one of 27,000 bytes");
     let copies = world.engine.status(world.now).memory.copies as usize;
     assert!(copies > 25_000 && world.engine.memory() <= BUDGET, "{copies}");
-    // Collecting copies, too, and waits.
+    // Collecting copies too, and waits.
     world.pass(2 * GRACE_MS);
     assert!(world.engine.memory() <= BUDGET);
     assert_eq!(world.read(None, 2, &[0; 4]), Ok(Some(1_300)));
     let engine = replayed(checkpoint);
     assert!(engine.memory() <= full && engine.memory() + 2_000 > full, "{} {full}", engine.memory());
-    // It is over, and all goes on.
+    // The checkpoint is over, and everything goes on.
     assert_eq!(world.engine.status(world.now).memory.copies, 0);
     for local in 2..9u64 {
         world.commit(&[delete(local, &[0; 4])]).unwrap();
@@ -466,8 +463,8 @@ fn a_checkpoint_of_a_full_server_is_whole_and_its_nodes_are_counted() {
     assert!(world.fill(1 << 30, &[7; 1_000]) > 5);
 }
 
-/// Whatever is asked in whatever order, the budget holds, the engine's own
-/// audit passes, what was prepared commits, and who deletes gets room.
+/// For any sequence of requests: the budget holds, the engine's audit passes, prepared transactions
+/// commit, and deletes free memory.
 #[test]
 fn the_budget_holds_for_every_seed() {
     let (mut seeds, mut refused, mut cancelled, mut copied) = (0, 0, 0, 0);
@@ -482,7 +479,7 @@ fn the_budget_holds_for_every_seed() {
             let at = fences.iter().position(|(_, fence): &(u64, KeyRange)| fence.contains(&key)).unwrap();
             let (local, fence) = fences[at].clone();
             let value = vec![7; random.next(3_000) as usize];
-            // Waiting for one that is prepared is no answer: each has keys of its own.
+            // Waiting for a prepared transaction would be no answer: each has its own keys.
             let own = [&key[..], &(world.txns as u32).to_be_bytes()].concat();
             match random.next(20) {
                 0..=8 => {
@@ -511,7 +508,7 @@ fn the_budget_holds_for_every_seed() {
                     let now = world.engine.clock(world.now);
                     world.engine.hold(random.next(3), [Some(now), None], false);
                 }
-                // What is prepared is copied by a checkpoint that comes after it.
+                // A later checkpoint copies what is prepared.
                 15 if prepared.is_empty() => checkpoint = Some(world.engine.checkpoint()),
                 16 => drop(checkpoint.take()),
                 _ => {
@@ -534,7 +531,7 @@ fn the_budget_holds_for_every_seed() {
         prepared.into_iter().for_each(|txn| world.decide(txn, true));
         drop(checkpoint);
         (0..3).for_each(|connection| world.engine.hold(connection, [None; 2], false));
-        // Whoever deletes gets room, though he may have to begin again.
+        // Deletes free memory, though a client may have to begin again.
         for (local, fence) in &fences {
             let again = (0..50).find(|_| {
                 let done = world.commit(&[of(*local, WriteOperation::DeleteRange(fence.clone()))]);
@@ -549,15 +546,15 @@ fn the_budget_holds_for_every_seed() {
         assert!(rest <= fences.len() * 520, "seed {seed}: {rest} bytes of {} are left", peak);
         world.commit(&[put(0, b"", b"value")]).unwrap();
     });
-    // Many seeds meet all of it.
+    // Many seeds meet every case.
     if seeds >= 100 {
         assert!(refused > 3 * seeds && cancelled > 5 && copied > 50_000, "{refused} {cancelled} {copied}");
     }
 }
 
-/// What a checkpoint has written is not kept for it.
+/// A checkpoint does not keep what it has written.
 #[test]
-fn a_checkpoint_lets_go_of_nodes_as_it_writes_them() {
+fn a_checkpoint_releases_nodes_as_it_writes_them() {
     let mut world = World::new();
     world.commit(&[put(0, b"key", &[7; 10_000])]).unwrap();
     let mut checkpoint = world.engine.checkpoint();
@@ -572,9 +569,9 @@ fn a_checkpoint_lets_go_of_nodes_as_it_writes_them() {
     assert!(memory[memory.len() - 1] + 10_000 < both, "{memory:?}");
 }
 
-/// Whoever asks which nodes are to be split changes none of them.
+/// Reporting the nodes to split changes none of them.
 #[test]
-fn nodes_that_are_to_be_split_are_not_copied_for_it() {
+fn reporting_full_nodes_copies_nothing() {
     let mut world = World::new();
     for local in 1..4 {
         world.commit(&[create(local, KeyRange::all())]).unwrap();

@@ -1,12 +1,11 @@
-//! Timestamps over restarts: they never go back, servers that end in order
-//! begin where they stopped, and those that fall get ahead by no more than
-//! others take.
+//! Timestamps over restarts: they never go back, servers that shut down cleanly continue where they
+//! stopped, and servers that crash get ahead by no more than others tolerate.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 mod common;
 
-use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
+use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits::CLOCK_AHEAD_MS_MAX};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -14,7 +13,7 @@ use yesquel_wire::{
     Writer,
 };
 
-/// A server that keeps its log, all of it on disk at once.
+/// A server that keeps its log, all of it durable at once.
 struct Server {
     engine: Engine,
     effects: Effects,
@@ -55,14 +54,14 @@ impl Server {
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
         self.asked += 1;
-        let asker = Asker { connection: 1, request: self.asked };
-        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let caller = Caller { connection: 1, request: self.asked };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
         let reply = self.effects.bytes[self.effects.replies[0].bytes.clone()].to_vec();
         self.keep();
         reply
     }
 
-    /// Gets a snapshot, which no commit before was above.
+    /// Takes a snapshot, which no earlier commit is above.
     fn read(&mut self) {
         let mut bytes = Vec::new();
         Question::Lookup { node: root(), key: b"key" }.write(&mut Writer(&mut bytes));
@@ -73,7 +72,7 @@ impl Server {
         self.highest = snapshot;
     }
 
-    /// A commit is above every snapshot before.
+    /// A commit is above every earlier snapshot.
     fn commit(&mut self, write: WriteOperation<'_>) {
         let bytes = Operations::encode(&[Operation { node: root(), write }]);
         let (txn, operations) =
@@ -106,7 +105,7 @@ impl Server {
         self.checkpoint = common::write(&mut self.engine.checkpoint());
     }
 
-    /// It starts again, as a server does that has the log; how long it waited.
+    /// Restarts from the log. Returns how long it waited.
     fn start(&mut self) -> u64 {
         self.engine = common::start(Settings::default(), &self.checkpoint, &self.log);
         self.now.uptime_ms = 0;
@@ -133,7 +132,7 @@ fn a_hundred_clean_restarts_do_not_move_the_clock() {
             server.put();
             server.read();
             if checkpoints {
-                // Its ceiling is above the one that the end brings.
+                // Its ceiling is above the one of the shutdown.
                 server.take_checkpoint();
             }
             server.end();
@@ -145,9 +144,9 @@ fn a_hundred_clean_restarts_do_not_move_the_clock() {
     }
 }
 
-/// Each may be as much ahead as others take, and waits for less than a second.
+/// Each crash may put the clock as far ahead as others tolerate, and takes less than a second.
 #[test]
-fn a_hundred_crashes_move_the_clock_by_no_more_than_others_take() {
+fn a_hundred_crashes_keep_the_clock_within_the_tolerance() {
     let (mut server, mut waited) = (Server::new(), 0);
     for crash in 0..100 {
         server.put();
@@ -157,15 +156,14 @@ fn a_hundred_crashes_move_the_clock_by_no_more_than_others_take() {
         assert!(server.ahead_ms() <= CLOCK_AHEAD_MS_MAX, "after {crash} crashes");
     }
     assert!(waited <= 1_000, "{waited} ms");
-    // One that happens now and then is hardly waited for.
+    // An occasional crash costs hardly any wait.
     server.pass(10_000);
     server.read();
     assert!(server.start() <= 500);
     server.put();
 }
 
-/// A clock that was set back by an hour: nobody waits for it, nor does it
-/// bring a time twice.
+/// A clock set back by an hour: the server does not wait for it, and gives no timestamp twice.
 #[test]
 fn a_clock_that_was_set_back_is_not_waited_for() {
     let mut server = Server::new();
@@ -195,8 +193,7 @@ fn an_ended_engine_gives_nothing_out() {
     assert_eq!(server.log.len(), records, "it has said its last");
 }
 
-/// What it costs: two records a second of whoever reads all the time, none
-/// where nobody asks.
+/// The cost: two records a second under constant reads, none without.
 #[test]
 fn ceilings_are_few() {
     let mut server = Server::new();
@@ -211,7 +208,7 @@ fn ceilings_are_few() {
     assert_eq!(server.log.len() - before, records);
 }
 
-/// Whatever comes in whatever order, times do not go back.
+/// For any sequence of events, timestamps never go back.
 #[test]
 fn times_never_go_back_for_every_seed() {
     check_seeds(1_000, |seed| {

@@ -1,13 +1,13 @@
-//! Leases: whoever holds one loses to nobody within it, whoever does not writes
-//! nothing there, and time ends them all.
+//! Leases: a holder loses no conflict within its lease, nobody else writes there, and every lease
+//! ends.
 //!
-//! Transactions, leases and votes at random, against a plain list of who holds
-//! what until when. `SEEDS=from..to` chooses seeds.
+//! Random transactions, leases and votes, against a list of who holds what until when.
+//! `SEEDS=from..to` chooses seeds.
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::collections::BTreeMap;
-use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
+use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::{Random, check_seeds};
 use yesquel_wire::{
@@ -20,8 +20,7 @@ const CLIENTS: u64 = 4;
 struct Held {
     range: KeyRange,
     until_ms: u64,
-    /// A snapshot that was taken since; all commits of others within the
-    /// lease are older.
+    /// A snapshot taken during the lease; all commits of others in the range are older.
     snapshot: Option<Timestamp>,
 }
 
@@ -31,9 +30,9 @@ struct World {
     now: Now,
     requests: u64,
     numbers: u64,
-    /// By client, of which each leases under the number 1.
+    /// By client; each leases under the number 1.
     held: BTreeMap<u64, Held>,
-    /// Leases that were asked for and wait for votes.
+    /// Lease requests that wait for votes.
     waiting: BTreeMap<u64, (u64, KeyRange, u64)>,
     voted: Vec<(TxnId, KeyRange)>,
     counts: Counts,
@@ -63,12 +62,12 @@ impl World {
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
         self.requests += 1;
-        let asker = Asker { connection: 1, request: self.requests };
-        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let caller = Caller { connection: 1, request: self.requests };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
         self.requests
     }
 
-    /// The answer to a request, if there is one; those that waited are noted.
+    /// The answer to a request, if there is one; waiting requests are recorded.
     fn answer(&mut self, request: u64) -> Option<Result<Timestamp, Refusal>> {
         let effects = std::mem::take(&mut self.effects);
         let mut own = None;
@@ -80,15 +79,15 @@ impl World {
                 Reply::Refused { refusal, .. } => Err(refusal),
                 other => panic!("{other:?}"),
             };
-            if reply.asker.request == request {
+            if reply.caller.request == request {
                 own = Some(said);
             } else if let Some((client, _)) =
-                self.waiting.iter().find(|(_, (number, ..))| *number == reply.asker.request)
+                self.waiting.iter().find(|(_, (number, ..))| *number == reply.caller.request)
             {
                 let client = *client;
                 let (_, range, ms) = self.waiting.remove(&client).unwrap();
                 match said {
-                    // From now on.
+                    // The lease starts now.
                     Ok(_) => {
                         let until_ms = self.now.uptime_ms + ms;
                         self.held.insert(client, Held { range, until_ms, snapshot: None });
@@ -101,15 +100,15 @@ impl World {
         own
     }
 
-    /// Who else holds some of a range.
+    /// The other holder of part of a range.
     fn holder(&self, range: &KeyRange, but: u64) -> Option<u64> {
         let mut held = self.held.iter().filter(|(_, held)| held.until_ms > self.now.uptime_ms);
-        held.find(|(client, held)| **client != but && held.range.meets(range)).map(|(client, _)| *client)
+        held.find(|(client, held)| **client != but && held.range.overlaps(range)).map(|(client, _)| *client)
     }
 
-    /// Whether another one waits for some of a range, who may hold it meanwhile.
+    /// Whether another client waits for part of a range, and may hold it meanwhile.
     fn is_awaited(&self, range: &KeyRange, but: u64) -> bool {
-        self.waiting.iter().any(|(client, (_, own, _))| *client != but && own.meets(range))
+        self.waiting.iter().any(|(client, (_, own, _))| *client != but && own.overlaps(range))
     }
 
     fn lease(&mut self, random: &mut Random, client: u64) {
@@ -125,7 +124,10 @@ impl World {
         match self.answer(request) {
             Some(Ok(_)) => {
                 assert_eq!(other, None);
-                assert!(!self.voted.iter().any(|(_, voted)| voted.meets(&range)), "somebody has voted there");
+                assert!(
+                    !self.voted.iter().any(|(_, voted)| voted.overlaps(&range)),
+                    "somebody has voted there"
+                );
                 self.counts.leased += 1;
                 self.held.insert(client, Held { range, until_ms, snapshot: None });
             }
@@ -142,7 +144,7 @@ impl World {
                 self.counts.refused += 1;
             }
             None => {
-                assert!(self.voted.iter().any(|(_, voted)| voted.meets(&range)), "it waits for nothing");
+                assert!(self.voted.iter().any(|(_, voted)| voted.overlaps(&range)), "it waits for nothing");
                 self.counts.waited += 1;
                 self.waiting.insert(client, (request, range, ms));
             }
@@ -150,12 +152,12 @@ impl World {
         }
     }
 
-    /// A write or a guard, in one step or two.
+    /// A write or a guard, in one phase or two.
     fn write(&mut self, random: &mut Random, client: u64) {
         let own = self.held.get(&client).filter(|held| held.until_ms > self.now.uptime_ms);
-        // Mostly within what one holds.
+        // Usually within the own lease.
         let range = match own {
-            Some(held) if random.next(4) > 0 => KeyRange::only(&held.range.low),
+            Some(held) if random.next(4) > 0 => KeyRange::single(&held.range.low),
             _ => range(random),
         };
         let is_within = own.is_some_and(|held| held.range.covers(&range));
@@ -174,7 +176,7 @@ impl World {
         let operations = Operations::decode(&write).unwrap();
         let touched =
             if operations.iter().any(|operation| matches!(operation.write, WriteOperation::Put { .. })) {
-                KeyRange::only(&range.low)
+                KeyRange::single(&range.low)
             } else {
                 range
             };
@@ -196,7 +198,7 @@ impl World {
                 assert_eq!(other, None, "a write of {client} in {touched:?}");
                 if is_within {
                     self.counts.within += 1;
-                    // Its own next one is not to lose to this one.
+                    // The client's next write must not lose to this one.
                     self.held.get_mut(&client).unwrap().snapshot = None;
                 }
                 if in_two {
@@ -207,12 +209,12 @@ impl World {
                 assert!(other.is_some() || self.is_awaited(&touched, by), "nobody holds anything there");
                 self.counts.refused += 1;
             }
-            // It has lost to somebody, or waits for a vote.
+            // It has lost, or waits for a vote.
             lost => {
-                let by_own_vote = self.voted.iter().any(|(_, voted)| voted.meets(&touched));
+                let by_own_vote = self.voted.iter().any(|(_, voted)| voted.overlaps(&touched));
                 assert!(!is_within || by_own_vote, "{lost:?} within a lease");
                 if lost.is_none() {
-                    // Nobody waits for it any more.
+                    // No request waits any more.
                     self.engine.disconnected(1);
                     self.waiting.clear();
                     self.release_all();
@@ -254,7 +256,7 @@ impl World {
                 };
                 let request = self.send(&Request::Decide { txn, decision });
                 assert!(self.answer(request).is_some());
-                // Whoever has a lease there has voted himself.
+                // A client with a lease there has voted itself.
                 self.held.values_mut().for_each(|held| held.snapshot = None);
             }
             10 if random.next(2) == 0 => {
@@ -265,7 +267,7 @@ impl World {
             _ => {
                 let step = random.next(60);
                 self.now.uptime_ms += step;
-                // Which jumps, and ends no lease.
+                // The wall clock jumps, and ends no lease.
                 self.now.wall_ms = self.now.wall_ms.saturating_add(step) - random.next(20);
                 let now_ms = self.now.uptime_ms;
                 let before = self.held.len();
@@ -276,7 +278,7 @@ impl World {
     }
 }
 
-/// One operation on the leaf, as it travels.
+/// One operation on the leaf, encoded.
 trait IntoBytes {
     fn into_owned_bytes(self) -> Vec<u8>;
 }
@@ -314,11 +316,11 @@ fn run(seed: u64) -> Counts {
 }
 
 #[test]
-fn whoever_holds_a_lease_loses_to_nobody_within_it() {
+fn a_lease_holder_never_loses_within_its_lease() {
     check_seeds(3_000, |seed| {
         run(seed);
     });
-    // All that can happen does.
+    // Every case occurs.
     let mut all = Counts::default();
     for seed in 0..300 {
         let Counts { leased, waited, refused, within, expired } = run(seed);

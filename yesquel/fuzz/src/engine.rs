@@ -3,11 +3,11 @@
 
 use crate::{input::Input, show};
 use std::collections::{BTreeMap, BTreeSet};
-use yesquel_engine::{Ask, Asker, Effects, Engine, Now, Record, Settings};
-use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_engine::{Caller, Effects, Engine, Now, Record, Settings, VoteQuery};
+use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
-    Attribute, Decision, Direction, Expect, Large, NewNode, NodeKind, Operation, Operations, Participants,
-    Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, Writer,
+    Attribute, Decision, Direction, Expect, LargeValue, NewNode, NodeKind, Operation, Operations,
+    Participants, Question, Questions, Reply, Request, Scan, Staged, Vote, WriteOperation, Writer,
 };
 
 /// Whatever is asked of an engine: each request has one answer, the nodes are
@@ -42,7 +42,7 @@ pub(crate) struct Run {
     requests: u64,
     /// The last times that were given out.
     known: Vec<Timestamp>,
-    asks: Vec<Ask>,
+    vote_queries: Vec<VoteQuery>,
     frozen: bool,
 }
 
@@ -53,7 +53,7 @@ impl Run {
             grace_ms: 100,
             snapshot_age_ms_max: 5_000,
             recover_after_ms: 50,
-            ends_kept_ms: 3_000,
+            outcomes_kept_ms: 3_000,
             memory_bytes_max: input.one_of(&[usize::MAX, usize::MAX, usize::MAX, 8 << 10]),
             node_cells_max: 4,
             node_bytes_max: 1 << 10,
@@ -70,7 +70,7 @@ impl Run {
             unanswered: BTreeMap::new(),
             requests: 0,
             known: Vec::new(),
-            asks: Vec::new(),
+            vote_queries: Vec::new(),
             frozen: false,
         }
     }
@@ -88,25 +88,7 @@ impl Run {
                 let (staged, operations) = (staged(input), decoded(&bytes));
                 self.send(input, &Request::Commit { txn, snapshot, seen, lease, staged, operations });
             }
-            8..11 => {
-                let (txn, bytes) = (txn(input), self.operations(input));
-                let (snapshot, seen) = (self.snapshot(input), self.seen(input));
-                let servers: &[ServerId] = input.one_of(&[
-                    &[US, ServerId(1)],
-                    &[US],
-                    &[],
-                    &[ServerId(1)],
-                    &[US, ServerId(1), ServerId(2)],
-                ]);
-                let participants = Participants::encode(servers);
-                let participants = Participants::decode(&participants).expect("they are in order");
-                let lease = input.below(4) as u64;
-                let (staged, operations) = (staged(input), decoded(&bytes));
-                self.send(
-                    input,
-                    &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations },
-                );
-            }
+            8..11 => self.prepare(input),
             11 | 12 => {
                 let txn = txn(input);
                 let decision =
@@ -119,45 +101,9 @@ impl Run {
                 let (snapshot, seen) = (self.snapshot(input), self.seen(input));
                 self.send(input, &Request::Read { snapshot, seen, questions });
             }
-            16 => {
-                let (txn, bytes) = (txn(input), self.operations(input));
-                let request = match input.below(8) {
-                    0 => Request::Resolve { txn },
-                    1 => Request::Forget { txn },
-                    2 => Request::Outcome { txn },
-                    3 => Request::Unstage { name: txn },
-                    4 => {
-                        let (part, operations) = (input.below(3) as u64, decoded(&bytes));
-                        Request::Stage { name: txn, part, operations }
-                    }
-                    // By the numbers that transactions write under.
-                    5 => {
-                        let holder = TxnId { number: input.below(4) as u64, ..txn };
-                        let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
-                        let seen = self.seen(input);
-                        Request::Lease { holder, tree: node(input).tree, range, ms, seen }
-                    }
-                    6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
-                    _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
-                };
-                self.send(input, &request);
-            }
+            16 => self.other_request(input),
             17 => self.split(input),
-            18 => {
-                self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
-                let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
-                self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
-                show(|| format!("{:?}", self.now));
-                self.engine.tick(self.now, &mut self.effects);
-                let has_work = self.engine.has_work();
-                let work = [
-                    self.engine.take_full().is_empty(),
-                    self.engine.take_hot().is_empty(),
-                    self.engine.take_empty().is_empty(),
-                ];
-                assert!(has_work || work == [true; 3]);
-                assert!(!self.engine.has_work());
-            }
+            18 => self.tick(input),
             19 => {
                 let connection = input.below(3) as u64;
                 match input.below(3) {
@@ -172,7 +118,7 @@ impl Run {
                     }
                 }
             }
-            20 => self.learn(input),
+            20 => self.on_vote(input),
             21 => {
                 self.checkpoint = (written(&self.engine), self.engine.lsn());
                 same(&self.restored(), &self.engine);
@@ -195,6 +141,61 @@ impl Run {
         }
     }
 
+    /// Sends a prepare.
+    fn prepare(&mut self, input: &mut Input<'_>) {
+        let (txn, bytes) = (txn(input), self.operations(input));
+        let (snapshot, seen) = (self.snapshot(input), self.seen(input));
+        let servers: &[ServerId] =
+            input.one_of(&[&[US, ServerId(1)], &[US], &[], &[ServerId(1)], &[US, ServerId(1), ServerId(2)]]);
+        let participants = Participants::encode(servers);
+        let participants = Participants::decode(&participants).expect("they are in order");
+        let lease = input.below(4) as u64;
+        let (staged, operations) = (staged(input), decoded(&bytes));
+        self.send(input, &Request::Prepare { txn, snapshot, seen, participants, lease, staged, operations });
+    }
+
+    /// Sends one of the rarer requests.
+    fn other_request(&mut self, input: &mut Input<'_>) {
+        let (txn, bytes) = (txn(input), self.operations(input));
+        let request = match input.below(8) {
+            0 => Request::Resolve { txn },
+            1 => Request::Forget { txn },
+            2 => Request::Outcome { txn },
+            3 => Request::Unstage { name: txn },
+            4 => {
+                let (part, operations) = (input.below(3) as u64, decoded(&bytes));
+                Request::Stage { name: txn, part, operations }
+            }
+            // By the numbers that transactions write under.
+            5 => {
+                let holder = TxnId { number: input.below(4) as u64, ..txn };
+                let (range, ms) = (range(input), input.one_of(&[0, 1, 60, u64::MAX]));
+                let seen = self.seen(input);
+                Request::Lease { holder, tree: node(input).tree, range, ms, seen }
+            }
+            6 => Request::Release { holder: TxnId { number: input.below(4) as u64, ..txn } },
+            _ => Request::Take { node: node(input), count: input.long(), above: input.long() },
+        };
+        self.send(input, &request);
+    }
+
+    /// Lets time pass.
+    fn tick(&mut self, input: &mut Input<'_>) {
+        self.now.uptime_ms += input.one_of(&[0, 1, 49, 60, 200, 6_000]);
+        let jump = input.one_of(&[0, 0, 1, 60, 2_000, -3_000i64]);
+        self.now.wall_ms = self.now.wall_ms.saturating_add_signed(jump);
+        show(|| format!("{:?}", self.now));
+        self.engine.tick(self.now, &mut self.effects);
+        let has_work = self.engine.has_work();
+        let work = [
+            self.engine.take_full().is_empty(),
+            self.engine.take_hot().is_empty(),
+            self.engine.take_empty().is_empty(),
+        ];
+        assert!(has_work || work == [true; 3]);
+        assert!(!self.engine.has_work());
+    }
+
     /// The engine's records.
     pub(crate) fn records(&self) -> (u64, Vec<Vec<u8>>) {
         (self.engine.lsn(), written(&self.engine))
@@ -202,10 +203,10 @@ impl Run {
 
     fn handle(&mut self, connection: u8, bytes: &[u8]) {
         self.requests += 1;
-        let asker = Asker { connection: u64::from(connection % 3), request: self.requests };
+        let caller = Caller { connection: u64::from(connection % 3), request: self.requests };
         let (lsn, replies) = (self.engine.lsn(), self.effects.replies.len());
         show(|| {
-            let asked = |of: String, each: Vec<String>| format!("{asker:?} {of}: {}", each.join("\n    "));
+            let asked = |of: String, each: Vec<String>| format!("{caller:?} {of}: {}", each.join("\n    "));
             match Request::decode(bytes) {
                 Ok(Request::Commit { txn, snapshot, operations, .. }) => {
                     asked(format!("commits {txn} at {snapshot:?}"), operations.iter().map(line).collect())
@@ -216,13 +217,13 @@ impl Run {
                 Ok(Request::Read { snapshot, questions, .. }) => {
                     asked(format!("reads at {snapshot:?}"), questions.iter().map(line).collect())
                 }
-                request => format!("{asker:?}: {request:?}"),
+                request => format!("{caller:?}: {request:?}"),
             }
         });
-        let handled = self.engine.handle(self.now, asker, bytes, &mut self.effects);
+        let handled = self.engine.handle(self.now, caller, bytes, &mut self.effects);
         assert_eq!(handled, Request::decode(bytes).map(drop));
         if handled.is_ok() {
-            self.unanswered.insert(asker.request, asker.connection);
+            self.unanswered.insert(caller.request, caller.connection);
         } else {
             assert_eq!((self.engine.lsn(), self.effects.replies.len()), (lsn, replies));
         }
@@ -251,19 +252,19 @@ impl Run {
     }
 
     /// What another server says of its vote.
-    fn learn(&mut self, input: &mut Input<'_>) {
-        let ask = match self.asks.pop() {
+    fn on_vote(&mut self, input: &mut Input<'_>) {
+        let ask = match self.vote_queries.pop() {
             Some(ask) => ask,
-            None => Ask { server: ServerId(1), txn: txn(input) },
+            None => VoteQuery { server: ServerId(1), txn: txn(input) },
         };
-        let at = self.time(input).min(limits::DECIDED_AT_MAX);
+        let at = self.time(input).min(Timestamp::DECIDED_MAX);
         let vote = match input.below(4) {
             0 | 1 => Vote::Yes { at, participants: Participants::NONE },
             2 => Vote::No,
             _ => Vote::Decided(if input.flag() { Decision::Commit(at) } else { Decision::Abort }),
         };
         if !self.frozen {
-            self.engine.learn(self.now, ask, &vote, &mut self.effects);
+            self.engine.on_vote(self.now, ask, &vote, &mut self.effects);
         }
     }
 
@@ -279,12 +280,12 @@ impl Run {
         }
         assert_eq!(self.engine.lsn(), self.log.len() as u64);
         for reply in &effects.replies {
-            let connection = self.unanswered.remove(&reply.asker.request);
-            assert_eq!(connection, Some(reply.asker.connection), "who asked is answered, once");
+            let connection = self.unanswered.remove(&reply.caller.request);
+            assert_eq!(connection, Some(reply.caller.connection), "who asked is answered, once");
             assert!(reply.needs_lsn <= self.engine.lsn() || self.frozen, "it needs what is not written");
             let bytes = &effects.bytes[reply.bytes.clone()];
             let decoded = Reply::decode(bytes).expect("a reply that was written");
-            show(|| format!("{:?} is told {decoded:?}", reply.asker));
+            show(|| format!("{:?} is told {decoded:?}", reply.caller));
             let (Reply::Answers { snapshot: at, .. } | Reply::Committed(at) | Reply::Voted(at)) = decoded
             else {
                 continue;
@@ -294,8 +295,8 @@ impl Run {
         if self.known.len() > 4 {
             self.known.drain(..self.known.len() - 4);
         }
-        self.asks.append(&mut effects.asks);
-        self.asks.truncate(4);
+        self.vote_queries.append(&mut effects.vote_queries);
+        self.vote_queries.truncate(4);
         effects.clear();
     }
 
@@ -405,7 +406,7 @@ impl Run {
                     // It may name any node, also one that is no piece of a value.
                     let (length, first) = (40_000 + 600_000 * input.below(2) as u64, self::node(input).local);
                     let first = LocalId(first.0.max(1));
-                    value = Large { length, server: US, first }.encode();
+                    value = LargeValue { length, server: US, first }.encode();
                     let (key, expect) = (input.one_of(&KEYS), expect(input));
                     WriteOperation::Put { key, value: &value, expect, is_large: true }
                 }

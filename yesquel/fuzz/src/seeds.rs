@@ -6,9 +6,9 @@ use yesquel_log::{disk::Disk, open};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_seeds::Random;
 use yesquel_wire::{
-    AnswerWriter, Attribute, CellValue, Decision, Direction, Ended, Expect, NewNode, News, NodeKind,
-    Operation, Operations, Participants, Question, Questions, Reply, Request, Scan, Vote, WriteOperation,
-    Writer,
+    AnswerWriter, Attribute, CellValue, ClientHeartbeat, Decision, Direction, Expect, NewNode, NodeKind,
+    Operation, Operations, Outcome, Participants, Question, Questions, Reply, Request, Scan, Vote,
+    WriteOperation, Writer,
     frame::Outbox,
     greeting::{Denial, Hello, Welcome},
 };
@@ -195,7 +195,7 @@ fn replies() -> Vec<Vec<u8>> {
         Reply::Committed(AT),
         Reply::Vote(Vote::Yes { at: AT, participants }),
         Reply::Vote(Vote::Decided(Decision::Abort)),
-        Reply::Ended(Ended::Forgotten),
+        Reply::Outcome(Outcome::Forgotten),
         Reply::Taken(300),
         Reply::Leased(AT),
         Reply::Refused { operation: Some(0), refusal: Refusal::Leased { ms: 60 } },
@@ -223,7 +223,7 @@ fn replies() -> Vec<Vec<u8>> {
         writer.differs(b"");
         writer.moved(None);
     });
-    let news = News { oldest: [Some(AT), Some(AT)], more: true, known: 300 }.encode();
+    let news = ClientHeartbeat { oldest: [Some(AT), Some(AT)], more: true, known: 300 }.encode();
     replies.iter().map(written).chain([answers, news]).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use yesquel_wire::{
-    Answer, AnswerWriter, Cells, Lookup, News, Operations, Participants, Question, Questions, Reply, Request,
-    Vote, Writer,
+    Answer, AnswerWriter, Cells, ClientHeartbeat, Lookup, Operations, Participants, Question, Questions,
+    Reply, Request, Vote, Writer,
     frame::{FRAME_BYTES_MAX, FrameError, HEAD_BYTES, Inbox, Message, Outbox},
     greeting::{GREETING_BYTES_MAX, GreetingError, Hello, Welcome},
 };
@@ -62,7 +62,7 @@ fn message(bytes: &[u8]) {
             _ => {}
         }
     }
-    if let Ok(news) = News::decode(bytes) {
+    if let Ok(news) = ClientHeartbeat::decode(bytes) {
         assert_eq!(news.encode(), bytes, "{news:?}");
     }
 }

@@ -41,7 +41,7 @@ fn names(history: &[Transaction], model: Model) -> Vec<String> {
 }
 
 /// The one anomaly that there is.
-fn only(history: &[Transaction], model: Model, name: &str) -> yesquel_histories::Anomaly {
+fn single(history: &[Transaction], model: Model, name: &str) -> yesquel_histories::Anomaly {
     let report = check(history, model).unwrap();
     assert_eq!(report.names(), [name], "{report}");
     assert_eq!(report.anomalies.len(), 1, "{report}");
@@ -72,7 +72,7 @@ fn clean_in_all(history: &[Transaction]) {
 /// The name is found by every model, and nothing else is.
 fn only_in_all(history: &[Transaction], name: &str) {
     for model in SNAPSHOT.into_iter().chain(SERIAL) {
-        only(history, model, name);
+        single(history, model, name);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_write_cycle_is_g0() {
         vec![read(X, [1, 2]), read(Y, [2, 1])],
     ]);
     only_in_all(&history, "G0");
-    let found = only(&history, Model::SnapshotIsolation, "G0");
+    let found = single(&history, Model::SnapshotIsolation, "G0");
     assert_eq!((found.order, found.edges.len()), (Order::Data, 2));
     assert!(found.edges.iter().all(|edge| matches!(edge.dependency, Dependency::WriteWrite { .. })));
 }
@@ -123,7 +123,7 @@ fn an_aborted_element_that_is_read_is_g1a() {
     ]);
     history[1].outcome = Outcome::Aborted;
     only_in_all(&history, "G1a");
-    let found = only(&history, Model::SnapshotIsolation, "G1a");
+    let found = single(&history, Model::SnapshotIsolation, "G1a");
     assert_eq!(found.transactions, [2, 1]);
     assert_eq!(found.edges[0].dependency, Dependency::WriteRead { key: X, element: 2 });
     // Not if nobody who is committed read it.
@@ -135,7 +135,7 @@ fn an_aborted_element_that_is_read_is_g1a() {
 fn a_list_between_two_appends_is_g1b() {
     let mut history = together([vec![append(X, 1), append(X, 2)], vec![read(X, [1])], vec![read(X, [1, 2])]]);
     only_in_all(&history, "G1b");
-    assert_eq!(only(&history, Model::SnapshotIsolation, "G1b").transactions, [1, 0]);
+    assert_eq!(single(&history, Model::SnapshotIsolation, "G1b").transactions, [1, 0]);
     // Nor does it take anyone who saw the rest.
     history.pop();
     only_in_all(&history, "G1b");
@@ -147,7 +147,7 @@ fn a_list_between_two_appends_is_g1b() {
 fn seeing_each_other_is_g1c() {
     let history = together([vec![append(X, 1), read(Y, [1])], vec![append(Y, 1), read(X, [1])]]);
     only_in_all(&history, "G1c");
-    let found = only(&history, Model::SnapshotIsolation, "G1c");
+    let found = single(&history, Model::SnapshotIsolation, "G1c");
     assert!(found.edges.iter().all(|edge| matches!(edge.dependency, Dependency::WriteRead { .. })));
 }
 
@@ -163,7 +163,7 @@ fn overwriting_what_has_seen_one_is_g1c() {
 fn half_of_a_commit_is_read_skew() {
     let history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     only_in_all(&history, "G-single");
-    let found = only(&history, Model::SnapshotIsolation, "G-single");
+    let found = single(&history, Model::SnapshotIsolation, "G-single");
     assert_eq!(found.edges.iter().filter(|edge| edge.dependency.is_rw()).count(), 1);
     assert!(found.explanation.contains("T1 read key 2 as empty and missed 1, which T0 appended"));
 }
@@ -176,7 +176,7 @@ fn read_skew_over_several_transactions_is_found() {
         vec![read(Y, [1]), append(3, 1)],
         vec![read(3, [1]), read(X, [])],
     ]);
-    let found = only(&history, Model::SnapshotIsolation, "G-single");
+    let found = single(&history, Model::SnapshotIsolation, "G-single");
     assert_eq!(found.edges.len(), 4);
     assert_eq!(found.transactions.len(), 4);
 }
@@ -190,7 +190,7 @@ fn a_write_that_the_overwriter_had_not_seen_is_a_lost_update() {
         vec![read(X, [1, 2, 3])],
     ]);
     only_in_all(&seen, "lost update");
-    let found = only(&seen, Model::SnapshotIsolation, "lost update");
+    let found = single(&seen, Model::SnapshotIsolation, "lost update");
     assert_eq!(found.transactions, [2, 1]);
     // Nobody need have read the end of it.
     only_in_all(&seen[..3], "lost update");
@@ -220,7 +220,7 @@ fn lists_that_both_cannot_have_been_are_incompatible_orders() {
     let history =
         together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1, 2])], vec![read(X, [2, 1])]]);
     only_in_all(&history, "incompatible orders");
-    assert_eq!(only(&history, Model::SnapshotIsolation, "incompatible orders").transactions, [2, 3]);
+    assert_eq!(single(&history, Model::SnapshotIsolation, "incompatible orders").transactions, [2, 3]);
     let gone = together([vec![append(X, 1)], vec![append(X, 2)], vec![read(X, [1])], vec![read(X, [2])]]);
     only_in_all(&gone, "incompatible orders");
     // What is not in the one is not said to be after it: that T3 did not see
@@ -302,7 +302,7 @@ fn a_long_fork_is_g_nonadjacent_and_no_read_skew() {
         vec![read(X, []), read(Y, [1])],
     ]);
     only_in_all(&history, "G-nonadjacent");
-    let found = only(&history, Model::SnapshotIsolation, "G-nonadjacent");
+    let found = single(&history, Model::SnapshotIsolation, "G-nonadjacent");
     assert_eq!(found.edges.len(), 4);
     assert_eq!(found.edges.iter().filter(|edge| edge.dependency.is_rw()).count(), 2);
 }
@@ -355,7 +355,7 @@ fn write_skew_is_allowed_by_snapshot_isolation_alone() {
         assert_eq!(names(&history, model), [""; 0]);
     }
     for model in SERIAL {
-        let found = only(&history, model, "G2-item");
+        let found = single(&history, model, "G2-item");
         assert!(found.edges.iter().all(|edge| edge.dependency.is_rw()));
     }
 }
@@ -369,7 +369,7 @@ fn write_skew_of_three_is_allowed_by_snapshot_isolation_alone() {
         assert_eq!(names(&history, model), [""; 0]);
     }
     for model in SERIAL {
-        assert_eq!(only(&history, model, "G2-item").edges.len(), 3);
+        assert_eq!(single(&history, model, "G2-item").edges.len(), 3);
     }
 }
 
@@ -387,7 +387,7 @@ fn a_session_that_goes_back_is_wrong_for_sessions_only() {
         Model::StrongSessionSerializable,
         Model::StrictSerializable,
     ] {
-        assert_eq!(only(&history, model, "G-single-process").order, Order::Session);
+        assert_eq!(single(&history, model, "G-single-process").order, Order::Session);
     }
     // Two clients may well be at different times.
     history[2].process = 2;
@@ -398,7 +398,7 @@ fn a_session_that_goes_back_is_wrong_for_sessions_only() {
 fn a_client_that_does_not_see_its_own_commit_is_wrong_for_sessions() {
     let history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])])]);
     assert_eq!(names(&history, Model::SnapshotIsolation), [""; 0]);
-    only(&history, Model::StrongSessionSnapshotIsolation, "G-single-process");
+    single(&history, Model::StrongSessionSnapshotIsolation, "G-single-process");
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn a_stale_read_is_wrong_in_real_time_only() {
         assert_eq!(names(&history, model), [""; 0]);
     }
     for model in [Model::StrongSnapshotIsolation, Model::StrictSerializable] {
-        let found = only(&history, model, "G-single-realtime");
+        let found = single(&history, model, "G-single-realtime");
         assert_eq!(found.order, Order::RealTime);
         assert!(found.edges.iter().any(|edge| {
             (edge.from, edge.to, edge.dependency)
@@ -433,7 +433,7 @@ fn real_time_reaches_over_others() {
         (2, vec![append(Y, 2)]),
         (3, vec![read(X, [])]),
     ]);
-    let found = only(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
+    let found = single(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
     assert_eq!(found.transactions.len(), 2);
     // However much happens meanwhile, it is one edge: shorter than over the last
     // one, who saw T0 and ended late.
@@ -442,7 +442,7 @@ fn real_time_reaches_over_others() {
     turns.push((3, vec![read(X, [])]));
     let mut history = in_turn(turns);
     history.push(Transaction::committed(4, 1, 129, [read(X, [1])]));
-    let found = only(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
+    let found = single(&history, Model::StrongSnapshotIsolation, "G-single-realtime");
     assert_eq!(found.transactions.len(), 2);
 }
 
@@ -450,14 +450,14 @@ fn real_time_reaches_over_others() {
 fn writes_against_time_are_g0_realtime() {
     let history = in_turn([(0, vec![append(X, 2)]), (1, vec![append(X, 1)]), (2, vec![read(X, [1, 2])])]);
     assert_eq!(names(&history, Model::StrongSessionSnapshotIsolation), [""; 0]);
-    only(&history, Model::StrongSnapshotIsolation, "G0-realtime");
+    single(&history, Model::StrongSnapshotIsolation, "G0-realtime");
 }
 
 #[test]
 fn reads_of_the_future_are_g1c_realtime() {
     let history = in_turn([(0, vec![read(X, [1])]), (1, vec![append(X, 1)])]);
     assert_eq!(names(&history, Model::Serializable), [""; 0]);
-    only(&history, Model::StrongSnapshotIsolation, "G1c-realtime");
+    single(&history, Model::StrongSnapshotIsolation, "G1c-realtime");
 }
 
 #[test]
@@ -470,7 +470,7 @@ fn skew_in_real_time_is_serializability_only() {
         assert_eq!(names(&history, model), [""; 0]);
     }
     assert_eq!(names(&history, Model::Serializable), [""; 0]);
-    only(&history, Model::StrictSerializable, "G2-item-realtime");
+    single(&history, Model::StrictSerializable, "G2-item-realtime");
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
     // Half of it was seen.
     let mut history = together([vec![append(X, 1), append(Y, 1)], vec![read(X, [1]), read(Y, [])]]);
     history[0].outcome = Outcome::Unknown;
-    only(&history, Model::SnapshotIsolation, "G-single");
+    single(&history, Model::SnapshotIsolation, "G-single");
     // Nothing of it was: it may never have been.
     let mut unseen =
         together([vec![read(X, []), append(Y, 1)], vec![append(X, 1), append(Y, 2)], vec![read(Y, [2])]]);
@@ -489,7 +489,7 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
         together([vec![append(X, 1)], vec![read(X, [1]), append(Y, 1)], vec![read(Y, [1]), read(X, [])]]);
     chain[0].outcome = Outcome::Unknown;
     chain[1].outcome = Outcome::Unknown;
-    only(&chain, Model::SnapshotIsolation, "G-single");
+    single(&chain, Model::SnapshotIsolation, "G-single");
     // What only itself saw does not count.
     let mut alone = together([vec![append(X, 1), read(X, [1]), read(Y, [])], vec![read(X, [])]]);
     alone[0].outcome = Outcome::Unknown;
@@ -500,7 +500,7 @@ fn an_unknown_outcome_counts_as_soon_as_it_is_seen() {
 #[test]
 fn nothing_follows_in_time_upon_an_unknown_outcome() {
     let mut history = in_turn([(0, vec![append(X, 1)]), (0, vec![read(X, [])]), (0, vec![read(X, [1])])]);
-    only(&history, Model::StrongSnapshotIsolation, "G-single-process");
+    single(&history, Model::StrongSnapshotIsolation, "G-single-process");
     history[0].outcome = Outcome::Unknown;
     clean_in_all(&history);
     // But it follows upon what was before it.
@@ -528,7 +528,7 @@ fn what_many_missed_of_many_is_found() {
     transactions.extend((0..50).map(|at| vec![append(X, at), append(100 + at, at)]));
     clean_in_all(&together(transactions.clone()));
     transactions[20].push(read(130, [30]));
-    let found = only(&together(transactions), Model::SnapshotIsolation, "G-single");
+    let found = single(&together(transactions), Model::SnapshotIsolation, "G-single");
     assert_eq!(found.transactions.len(), 2);
     assert!(found.transactions.contains(&20) && found.transactions.contains(&80));
     assert!(found.explanation.contains("T20 read key 1 as empty and missed 30"), "{}", found.explanation);
@@ -540,7 +540,7 @@ fn of_long_lists_the_end_is_told() {
     transactions[99].push(append(Y, 1));
     transactions.push(vec![read(Y, [1]), Operation::read(X, (0..99).collect::<Vec<_>>())]);
     transactions.push(vec![Operation::read(X, (0..100).collect::<Vec<_>>())]);
-    let found = only(&together(transactions), Model::SnapshotIsolation, "G-single");
+    let found = single(&together(transactions), Model::SnapshotIsolation, "G-single");
     assert!(found.explanation.contains("[(91 more), 91, 92, 93, 94, 95, 96, 97, 98]"), "{found}");
     assert!(
         found.explanation.contains("T100 read key 1 up to 98 and missed 99, which T99 appended"),

@@ -6,178 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
-use std::{
-    collections::BTreeMap,
-    io,
-    ops::Range,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::path::Path;
 use yesquel_log::{
     LogError, Opened, Torn, Writer, checkpoint,
-    disk::{Disk, DiskFile, Folder},
+    disk::{Disk, Folder},
     open,
 };
 use yesquel_seeds::{Random, check_seeds};
-
-/// Bytes that a disk writes at once or not at all.
-const SECTOR: usize = 64;
-
-#[derive(Debug, Default, Clone)]
-struct Bytes {
-    all: Vec<u8>,
-    /// As they were at the last sync.
-    durable: Vec<u8>,
-    /// What was written since.
-    loose: Vec<Range<usize>>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    files: BTreeMap<String, Bytes>,
-    /// Bytes that may still be written.
-    room: usize,
-    sync_fails: bool,
-}
-
-impl Bytes {
-    fn sync(&mut self) {
-        self.durable.clone_from(&self.all);
-        self.loose.clear();
-    }
-}
-
-/// A disk in memory.
-#[derive(Debug, Clone, Default)]
-struct Simulated(Arc<Mutex<Inner>>);
-
-#[derive(Debug)]
-struct File {
-    disk: Simulated,
-    name: String,
-}
-
-impl Simulated {
-    fn new() -> Simulated {
-        let disk = Simulated::default();
-        disk.0.lock().unwrap().room = usize::MAX;
-        disk
-    }
-
-    /// Bytes of the files whose names begin so.
-    fn bytes_of(&self, kind: &str) -> u64 {
-        let inner = self.0.lock().unwrap();
-        let files = inner.files.iter().filter(|(name, _)| name.starts_with(kind));
-        files.map(|(_, file)| file.all.len() as u64).sum()
-    }
-
-    /// The power goes. Of what was not synced each sector is there, or is as it
-    /// was before, or holds rubbish, and the file may not have grown, or less.
-    fn crash(&self, random: &mut Random) {
-        let mut inner = self.0.lock().unwrap();
-        (inner.room, inner.sync_fails) = (usize::MAX, false);
-        for Bytes { all, durable, loose } in inner.files.values_mut() {
-            let grown = all.len().saturating_sub(durable.len());
-            durable.resize(durable.len() + random.next(grown as u64 + 1) as usize, 0);
-            let mut at = 0;
-            while at < durable.len() {
-                let end = ((at / SECTOR + 1) * SECTOR).min(durable.len());
-                let fate = random.next(3);
-                for byte in at..end {
-                    if loose.iter().any(|range| range.contains(&byte)) {
-                        match fate {
-                            0 => {}
-                            1 => durable[byte] = all[byte] ^ random.next(256) as u8,
-                            _ => durable[byte] = all[byte],
-                        }
-                    }
-                }
-                at = end;
-            }
-            all.clone_from(durable);
-            loose.clear();
-        }
-    }
-}
-
-impl Disk for Simulated {
-    type File = File;
-
-    fn path(&self) -> &Path {
-        Path::new("simulated")
-    }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.0.lock().unwrap().files.keys().cloned().collect())
-    }
-
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        Ok(self.0.lock().unwrap().files[name].all.clone())
-    }
-
-    fn create(&self, name: &str) -> io::Result<File> {
-        let old = self.0.lock().unwrap().files.insert(name.to_owned(), Bytes::default());
-        assert!(old.is_none(), "{name} is there");
-        Ok(File { disk: self.clone(), name: name.to_owned() })
-    }
-
-    fn open_cut(&self, name: &str, length: u64) -> io::Result<File> {
-        let mut inner = self.0.lock().unwrap();
-        let bytes = inner.files.get_mut(name).unwrap();
-        bytes.all.truncate(length as usize);
-        // A kill keeps what was written; the cut is durable, and so is that.
-        bytes.sync();
-        drop(inner);
-        Ok(File { disk: self.clone(), name: name.to_owned() })
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut inner = self.0.lock().unwrap();
-        let bytes = inner.files.remove(from).unwrap();
-        inner.files.insert(to.to_owned(), bytes);
-        Ok(())
-    }
-
-    fn delete(&self, name: &str) -> io::Result<()> {
-        self.0.lock().unwrap().files.remove(name);
-        Ok(())
-    }
-}
-
-impl DiskFile for File {
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut inner = self.disk.0.lock().unwrap();
-        let Inner { files, room, .. } = &mut *inner;
-        let file = files.get_mut(&self.name).unwrap();
-        let from = at as usize;
-        assert!(from <= file.all.len(), "there is a gap in {}", self.name);
-        // What is there already takes no room.
-        let taken = bytes.len().min(room.saturating_add(file.all.len() - from));
-        let end = from + taken;
-        *room -= end.saturating_sub(file.all.len());
-        file.all.resize(file.all.len().max(end), 0);
-        file.all[from..end].copy_from_slice(&bytes[..taken]);
-        file.loose.push(from..end);
-        if taken < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
-
-    fn cut(&mut self, length: u64) -> io::Result<()> {
-        let mut inner = self.disk.0.lock().unwrap();
-        let file = inner.files.get_mut(&self.name).unwrap();
-        file.all.truncate(length as usize);
-        file.sync();
-        Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        let mut inner = self.disk.0.lock().unwrap();
-        if inner.sync_fails {
-            return Err(io::Error::other("the sync failed"));
-        }
-        inner.files.get_mut(&self.name).unwrap().sync();
-        Ok(())
-    }
-}
+use yesquel_simulation::disk::SimulatedDisk;
 
 fn record(lsn: u64, random: &mut Random) -> Vec<u8> {
     let mut record = lsn.to_le_bytes().to_vec();
@@ -187,11 +23,11 @@ fn record(lsn: u64, random: &mut Random) -> Vec<u8> {
 
 /// Opens the log and compares what is in it with what was written.
 fn reopened(
-    disk: &Simulated,
+    disk: &SimulatedDisk,
     after: u64,
     written: &[Vec<u8>],
     synced: u64,
-) -> Result<Writer<Simulated>, LogError> {
+) -> Result<Writer<SimulatedDisk>, LogError> {
     let mut expected = after + 1;
     let Opened { writer, .. } = open(disk.clone(), after, |lsn, record| {
         assert_eq!(lsn, expected);
@@ -207,7 +43,7 @@ fn reopened(
 fn crashes(seed: u64) {
     let mut random = Random::new(seed);
     let random = &mut random;
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let (mut written, mut synced, mut after): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
     for _ in 0..1 + random.next(6) {
         let mut writer = reopened(&disk, after, &written, synced).unwrap();
@@ -242,9 +78,9 @@ fn crashes(seed: u64) {
                         break;
                     }
                 }
-                17 => disk.0.lock().unwrap().room = random.next(500) as usize,
+                17 => disk.limit_space(random.next(500) as usize),
                 18 if random.next(2) == 0 => writer.segment_bytes_max(200 + random.next(3000)),
-                18 => disk.0.lock().unwrap().sync_fails = random.next(3) == 0,
+                18 => disk.fail_syncs(random.next(3) == 0),
                 _ => {
                     // A checkpoint, of what is durable.
                     after = after.max(writer.synced_lsn());
@@ -260,10 +96,8 @@ fn crashes(seed: u64) {
         drop(writer);
         if random.next(2) == 0 {
             disk.crash(random);
-        } else {
-            let mut inner = disk.0.lock().unwrap();
-            (inner.room, inner.sync_fails) = (usize::MAX, false);
         }
+        disk.repair();
     }
     drop(reopened(&disk, after, &written, synced).unwrap());
 }
@@ -277,7 +111,7 @@ fn what_was_synced_is_there_after_any_crash() {
 /// batch, of which nothing on the disk says that it was synced.
 #[test]
 fn a_hole_is_told_with_its_place() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.segment_bytes_max(300);
     for lsn in 1..=20u64 {
@@ -290,7 +124,7 @@ fn a_hole_is_told_with_its_place() {
     for name in &names {
         let length = disk.read(name).unwrap().len();
         for at in 0..length {
-            let change = |bits: u8| disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= bits;
+            let change = |bits: u8| disk.tamper(name, |bytes| bytes[at] ^= bits);
             change(0x41);
             let mut last = 0;
             let outcome = open(disk.clone(), 0, |lsn, record| {
@@ -321,19 +155,19 @@ fn a_hole_is_told_with_its_place() {
             change(0x41);
         }
         // A segment that is gone.
-        let kept = disk.0.lock().unwrap().files.remove(name).unwrap();
+        let segment = disk.take(name).unwrap();
         if Some(name) != names.last() {
             let error = open(disk.clone(), 0, |_, _| Ok(())).unwrap_err();
             assert!(matches!(error, LogError::Missing { .. }), "{error}");
         }
-        disk.0.lock().unwrap().files.insert(name.clone(), kept);
+        disk.tamper(name, |bytes| *bytes = segment);
     }
 }
 
 /// A segment of another log, say of a copy that went on by itself.
 #[test]
 fn a_segment_that_another_one_reaches_into_is_named() {
-    let logs = [Simulated::new(), Simulated::new()];
+    let logs = [SimulatedDisk::new(), SimulatedDisk::new()];
     for (disk, before) in logs.iter().zip([0, 4]) {
         let mut writer = synced_log(disk, before);
         writer.segment_bytes_max(100);
@@ -342,8 +176,8 @@ fn a_segment_that_another_one_reaches_into_is_named() {
     }
     let [disk, other] = logs;
     let name = other.names().unwrap().pop().unwrap();
-    let bytes = other.0.lock().unwrap().files[&name].clone();
-    disk.0.lock().unwrap().files.insert(name.clone(), bytes);
+    let segment = other.read(&name).unwrap();
+    disk.tamper(&name, |bytes| *bytes = segment);
     let error = open(disk, 0, |_, _| Ok(())).unwrap_err();
     assert!(matches!(&error, LogError::Foreign { path, .. } if path.ends_with(&name)), "{error}");
 }
@@ -374,7 +208,7 @@ fn a_folder_of_the_file_system_keeps_records() {
 
 #[test]
 fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let records: Vec<Vec<u8>> = (0..5u8).map(|number| vec![number; 600_000]).collect();
     for lsn in [3, 9] {
         let written =
@@ -394,22 +228,22 @@ fn a_checkpoint_comes_back_whole_or_says_where_it_is_not() {
     let name = "checkpoint-00000000000000000009";
     let length = disk.read(name).unwrap().len();
     for at in (0..length).step_by(9_973).chain(length - 70..length) {
-        disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= 1;
+        disk.tamper(name, |bytes| bytes[at] ^= 1);
         let error = read().unwrap_err();
         assert!(
             matches!(error, LogError::Damaged { offset, lsn: 9, .. } if offset <= at as u64),
             "{at}: {error}"
         );
-        disk.0.lock().unwrap().files.get_mut(name).unwrap().all[at] ^= 1;
+        disk.tamper(name, |bytes| bytes[at] ^= 1);
     }
     // One that ends at the end of a batch has no end.
-    disk.0.lock().unwrap().files.get_mut(name).unwrap().all.truncate(length - 39);
+    disk.tamper(name, |bytes| bytes.truncate(length - 39));
     assert!(read().unwrap_err().to_string().contains("its end is missing"));
 }
 
 #[test]
 fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(b"abc", &[1, 2, 3]).unwrap();
     writer.sync().unwrap();
@@ -429,7 +263,7 @@ fn a_log_goes_on_behind_a_checkpoint_that_is_ahead_of_it() {
 }
 
 /// What a damaged log says, and how far it was read.
-fn outcome(disk: &Simulated, after: u64) -> (Result<Option<Torn>, LogError>, u64) {
+fn outcome(disk: &SimulatedDisk, after: u64) -> (Result<Option<Torn>, LogError>, u64) {
     let mut last = after;
     let opened = open(disk.clone(), after, |lsn, _| {
         last = lsn;
@@ -439,7 +273,7 @@ fn outcome(disk: &Simulated, after: u64) -> (Result<Option<Torn>, LogError>, u64
 }
 
 /// A log of batches of one record of 24 bytes, each synced: 60 bytes a batch.
-fn synced_log(disk: &Simulated, records: u64) -> Writer<Simulated> {
+fn synced_log(disk: &SimulatedDisk, records: u64) -> Writer<SimulatedDisk> {
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     for _ in 0..records {
         writer.append(&[7; 24], &[24]).unwrap();
@@ -448,11 +282,8 @@ fn synced_log(disk: &Simulated, records: u64) -> Writer<Simulated> {
     writer
 }
 
-fn cut(disk: &Simulated, name: &str, length: usize) {
-    let mut inner = disk.0.lock().unwrap();
-    let file = inner.files.get_mut(name).unwrap();
-    file.all.truncate(length);
-    file.sync();
+fn cut(disk: &SimulatedDisk, name: &str, length: usize) {
+    disk.tamper(name, |bytes| bytes.truncate(length));
 }
 
 const FIRST: &str = "log-00000000000000000001";
@@ -460,7 +291,7 @@ const FIRST: &str = "log-00000000000000000001";
 /// Wherever a log is cut that ended in order: it is told.
 #[test]
 fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let mut writer = synced_log(&disk, 5);
     writer.end().unwrap();
     drop(writer);
@@ -482,11 +313,11 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
         }
         assert_eq!(disk.read(FIRST).unwrap().len(), length, "it was changed");
     }
-    disk.0.lock().unwrap().files.remove(FIRST);
+    disk.take(FIRST).unwrap();
     let error = outcome(&disk, 0).0.unwrap_err();
     assert!(matches!(error, LogError::Missing { from: 1, to: 5, .. }), "{error}");
     // It goes on, and falls: what was there at its end must still be.
-    disk.0.lock().unwrap().files.insert(FIRST.to_owned(), Bytes { all: whole, ..Bytes::default() });
+    disk.tamper(FIRST, |bytes| *bytes = whole);
     let mut writer = open(disk.clone(), 0, |_, _| Ok(())).unwrap().writer;
     writer.append(&[7; 24], &[24]).unwrap();
     drop(writer);
@@ -505,7 +336,7 @@ fn an_end_that_went_missing_after_a_log_ended_in_order_is_told() {
 /// log before it was let go of.
 #[test]
 fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     let mut writer = synced_log(&disk, 5);
     writer.segment_bytes_max(100);
     // Not synced by whoever writes it.
@@ -524,7 +355,7 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
         assert!(matches!(error, LogError::Damaged { offset, lsn: 6, .. } if offset == expected), "{error}");
         assert_eq!(disk.read(name).unwrap().len(), length, "it was changed");
     }
-    disk.0.lock().unwrap().files.remove(name);
+    disk.take(name).unwrap();
     let error = outcome(&disk, 5).0.unwrap_err().to_string();
     assert!(error.contains("a checkpoint of record 5, and no log after it"), "{error}");
     assert!(error.contains("begins with record 6 or one before it"), "{error}");
@@ -533,11 +364,11 @@ fn a_log_that_does_not_go_on_after_a_checkpoint_is_told() {
 /// A segment that was begun when the power went, while the one before is there.
 #[test]
 fn a_segment_of_which_nothing_is_there_is_told_and_begun_again() {
-    let disk = Simulated::new();
+    let disk = SimulatedDisk::new();
     drop(synced_log(&disk, 5));
     let name = "log-00000000000000000006";
     for after in [0, 5] {
-        disk.0.lock().unwrap().files.insert(name.to_owned(), Bytes::default());
+        disk.tamper(name, |_| {});
         let (said, last) = outcome(&disk, after);
         let torn = Torn { path: Path::new("simulated").join(name), offset: 0, bytes: 0 };
         assert_eq!((said.unwrap(), last), (Some(torn), 5));

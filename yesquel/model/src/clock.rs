@@ -1,26 +1,30 @@
-//! Hybrid logical clocks (Kulkarni et al., 2014): close to physical time where
-//! that behaves, in order where it does not.
+//! Hybrid logical clocks (Kulkarni et al., 2014): close to physical time where that behaves, and
+//! monotonic where it does not.
 
 use crate::limits::CLOCK_AHEAD_MS_MAX;
 use std::fmt;
 
-/// A moment: milliseconds since 1970 in the upper 48 bits, below them a
-/// counter that carries into them.
+/// A hybrid logical timestamp: milliseconds since 1970 in the upper 48 bits, and below them a
+/// counter that carries into the milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Before everything.
+    /// Before all other timestamps.
     pub const ZERO: Timestamp = Timestamp(0);
-    /// After everything.
+    /// After all other timestamps.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
+    /// Highest commit time of a transaction of several servers, in the year 6429. Each participant
+    /// must apply whatever time the others have applied, and its clock goes on from there, so it needs
+    /// room above.
+    pub const DECIDED_MAX: Timestamp = Timestamp(u64::MAX >> 1);
 
-    /// The first moment of a millisecond since 1970.
+    /// Returns the first timestamp of a millisecond since 1970.
     pub const fn from_ms(ms: u64) -> Timestamp {
         Timestamp(ms << 16)
     }
 
-    /// Its millisecond since 1970.
+    /// Returns its millisecond since 1970.
     pub const fn ms(self) -> u64 {
         self.0 >> 16
     }
@@ -32,23 +36,23 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A timestamp was further in the future than clocks may differ.
+/// A timestamp is further in the future than clocks may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the time {given} is {} ms ahead of the server's, {ours}; at most {CLOCK_AHEAD_MS_MAX} ms are taken: set the clock",
+    "timestamp {given} is {} ms ahead of the server's clock, {ours}; the limit is {CLOCK_AHEAD_MS_MAX} ms: set the clock",
     given.ms().saturating_sub(ours.ms())
 )]
 pub struct TooFarAhead {
-    /// What was refused.
+    /// The timestamp that was refused.
     pub given: Timestamp,
-    /// What the clock says.
+    /// The time of the server's clock.
     pub ours: Timestamp,
 }
 
 /// A hybrid logical clock. It never goes back.
 ///
-/// Physical time is handed in, in milliseconds since 1970; a value below an
-/// earlier one is harmless.
+/// The caller passes physical time in milliseconds since 1970; a value below an earlier one is
+/// harmless.
 ///
 /// ```
 /// use yesquel_model::{Clock, Timestamp};
@@ -56,7 +60,7 @@ pub struct TooFarAhead {
 /// let mut clock = Clock::default();
 /// let snapshot = clock.now(5_000);
 /// assert_eq!(snapshot, Timestamp::from_ms(5_000));
-/// // What commits later is above every snapshot given, even if time stands still or goes back.
+/// // A later commit is above every snapshot given, even if physical time stands still or goes back.
 /// assert!(clock.tick(4_000) > snapshot);
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,31 +69,31 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that begins above a moment, as after a restart.
+    /// Creates a clock that starts above a timestamp, as after a restart.
     pub fn above(last: Timestamp) -> Clock {
         Clock { last }
     }
 
-    /// The highest timestamp that it has given or seen.
+    /// Highest timestamp that the clock has given or seen.
     pub fn last(&self) -> Timestamp {
         self.last
     }
 
-    /// A snapshot: at or above all that was given and seen.
+    /// Returns a snapshot timestamp: at or above every timestamp given and seen.
     pub fn now(&mut self, physical_ms: u64) -> Timestamp {
         self.last = self.last.max(Timestamp::from_ms(physical_ms));
         self.last
     }
 
-    /// A commit: above all that was given and seen.
+    /// Returns a commit timestamp: above every timestamp given and seen.
     pub fn tick(&mut self, physical_ms: u64) -> Timestamp {
         self.now(physical_ms);
         self.last.0 += 1;
         self.last
     }
 
-    /// Takes note of a timestamp that comes from elsewhere, unless it is more
-    /// than [`CLOCK_AHEAD_MS_MAX`] ahead.
+    /// Advances the clock to a timestamp from another machine, unless it is more than
+    /// [`CLOCK_AHEAD_MS_MAX`] ahead.
     pub fn witness(&mut self, given: Timestamp, physical_ms: u64) -> Result<(), TooFarAhead> {
         let ours = self.last.max(Timestamp::from_ms(physical_ms));
         if given.ms() > ours.ms().saturating_add(CLOCK_AHEAD_MS_MAX) {
@@ -123,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// The law, against the list of everything given and seen.
+        /// Checks the clock against the list of all timestamps given and seen.
         #[test]
         fn commits_are_above_and_snapshots_not_below_all_before(steps in steps()) {
             let (mut clock, mut highest, mut physical_max) = (Clock::default(), Timestamp::ZERO, 0);
@@ -164,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_of_the_far_future_is_refused_with_both_times() {
+    fn a_timestamp_far_ahead_is_refused_with_both_times() {
         let mut clock = Clock::default();
         let error = clock.witness(Timestamp::from_ms(1_501), 1_000).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the time 1501.0 is 501 ms ahead of the server's, 1000.0; at most 500 ms are taken: set the clock"
+            "timestamp 1501.0 is 501 ms ahead of the server's clock, 1000.0; the limit is 500 ms: set the clock"
         );
         assert_eq!(clock.last(), Timestamp::ZERO);
         clock.witness(Timestamp::from_ms(1_500), 1_000).unwrap();

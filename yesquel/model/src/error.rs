@@ -1,104 +1,100 @@
-//! What a server may refuse.
+//! Refusals of a server, and conflicts between transactions.
 
 use crate::{NodeId, Timestamp, TooFarAhead, TxnId};
 use thiserror::Error;
 
-/// What another transaction did that this one did not see.
+/// A change by another transaction that this one did not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Conflict {
-    /// It wrote a cell.
+    /// A cell was written.
     #[error("a key in node {node} was written after the transaction began")]
     Cell {
-        /// Where.
+        /// The node.
         node: NodeId,
     },
-    /// It deleted a range.
+    /// A range was deleted.
     #[error("keys in node {node} were deleted after the transaction began")]
     Range {
-        /// Where.
+        /// The node.
         node: NodeId,
     },
-    /// It relies on what this one would change.
-    #[error("another transaction relies on a key in node {node} that this one would change")]
+    /// The other transaction guards a key that this one would change.
+    #[error("another transaction guards a key in node {node} that this one would change")]
     Guard {
-        /// Where.
+        /// The node.
         node: NodeId,
     },
-    /// It set an attribute, or made or dropped the node.
+    /// An attribute was set, or the node was created or dropped.
     #[error("node {node} was changed after the transaction began")]
     Node {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// It has prepared such an operation and is not decided.
+    /// The other transaction has prepared a conflicting operation and is undecided.
     #[error("transaction {by} is about to change node {node}")]
     Prepared {
-        /// Where.
+        /// The node.
         node: NodeId,
-        /// Whose.
+        /// The other transaction.
         by: TxnId,
     },
 }
 
-/// Why a server does not do what it is asked.
+/// Why a server refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Another transaction was first: roll back and begin again.
+    /// Another transaction committed first: roll back and begin again.
     #[error("{0}: begin again")]
     Conflict(#[from] Conflict),
-    /// The key is not, or not any more, the node's, or the node is not there:
-    /// ask its parent for the one whose it is.
+    /// The node does not hold the key (any more), or does not exist: ask its parent for the node
+    /// that does.
     #[error("node {0} does not hold the key")]
     Moved(NodeId),
-    /// What the snapshot saw is gone.
+    /// The versions that the snapshot needs have been collected.
     #[error("the snapshot {snapshot} is older than {oldest}, the oldest that is kept: begin again")]
     SnapshotTooOld {
-        /// What was asked for.
+        /// The requested snapshot.
         snapshot: Timestamp,
-        /// What may be asked for.
+        /// Oldest readable snapshot.
         oldest: Timestamp,
     },
-    /// The client's clock, or one that it has spoken to, is ahead.
+    /// The clock of the client, or of a server that it has called, is too far ahead.
     #[error(transparent)]
     TooFarAhead(#[from] TooFarAhead),
-    /// Somebody asked how the transaction ended before it had voted here, so
-    /// it has ended: no.
-    #[error("transaction {0} was given up by recovery: begin again")]
+    /// Recovery asked for the vote before the transaction had voted here, which aborts it.
+    #[error("transaction {0} was aborted by recovery: begin again")]
     GivenUp(TxnId),
-    /// Memory is spent; deletes are taken, and reads go on.
+    /// The memory budget is spent. Deletes and reads go on.
     #[error(
         "the server's memory budget is spent: delete something and try again in a few seconds, or give it more (--memory)"
     )]
     OutOfMemory,
-    /// Another one holds a lease.
-    #[error("somebody else writes there alone, for {ms} ms more at most: wait, and begin again")]
+    /// Another client holds a lease on the keys.
+    #[error("another client holds a write lease there for at most {ms} ms more: wait, and begin again")]
     Leased {
-        /// For how long it lasts, unless it is released or taken again.
+        /// Milliseconds until the lease ends, unless it is released or renewed.
         ms: u64,
     },
-    /// There are as many leases as a server keeps.
-    #[error("the server keeps no more leases: release some")]
+    /// The server holds the maximum number of leases.
+    #[error("the server holds the maximum number of leases: release some")]
     TooManyLeases,
-    /// The server's disk has failed: it answers what is on it, and takes
-    /// nothing new.
-    #[error("the server's disk has failed or is full: it takes no writes until it is started anew")]
+    /// The server's disk has failed: it serves reads of durable data and takes no writes.
+    #[error("the server's disk has failed or is full: it takes no writes until it is restarted")]
     DiskFailed,
-    /// The disk failed while what this would tell of was on its way there:
-    /// nobody knows whether it is on it.
-    #[error("the server's disk has failed or is full while it was written")]
+    /// The disk failed while the records that the reply depends on were being written: they may or
+    /// may not be durable.
+    #[error("the server's disk failed or filled up while it was written")]
     DiskLost,
-    /// The key that was to be absent is there.
-    #[error("the key is there already, in node {0}")]
+    /// The key exists, but the operation expects it to be absent.
+    #[error("the key exists already, in node {0}")]
     Exists(NodeId),
-    /// The key that was to be there is not.
+    /// The key is absent, but the operation expects it to exist.
     #[error("there is no such key in node {0}")]
     Missing(NodeId),
-    /// The node is too large, and whoever would write into it is to split it: a
-    /// server that does not split its nodes itself says so (research).
+    /// The node is full, and its server leaves splits to clients (for research).
     #[error("node {0} is full, and its server leaves splits to its clients")]
     Full(NodeId),
-    /// A question that makes no sense of a node, such as for a value in an
-    /// inner one.
+    /// The request does not fit the node, such as a lookup of a value in an inner node.
     #[error("the request does not fit node {0}")]
     Unfit(NodeId),
 }

@@ -1,4 +1,4 @@
-//! Names of servers, trees, nodes and transactions.
+//! Ids of servers, trees, nodes and transactions.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ServerId(pub u16);
 
-/// A tree: an ordered map, a table or an index. 48 bits.
+/// A tree (an ordered map, a table or an index), in 48 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TreeId(u64);
 
 impl TreeId {
-    /// The largest.
+    /// The largest id.
     pub const MAX: TreeId = TreeId((1 << 48) - 1);
 
-    /// `None` where the number has more than 48 bits.
+    /// Returns `None` if the number has more than 48 bits.
     pub const fn new(number: u64) -> Option<TreeId> {
         if number <= Self::MAX.0 { Some(TreeId(number)) } else { None }
     }
 
-    /// The number.
+    /// The id as a number.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -31,19 +31,19 @@ impl fmt::Display for TreeId {
     }
 }
 
-/// A node's name within its tree and server (section 4.8 of the paper).
+/// A node's id within its tree and server (section 4.8 of the paper).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LocalId(pub u64);
 
 impl LocalId {
-    /// The root's, in every tree.
+    /// The root of every tree.
     pub const ROOT: LocalId = LocalId(0);
 }
 
-/// Whoever names new nodes: a number that nobody else has, and a counter.
+/// A source of ids for new nodes: a number that no other issuer has, and a counter.
 ///
-/// An issuer has 65,536 names; one that needs more gets another number.
-/// Numbers begin with 1, so none of the names is the root's.
+/// An issuer has 65,536 ids; a client that needs more takes another number. Numbers start at 1, so
+/// that no id equals the root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issuer {
     number: u64,
@@ -51,17 +51,16 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// The largest number: 48 bits.
+    /// The largest issuer number, of 48 bits.
     pub const NUMBER_MAX: u64 = (1 << 48) - 1;
 
-    /// With a number from 1 to [`NUMBER_MAX`](Self::NUMBER_MAX) that nobody
-    /// else was given.
+    /// Creates an issuer from a number between 1 and [`NUMBER_MAX`](Self::NUMBER_MAX) that no other
+    /// issuer has.
     pub const fn new(number: u64) -> Option<Issuer> {
         if number >= 1 && number <= Self::NUMBER_MAX { Some(Issuer { number, given: 0 }) } else { None }
     }
 
-    /// The first of the next so many names, which follow each other; `None`
-    /// if there are not so many left.
+    /// Returns the first of `count` consecutive ids, or `None` if fewer are left.
     pub fn issue(&mut self, count: u64) -> Option<LocalId> {
         let after = u64::from(self.given).checked_add(count)?;
         if after > 1 << 16 {
@@ -73,29 +72,29 @@ impl Issuer {
     }
 }
 
-/// A node: the tree, the server that holds it, and its name there. 128 bits.
+/// A node: its tree, the server that holds it, and its id there. 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeId {
-    /// Whose node it is.
+    /// The tree.
     pub tree: TreeId,
-    /// Who holds it.
+    /// The server that holds it.
     pub server: ServerId,
-    /// Its name there.
+    /// The id within tree and server.
     pub local: LocalId,
 }
 
 impl NodeId {
-    /// The root of a tree.
+    /// Returns the root of a tree.
     pub const fn root(tree: TreeId, server: ServerId) -> NodeId {
         NodeId { tree, server, local: LocalId::ROOT }
     }
 
-    /// As one number, in whose order the nodes of a tree stand together.
+    /// Returns the id as one number. Nodes of a tree are adjacent in the order of these numbers.
     pub const fn to_bits(self) -> u128 {
         (self.tree.0 as u128) << 80 | (self.server.0 as u128) << 64 | self.local.0 as u128
     }
 
-    /// From that number.
+    /// Converts such a number back.
     pub const fn from_bits(bits: u128) -> NodeId {
         NodeId {
             tree: TreeId((bits >> 80) as u64),
@@ -111,13 +110,13 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A transaction: who began it, and its number there. A transaction that is
-/// tried again after a node moved takes another number.
+/// A transaction: its client, and its number there. A transaction that is retried after a node
+/// moved takes another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId {
-    /// A number that no other client has.
+    /// The client's number, which is unique.
     pub client: u64,
-    /// Counts the client's attempts to commit.
+    /// Number of the client's commit attempts so far.
     pub number: u64,
 }
 

@@ -1,16 +1,16 @@
-//! Keys and ranges of keys, in the order of bytes.
+//! Keys and ranges of keys, in byte order.
 
 use crate::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX};
 use std::{borrow::Cow, cmp::Ordering, fmt};
 
-/// A key: bytes, in the order of bytes.
+/// A key, compared bytewise.
 pub type Key = Box<[u8]>;
 
-/// What begins with some bytes.
+/// The first bytes of keys.
 pub type Prefix<'a> = &'a [u8];
 
-/// The first eight bytes of a key, as a number in the order of keys: it decides
-/// most comparisons, and many of them stand side by side in memory.
+/// Returns the first eight bytes of a key as a number in key order. It decides most comparisons,
+/// and many prefixes lie side by side in memory.
 pub fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(first) => u64::from_be_bytes(*first),
@@ -22,10 +22,9 @@ pub fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-/// The same end of a range in no more bytes than are taken: no key is longer
-/// than [`KEY_BYTES_MAX`], so that what is below one that is longer is below
-/// what follows as much of it as a key may have.
-pub fn bound_of(key: &[u8]) -> Cow<'_, [u8]> {
+/// Returns an equivalent bound of at most [`BOUND_BYTES_MAX`] bytes. No key is longer than
+/// [`KEY_BYTES_MAX`], so a longer bound is equivalent to the successor of its longest possible key.
+pub fn short_bound(key: &[u8]) -> Cow<'_, [u8]> {
     match key.get(..KEY_BYTES_MAX) {
         Some(longest) if key.len() > BOUND_BYTES_MAX => {
             let mut next = Vec::with_capacity(BOUND_BYTES_MAX);
@@ -37,95 +36,93 @@ pub fn bound_of(key: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The shortest key that is above one and not above the other, which follows
-/// it: where a node is split that has both, its halves need not know more of
-/// them (Bayer and Unterauer, "Prefix B-trees", 1977).
+/// Returns the shortest key that is above `before` and not above `key`, which follows it. The two
+/// halves of a split node need no longer bound between them (Bayer and Unterauer, "Prefix B-trees",
+/// 1977).
 pub fn separator<'a>(before: &[u8], key: &'a [u8]) -> &'a [u8] {
     let same = before.iter().zip(key).take_while(|(one, other)| one == other).count();
     key.get(..=same).unwrap_or(key)
 }
 
-/// The prefixes of a range's ends.
+/// The prefixes of a range's bounds.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bounds {
+pub struct PrefixBounds {
     low: u64,
     high: u64,
 }
 
-impl Bounds {
-    /// Those of a range.
-    pub fn of(range: &KeyRange) -> Bounds {
-        Bounds { low: prefix_of(&range.low), high: range.high.as_deref().map_or(u64::MAX, prefix_of) }
+impl PrefixBounds {
+    /// Returns those of a range.
+    pub fn of(range: &KeyRange) -> PrefixBounds {
+        PrefixBounds { low: prefix_of(&range.low), high: range.high.as_deref().map_or(u64::MAX, prefix_of) }
     }
 
-    /// Whether a key of this prefix is surely in the range; if not, the keys
-    /// themselves must be compared.
-    pub fn hold(self, prefix: u64) -> bool {
+    /// Whether a key with this prefix is certainly in the range. If not, the keys themselves must
+    /// be compared.
+    pub fn surely_contain(self, prefix: u64) -> bool {
         self.low < prefix && prefix < self.high
     }
 }
 
-/// The keys from `low`, itself among them, up to `high`, which is not;
-/// without `high` all from `low` on.
+/// The keys from `low` (inclusive) to `high` (exclusive); without `high`, all keys from `low` on.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct KeyRange {
-    /// The first key that may be in it.
+    /// Inclusive lower bound.
     pub low: Key,
-    /// The first key that is beyond it; `None` if there is no end.
+    /// Exclusive upper bound; `None`: unbounded.
     pub high: Option<Key>,
 }
 
 impl KeyRange {
-    /// Every key.
+    /// The range of all keys.
     pub fn all() -> KeyRange {
         KeyRange::default()
     }
 
-    /// From a key on, up to another one.
+    /// The keys from `low` up to `high`.
     pub fn new(low: impl Into<Key>, high: impl Into<Key>) -> KeyRange {
         KeyRange { low: low.into(), high: Some(high.into()) }
     }
 
-    /// From a key on.
+    /// The keys from `low` on.
     pub fn from(low: impl Into<Key>) -> KeyRange {
         KeyRange { low: low.into(), high: None }
     }
 
-    /// One key alone: up to the key that follows it, which has a zero byte
-    /// more.
-    pub fn only(key: &[u8]) -> KeyRange {
+    /// One key: the range ends at its successor, which has one zero byte more.
+    pub fn single(key: &[u8]) -> KeyRange {
         let mut next = Vec::with_capacity(key.len() + 1);
         next.extend_from_slice(key);
         next.push(0);
         KeyRange { low: key.into(), high: Some(next.into()) }
     }
 
-    /// The same keys, with ends in no more bytes than are taken.
-    pub fn within_bounds(&self) -> KeyRange {
-        let short = |key: &Key| bound_of(key).into();
+    /// Returns the same range with bounds of at most [`BOUND_BYTES_MAX`] bytes.
+    pub fn with_short_bounds(&self) -> KeyRange {
+        let short = |key: &Key| short_bound(key).into();
         KeyRange { low: short(&self.low), high: self.high.as_ref().map(short) }
     }
 
-    /// The same, of a range that is needed no more.
-    pub fn into_bounds(self) -> KeyRange {
+    /// Like [`with_short_bounds`](Self::with_short_bounds), but consumes the range.
+    pub fn into_short_bounds(self) -> KeyRange {
         let is_short = |key: &Key| key.len() <= BOUND_BYTES_MAX;
         if is_short(&self.low) && self.high.as_ref().is_none_or(is_short) {
             self
         } else {
-            self.within_bounds()
+            self.with_short_bounds()
         }
     }
 
-    /// Whether it is [that of one key alone](KeyRange::only).
-    pub fn is_only(&self) -> bool {
+    /// Whether it is the range of a [single key](KeyRange::single).
+    pub fn is_single(&self) -> bool {
         self.high
             .as_ref()
             .is_some_and(|high| high.split_last().is_some_and(|(last, key)| *last == 0 && *key == *self.low))
     }
 
-    /// All keys that begin with a prefix. Its end is the prefix with its last
-    /// byte raised by one, bytes of 255 at its end left out first; a prefix of
-    /// nothing but such bytes has no end.
+    /// All keys that begin with a prefix. The upper bound is the prefix with its last byte raised
+    /// by one, after trailing bytes of 255 are dropped; a prefix of nothing but 255 has no upper
+    /// bound.
     pub fn prefix(prefix: Prefix<'_>) -> KeyRange {
         let mut high = prefix.to_vec();
         while high.last() == Some(&u8::MAX) {
@@ -141,23 +138,23 @@ impl KeyRange {
         KeyRange { low: prefix.into(), high }
     }
 
-    /// Whether no key is in it.
+    /// Whether the range has no keys.
     pub fn is_empty(&self) -> bool {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
     }
 
-    /// Whether the key is in it.
+    /// Whether the range contains a key.
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.low <= *key && self.is_above(key)
     }
 
-    /// Whether its end is above the key.
+    /// Whether the upper bound is above a key.
     pub fn is_above(&self, key: &[u8]) -> bool {
         self.high.as_ref().is_none_or(|high| *key < **high)
     }
 
-    /// Whether all keys of the other one are in it. An empty one is in
-    /// everything.
+    /// Whether the range contains all keys of another one. An empty range is covered by every
+    /// range.
     pub fn covers(&self, other: &KeyRange) -> bool {
         other.is_empty() || (self.low <= other.low && compare_ends(&other.high, &self.high).is_le())
     }
@@ -180,12 +177,12 @@ impl KeyRange {
         left.is_empty()
     }
 
-    /// Whether a key is in both.
-    pub fn meets(&self, other: &KeyRange) -> bool {
+    /// Whether the two ranges have a key in common.
+    pub fn overlaps(&self, other: &KeyRange) -> bool {
         !self.is_empty() && !other.is_empty() && self.is_above(&other.low) && other.is_above(&self.low)
     }
 
-    /// The keys that are in both; empty if there is none.
+    /// Returns the keys in both ranges.
     pub fn intersection(&self, other: &KeyRange) -> KeyRange {
         let low = if self.low >= other.low { &self.low } else { &other.low };
         let high = if compare_ends(&self.high, &other.high).is_le() { &self.high } else { &other.high };
@@ -193,7 +190,7 @@ impl KeyRange {
     }
 }
 
-/// Ends in their order: none is above every key.
+/// Compares upper bounds: unbounded is the greatest.
 fn compare_ends(a: &Option<Key>, b: &Option<Key>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),
@@ -215,7 +212,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Short keys of few letters, so that they meet.
+    /// Short keys of few letters, so that they often overlap.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop::sample::select(vec![0u8, 1, 254, 255]), 0..4)
     }
@@ -225,8 +222,8 @@ mod tests {
             .prop_map(|(low, high)| KeyRange { low: low.into(), high: high.map(Into::into) })
     }
 
-    /// Every key of up to four of the letters: between any two ends of the
-    /// ranges above there is one, if there is any key at all.
+    /// Every key of up to four letters. Between any two bounds of the ranges above there is one, if
+    /// there is any key at all.
     fn keys() -> Vec<Vec<u8>> {
         let mut all = vec![Vec::new()];
         let mut last = all.clone();
@@ -241,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_ranges_are_no_longer_than_what_follows_a_key() {
+    fn bounds_are_no_longer_than_the_successor_of_a_key() {
         let long = |length: usize, last: u8| [vec![7; length - 1], vec![last]].concat();
         let [longest, above] = [long(KEY_BYTES_MAX, 7), long(KEY_BYTES_MAX, 8)];
         for key in [&b""[..], b"k", &longest, &long(BOUND_BYTES_MAX, 9)] {
-            assert_eq!(bound_of(key), key);
+            assert_eq!(short_bound(key), key);
         }
         for beyond in [long(BOUND_BYTES_MAX + 1, 0), long(3 * KEY_BYTES_MAX, 9)] {
-            let bound = bound_of(&beyond);
+            let bound = short_bound(&beyond);
             assert_eq!(bound.len(), BOUND_BYTES_MAX);
             assert!(*longest < *bound && *bound < *above);
             assert!(*longest < *beyond && *beyond < *above);
@@ -266,7 +263,7 @@ mod tests {
             prop_assert_eq!(Some(short.len()), shortest);
         }
 
-        /// Every operation on ranges against its meaning for keys.
+        /// Checks every operation on ranges against its meaning for keys.
         #[test]
         fn ranges_are_sets_of_keys(
             a in range(),
@@ -279,7 +276,7 @@ mod tests {
             let (in_a, in_b) = (of(&a), of(&b));
             let both: Vec<bool> = in_a.iter().zip(&in_b).map(|(a, b)| *a && *b).collect();
             prop_assert_eq!(of(&a.intersection(&b)), both.clone());
-            prop_assert_eq!(a.meets(&b), both.contains(&true));
+            prop_assert_eq!(a.overlaps(&b), both.contains(&true));
             if a.covers(&b) {
                 prop_assert_eq!(&both, &in_b);
             } else {
@@ -291,13 +288,13 @@ mod tests {
             prop_assert_eq!(a.is_covered_by(&others), covered);
             let begins: Vec<bool> = keys.iter().map(|key| key.starts_with(&prefix)).collect();
             prop_assert_eq!(of(&KeyRange::prefix(&prefix)), begins);
-            let only: Vec<bool> = keys.iter().map(|key| *key == prefix).collect();
-            prop_assert_eq!(of(&KeyRange::only(&prefix)), only);
+            let single: Vec<bool> = keys.iter().map(|key| *key == prefix).collect();
+            prop_assert_eq!(of(&KeyRange::single(&prefix)), single);
         }
     }
 
     proptest! {
-        /// With bytes of all values, and ends that share their prefix.
+        /// With bytes of all values, and bounds that share their prefix.
         #[test]
         fn prefixes_are_in_the_order_of_keys(
             a in prop::collection::vec(0..2u8, 6..11),
@@ -310,7 +307,7 @@ mod tests {
                 prop_assert!(prefixes.is_eq() || prefixes == a.cmp(b));
             }
             let range = KeyRange { low: a.into(), high: has_end.then(|| c.into()) };
-            if Bounds::of(&range).hold(prefix_of(&b)) {
+            if PrefixBounds::of(&range).surely_contain(prefix_of(&b)) {
                 prop_assert!(range.contains(&b));
             }
         }

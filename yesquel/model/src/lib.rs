@@ -1,19 +1,19 @@
-//! The ground floor of Yesquel: ids of nodes, timestamps and the clock that
-//! makes them, ranges of keys, limits, counts, and what can go wrong.
+//! Base types of Yesquel: node ids, timestamps and clocks, key ranges, limits, counters and
+//! refusals.
 //!
-//! `docs/yesquel/nodes.md` says how they belong together.
+//! `docs/yesquel/nodes.md` explains how they belong together.
 
 mod clock;
 mod error;
-mod few;
 mod id;
 mod key;
 pub mod limits;
-mod tally;
+mod sharded_counter;
+mod small_map;
 
 pub use clock::{Clock, Timestamp, TooFarAhead};
 pub use error::{Conflict, Refusal};
-pub use few::Few;
 pub use id::{Issuer, LocalId, NodeId, ServerId, TreeId, TxnId};
-pub use key::{Bounds, Key, KeyRange, Prefix, bound_of, prefix_of, separator};
-pub use tally::Tally;
+pub use key::{Key, KeyRange, Prefix, PrefixBounds, prefix_of, separator, short_bound};
+pub use sharded_counter::ShardedCounter;
+pub use small_map::SmallMap;

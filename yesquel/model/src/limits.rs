@@ -1,33 +1,24 @@
-//! Limits, each with its reason. `docs/limits.md` lists them for users.
+//! Limits and their reasons. `docs/limits.md` lists them for users.
 
-use crate::Timestamp;
-
-/// Bytes of a key. SQL's index keys hold whole strings; one that is longer
-/// than this is no sensible index.
+/// Bytes of a key. SQL's index keys hold whole strings, and an index over longer strings is not
+/// sensible.
 pub const KEY_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of an end of a range of keys: what follows the longest key.
+/// Bytes of a bound of a key range: the successor of the longest key.
 pub const BOUND_BYTES_MAX: usize = KEY_BYTES_MAX + 1;
 
-/// Bytes of a value that a cell holds itself; the tree keeps a longer one in
-/// pieces of this size.
+/// Bytes of a value inside a cell. The tree stores a longer value in pieces of this size.
 pub const CELL_VALUE_BYTES_MAX: usize = 32 << 10;
 
 /// Bytes of a value in a tree: more than SQLite's 10^9.
 pub const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// How long a lease lasts unless it is taken again. Whoever died while he held
-/// one is in nobody's way for longer.
+/// Longest time of a lease without renewal, so that a client that died blocks others for no longer.
 pub const LEASE_MS_MAX: u64 = 60_000;
 
-/// Leases that a server keeps.
+/// Leases of a server.
 pub const LEASES_MAX: usize = 4096;
 
-/// How far a stamp from elsewhere may be ahead of a clock. Clocks kept by NTP
-/// differ by milliseconds; one that is years ahead must not drag the others.
+/// How far a timestamp from another machine may be ahead of the clock. Clocks with NTP differ by
+/// milliseconds, and a clock that is years ahead must not drag the others along.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 500;
-
-/// The latest time of a transaction of several servers, in the year 6429. Each
-/// of them obeys whatever the time, for the others have obeyed, and its clock
-/// goes on from there: it must have room to.
-pub const DECIDED_AT_MAX: Timestamp = Timestamp(u64::MAX >> 1);

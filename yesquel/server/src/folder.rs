@@ -1,6 +1,5 @@
 //! A data folder, which one server at a time has, and always the same one.
 
-use crate::forks::Kept;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
+use yesquel_fork::CloseOnFork;
 use yesquel_model::ServerId;
 
 /// Why a data folder cannot be had.
@@ -77,7 +77,7 @@ pub enum FolderError {
 pub struct DataFolder {
     path: PathBuf,
     /// A child has no part in the lock.
-    _kept: Kept,
+    _fork: CloseOnFork,
     /// Locked as long as it is open.
     _lock: File,
 }
@@ -95,12 +95,20 @@ fn failed(of: &Path) -> impl FnOnce(io::Error) -> FolderError {
     move |error| FolderError::Io { path, error }
 }
 
-/// The format and the server's number.
-fn understood(text: &str) -> Option<(u32, Option<ServerId>)> {
-    let mut lines = text.lines();
-    let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
-    let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
-    Some((format, server.map(ServerId)))
+/// What the owner's file says.
+struct Owner {
+    format: u32,
+    /// Missing in a format that this version does not know.
+    server: Option<ServerId>,
+}
+
+impl Owner {
+    fn parse(text: &str) -> Option<Owner> {
+        let mut lines = text.lines();
+        let format = lines.next()?.strip_prefix("format ")?.parse().ok()?;
+        let server = lines.next().and_then(|line| line.strip_prefix("server ")?.parse().ok());
+        Some(Owner { format, server: server.map(ServerId) })
+    }
 }
 
 impl DataFolder {
@@ -133,7 +141,7 @@ impl DataFolder {
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "process {}", std::process::id()));
         written.map_err(failed(&file))?;
-        Ok(DataFolder { path, _kept: Kept::new(lock.as_fd()), _lock: lock })
+        Ok(DataFolder { path, _fork: CloseOnFork::new(lock.as_fd()), _lock: lock })
     }
 
     /// Where it is.
@@ -149,9 +157,9 @@ impl DataFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed(&path))?,
         };
-        match std::str::from_utf8(&bytes).ok().and_then(understood) {
-            Some((FORMAT, Some(server))) => Ok(Some(server)),
-            Some((format, _)) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
+        match std::str::from_utf8(&bytes).ok().and_then(Owner::parse) {
+            Some(Owner { format: FORMAT, server: Some(server) }) => Ok(Some(server)),
+            Some(Owner { format, .. }) if format > FORMAT => Err(FolderError::OtherFormat { path, format }),
             _ => Err(FolderError::NoOwner { path }),
         }
     }

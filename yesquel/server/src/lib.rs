@@ -5,19 +5,23 @@
 //! has a thread of its own write the log, and lets no reply out before what it depends on is
 //! durable (`docs/yesquel/log.md`).
 
-mod bell;
 mod core;
 mod folder;
-pub mod forks;
-mod keeper;
+mod log_writer;
 mod options;
 mod recovery;
-mod sharing;
+mod reply_sink;
+mod socket_counters;
 mod sockets;
+mod state;
+mod state_lock;
 mod time;
+mod wake_flag;
 
-pub use crate::core::{Core, Deliver, Session, Work};
+pub use crate::core::{Core, Session, Work};
 pub use folder::{DataFolder, FolderError};
 pub use options::{CoreError, Durability, Options};
-pub use sockets::{Listener, REQUESTS_MAX, Sink, SocketCounters, SocketOptions, Sockets};
+pub use reply_sink::ReplySink;
+pub use socket_counters::SocketCounters;
+pub use sockets::{Listener, REQUESTS_MAX, SocketOptions, SocketReplies, Sockets};
 pub use time::{ManualTime, Time, WallTime};

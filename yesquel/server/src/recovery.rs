@@ -2,8 +2,8 @@
 
 use crate::{
     DataFolder,
-    core::{LastCheckpoint, OnDisk},
     options::{CoreError, Durability, Options},
+    state::{DiskUsage, LastCheckpoint},
 };
 use std::{fs, ops::RangeInclusive, time::SystemTime};
 use yesquel_engine::{Engine, Record, Settings};
@@ -27,8 +27,8 @@ pub(crate) struct Recovered {
     pub(crate) writer: Writer<Folder>,
     pub(crate) disk: Folder,
     /// Bytes of log since the checkpoint.
-    pub(crate) grown: u64,
-    pub(crate) on_disk: OnDisk,
+    pub(crate) bytes_since_checkpoint: u64,
+    pub(crate) disk_usage: DiskUsage,
 }
 
 /// Reads a folder, which must be this server's.
@@ -59,9 +59,9 @@ pub(crate) fn recover(
         read.map_err(|error| look_for_another_way(&disk, error, older))?;
         engine.restored(lsn);
     }
-    let mut grown = 0;
+    let mut bytes_since_checkpoint = 0;
     let mut opened = open(disk.clone(), last.unwrap_or(0), |lsn, record| {
-        grown += record.len() as u64;
+        bytes_since_checkpoint += record.len() as u64;
         replay(&mut engine, lsn, record);
         Ok(())
     })?;
@@ -89,8 +89,8 @@ pub(crate) fn recover(
     }
     engine.replayed();
     let checkpoint = last.and_then(|lsn| last_checkpoint(folder, lsn));
-    let on_disk = OnDisk { log_bytes: opened.writer.bytes(), checkpoint };
-    Ok(Recovered { engine, writer: opened.writer, disk, grown, on_disk })
+    let disk_usage = DiskUsage { log_bytes: opened.writer.bytes(), checkpoint };
+    Ok(Recovered { engine, writer: opened.writer, disk, bytes_since_checkpoint, disk_usage })
 }
 
 /// What the file system says of a checkpoint. Where it says nothing, nothing is

@@ -12,18 +12,18 @@ use std::{
     },
     time::Duration,
 };
-use yesquel_engine::{Asker, Settings};
+use yesquel_engine::{Caller, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
-use yesquel_server::{Core, CoreError, DataFolder, Deliver, Durability, FolderError, Options, WallTime};
+use yesquel_server::{Core, CoreError, DataFolder, Durability, FolderError, Options, ReplySink, WallTime};
 use yesquel_wire::{
-    Answer, Decision, Ended, Expect, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply,
+    Answer, Decision, Expect, NewNode, NodeKind, Operation, Operations, Outcome, Question, Questions, Reply,
     Request, WriteOperation, Writer,
 };
 
 struct Replies(Sender<Vec<u8>>);
 
-impl Deliver for Replies {
-    fn deliver(&self, _: Asker, reply: &[u8]) {
+impl ReplySink for Replies {
+    fn deliver(&self, _: Caller, reply: &[u8]) {
         self.0.send(reply.to_vec()).unwrap();
     }
 }
@@ -59,7 +59,7 @@ impl Server {
         self.number += 1;
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
-        self.core.handle(Asker { connection: 1, request: self.number }, &bytes).unwrap();
+        self.core.handle(Caller { connection: 1, request: self.number }, &bytes).unwrap();
         self.replies.recv().unwrap()
     }
 
@@ -179,7 +179,7 @@ fn what_was_said_is_known_after_a_restart_with_and_without_checkpoints() {
             // How a transaction ended is known, too.
             let reply = server.ask(&Request::Outcome { txn: server_txn });
             let ended = Reply::decode(&reply).unwrap();
-            assert!(matches!(ended, Reply::Ended(Ended::Decided(Decision::Commit(_)))), "{ended:?}");
+            assert!(matches!(ended, Reply::Outcome(Outcome::Decided(Decision::Commit(_)))), "{ended:?}");
         }
         drop(server);
         let names: Vec<String> = fs::read_dir(place.path())

@@ -9,7 +9,7 @@ mod cursors;
 
 use crate::{
     address::{self, Address, Mode},
-    session::Code,
+    code::Code,
     side::Side,
     told,
     trees::Trees,
@@ -21,7 +21,6 @@ use libsqlite3_sys::{
     sqlite3_uri_key, sqlite3_uri_parameter,
 };
 use std::{
-    cmp::Ordering,
     ffi::{CStr, CString, c_char, c_int, c_void},
     panic::{AssertUnwindSafe, catch_unwind},
     slice,
@@ -30,61 +29,21 @@ use yesquel::Patience;
 
 const OK: c_int = 0;
 
-/// Compares records as an index's columns are compared.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Comparer(*mut c_void);
-
-/// What is looked for in an index.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sought(*mut c_void);
-
 unsafe extern "C" {
     fn yq_gives_up(connection: *mut sqlite3) -> c_int;
     fn yq_side_of(connection: *mut sqlite3, name: *const c_char) -> *const c_void;
-    fn yq_compare_sought(record: *const u8, length: u32, sought: *mut c_void, fields: c_int) -> c_int;
-    fn yq_compare_records(
-        key_info: *mut c_void,
-        left: *const u8,
-        left_length: u32,
-        right: *const u8,
-        right_length: u32,
-        fields: c_int,
-        result: *mut c_int,
-    ) -> c_int;
 }
 
-/// As the C of SQLite reads a record: a few bytes beyond its end, whatever they
-/// are.
-fn padded(record: &[u8]) -> Vec<u8> {
-    [record, &[0; 9]].concat()
-}
-
-impl Comparer {
-    pub(crate) fn compare(self, left: &[u8], right: &[u8], fields: usize) -> Result<Ordering, Code> {
-        let (mut result, one, other) = (0, padded(left), padded(right));
-        // SAFETY: a scan has the key information of its cursor, which outlives
-        // it; the records have so many bytes, and some more.
-        let code = unsafe {
-            yq_compare_records(
-                self.0,
-                one.as_ptr(),
-                left.len() as u32,
-                other.as_ptr(),
-                right.len() as u32,
-                fields as c_int,
-                &mut result,
-            )
-        };
-        if code == OK { Ok(result.cmp(&0)) } else { Err(Code(code)) }
-    }
-}
-
-impl Sought {
-    pub(crate) fn compare(self, record: &[u8], fields: usize) -> Ordering {
-        let own = padded(record);
-        // SAFETY: it lives as long as the call of yq_seek_fields that has it.
-        let result = unsafe { yq_compare_sought(own.as_ptr(), record.len() as u32, self.0, fields as c_int) };
-        result.cmp(&0)
+impl Trees {
+    /// Those of a connection's database of a name (`main`); none, if it is a
+    /// plain file or in SQLite's memory.
+    ///
+    /// # Safety
+    /// The connection is open.
+    pub unsafe fn of(connection: *mut sqlite3, name: &str) -> Option<Trees> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: as for this function.
+        unsafe { trees_of(connection, &name) }
     }
 }
 
@@ -92,7 +51,7 @@ impl Sought {
 ///
 /// # Safety
 /// The connection is open.
-pub(crate) unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<Trees> {
+unsafe fn trees_of(connection: *mut sqlite3, name: &CStr) -> Option<Trees> {
     // SAFETY: the connection is open, and nobody else uses what belongs to it
     // while its mutex is held; what is taken out of it is a copy.
     unsafe {

@@ -7,6 +7,9 @@
 
 mod address;
 mod border;
+mod code;
+mod compare;
+mod form;
 mod habit;
 mod key;
 mod record;
@@ -14,6 +17,7 @@ mod rows;
 mod scan;
 mod schema;
 mod secrets;
+mod seek;
 mod sequence;
 mod session;
 mod side;

@@ -2,8 +2,8 @@
 //! format, section 2.1).
 
 use crate::{
+    form::Form,
     key::{Column, Encoding, Field, of_row, push},
-    scan::Form,
 };
 
 /// A number of one to nine bytes, and what comes after it.
@@ -26,7 +26,11 @@ fn integer(bytes: &[u8]) -> i64 {
     bytes.iter().fold(if negative { -1 } else { 0 }, |value, byte| value << 8 | i64::from(*byte))
 }
 
-/// The fields of a record; `None` is one that is damaged.
+/// A field whose bytes are not what its type says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DamagedField;
+
+/// The fields of a record.
 pub(crate) struct Fields<'a> {
     types: &'a [u8],
     values: &'a [u8],
@@ -48,18 +52,18 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Option<Field<'a>>;
+    type Item = Result<Field<'a>, DamagedField>;
 
-    fn next(&mut self) -> Option<Option<Field<'a>>> {
+    fn next(&mut self) -> Option<Result<Field<'a>, DamagedField>> {
         if self.types.is_empty() {
             return None;
         }
         let Some((kind, rest)) = varint(self.types) else {
             self.types = &[];
-            return Some(None);
+            return Some(Err(DamagedField));
         };
         self.types = rest;
-        Some(match kind {
+        let field = match kind {
             0 => Some(Field::Null),
             1..=4 => self.take(kind).map(|value| Field::Integer(integer(value))),
             5 => self.take(6).map(|value| Field::Integer(integer(value))),
@@ -73,7 +77,8 @@ impl<'a> Iterator for Fields<'a> {
             10 | 11 => None,
             even if even % 2 == 0 => self.take((even - 12) / 2).map(|value| Field::Blob(value, 0)),
             odd => self.take((odd - 13) / 2).map(Field::Text),
-        })
+        };
+        Some(field.ok_or(DamagedField))
     }
 }
 
@@ -82,7 +87,7 @@ pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out:
     let mut fields = Fields::of(record)?;
     for column in columns {
         // Fields that are not there are NULL.
-        let field = fields.next().unwrap_or(Some(Field::Null))?;
+        let field = fields.next().unwrap_or(Ok(Field::Null)).ok()?;
         push(out, field, *column, encoding);
     }
     Some(())
@@ -92,7 +97,7 @@ pub(crate) fn key_of(record: &[u8], columns: &[Column], encoding: Encoding, out:
 fn referred(record: &[u8], form: &Form) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     for (place, column) in &form.refers {
-        let field = Fields::of(record)?.nth(*place).unwrap_or(Some(Field::Null))?;
+        let field = Fields::of(record)?.nth(*place).unwrap_or(Ok(Field::Null)).ok()?;
         push(&mut key, field, *column, form.encoding);
     }
     Some(key)
@@ -116,7 +121,7 @@ pub(crate) fn entry_of(record: &[u8], form: &Form) -> Option<Vec<u8>> {
     } else if !form.refers.is_empty() {
         refer(&referred(record, form)?);
     } else {
-        match Fields::of(record)?.last().flatten() {
+        match Fields::of(record)?.last().and_then(Result::ok) {
             Some(Field::Integer(row)) => refer(&of_row(row)),
             _ => refer(&[]),
         }
@@ -142,11 +147,11 @@ mod tests {
         let fields: Vec<_> = Fields::of(&record).unwrap().collect();
         let expected =
             [Field::Null, Field::Integer(1), Field::Integer(-2), Field::Text(b"ab"), Field::Blob(&[0], 0)];
-        assert_eq!(fields, expected.map(Some));
+        assert_eq!(fields, expected.map(Ok));
         for cut in 0..record.len() {
             // Whatever is cut off: an error, and no panic.
             let fields = Fields::of(&record[..cut]);
-            assert!(fields.is_none_or(|mut fields| fields.any(|field| field.is_none())), "{cut}");
+            assert!(fields.is_none_or(|mut fields| fields.any(|field| field.is_err())), "{cut}");
         }
     }
 }

@@ -1,47 +1,19 @@
 //! A cursor over the tree of a table or an index.
 
 use crate::{
-    border::{Comparer, Sought},
-    key::{Collation, Column, Encoding, Field, above, of_row, push, row_of},
+    code::Code,
+    compare::{Comparer, Sought},
+    form::Form,
+    key::{Collation, Field, above, of_row, push, row_of},
     record::{entry_of, key_of, record_of},
-    session::{Code, Found, Session},
+    seek::{Arrival, Seek},
+    sequence::SequenceRow,
+    session::{Found, Session},
     side::Side,
     sorted::Sorted,
 };
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 use yesquel::{Cursor, Error, Map, Transaction};
-
-/// How the keys of an index are made.
-#[derive(Debug, Clone)]
-pub(crate) struct Form {
-    pub(crate) columns: Vec<Column>,
-    pub(crate) encoding: Encoding,
-    /// The key is not all of the record: a table without row ids.
-    pub(crate) is_table: bool,
-    /// Where in a record the fields of the key stand of the row that it refers to,
-    /// and their columns there, if rows have no numbers; none: it does not say.
-    pub(crate) refers: Vec<(usize, Column)>,
-}
-
-/// Where a seek is to arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seek {
-    /// There; or at the next, or at the last of all.
-    Exact,
-    Less,
-    LessOrEqual,
-    GreaterOrEqual,
-    Greater,
-}
-
-/// How where a seek has arrived compares to where it was to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrival {
-    /// As SQLite counts: negative is before.
-    pub(crate) place: i32,
-    /// Something with these fields was seen.
-    pub(crate) is_equal: bool,
-}
 
 /// Entries that are asked for by a seek, of which nobody knows how far it goes
 /// on; then, if it does; then whole leaves. Who has sought in the tree before
@@ -420,7 +392,8 @@ impl Scan {
         above: i64,
         name: Option<&[u8]>,
     ) -> Result<i64, Code> {
-        let number = self.session.borrow_mut().new_sequence(self.map, sequences, (row, above, name))?;
+        let number =
+            self.session.borrow_mut().new_sequence(self.map, sequences, SequenceRow { row, above, name })?;
         self.new_row = Some(number);
         Ok(number)
     }

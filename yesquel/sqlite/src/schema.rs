@@ -4,9 +4,11 @@
 //! They are taken to be as they were, and the first request of a transaction has
 //! it proved (`docs/yesquel/sql.md`).
 
-use crate::session::COOKIES;
 use std::time::{Duration, Instant};
 use yesquel::{Error, Map, Proof, Timestamp, Transaction};
+
+/// The key under which a schema's cookies stand.
+pub(crate) const COOKIES: &[u8] = b"";
 
 /// Meta values that are kept.
 pub(crate) const META: usize = 9;

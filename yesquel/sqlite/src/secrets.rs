@@ -70,7 +70,7 @@ fn of_file(path: &Path) -> Result<Box<[u8]>, Error> {
         0 => Err(wrong("the credential, its first line, is empty".to_owned())),
         1..=CREDENTIAL_BYTES_MAX => Ok(line.into()),
         bytes => Err(wrong(format!(
-            "the credential, its first line, has {bytes} bytes, and the most is {CREDENTIAL_BYTES_MAX}"
+            "the credential, its first line, has {bytes} bytes; the limit is {CREDENTIAL_BYTES_MAX}"
         ))),
     }
 }

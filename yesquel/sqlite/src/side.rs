@@ -2,8 +2,9 @@
 
 use crate::{
     address::Address,
+    code::Code,
     schema::{Schema, Values},
-    session::{Code, Session},
+    session::Session,
     stores::{Shared, store_of},
     trees::Trees,
 };

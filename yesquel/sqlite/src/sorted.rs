@@ -3,10 +3,11 @@
 //! that means anything: they are read all, and sorted here.
 
 use crate::{
-    border::{Comparer, Sought},
+    code::Code,
+    compare::{Comparer, Sought},
     record::record_of,
-    scan::{Arrival, Seek},
-    session::{Code, Session},
+    seek::{Arrival, Seek},
+    session::Session,
 };
 use std::{cell::RefCell, cmp::Ordering, rc::Rc};
 use yesquel::{Entry, Map};

@@ -2,9 +2,9 @@
 
 use crate::{
     address::{Address, Place},
+    code::Code,
     rows::Rows,
     secrets::Secrets,
-    session::Code,
     told,
 };
 use std::{
@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
-use yesquel::{Error, Options, Store, forks};
+use yesquel::{Error, Options, Store, fork};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Which {
@@ -33,7 +33,7 @@ const PROCESSES: usize = 64;
 fn open_stores() -> MutexGuard<'static, Option<Open>> {
     // In a child none of its parent's threads is there to let go of a lock.
     static OPEN: [Mutex<Option<Open>>; PROCESSES] = [const { Mutex::new(None) }; PROCESSES];
-    let own = &OPEN[forks::generation() as usize % PROCESSES];
+    let own = &OPEN[fork::generation() as usize % PROCESSES];
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct Common {
     store: Store,
     rows: Mutex<Rows>,
     /// The process that has opened it.
-    made_in: u32,
+    generation: u32,
 }
 
 impl Common {
     fn new(store: Store) -> Arc<Common> {
-        Arc::new(Common { store, rows: Mutex::default(), made_in: forks::generation() })
+        Arc::new(Common { store, rows: Mutex::default(), generation: fork::generation() })
     }
 }
 
@@ -76,7 +76,7 @@ impl Shared {
 
     /// Whether it is the parent's, of which this process is a child.
     pub(crate) fn is_of_parent(&self) -> bool {
-        self.common().made_in != forks::generation()
+        self.common().generation != fork::generation()
     }
 
     /// A child is told that the connection is not its own.
@@ -111,7 +111,7 @@ impl Drop for Shared {
 fn found(open: &mut Option<Open>, which: &Which) -> Option<Shared> {
     let store = open.get_or_insert_default().get(which).and_then(Weak::upgrade)?;
     // Another process may have had its place.
-    (store.made_in == forks::generation()).then_some(Shared(Some(store)))
+    (store.generation == fork::generation()).then_some(Shared(Some(store)))
 }
 
 /// The store of an address.

@@ -3,7 +3,7 @@
 //! SQLite is told codes. It asks for words in the same thread, before it does
 //! anything else.
 
-use crate::session::Code;
+use crate::code::Code;
 use std::{
     cell::{Cell, RefCell},
     ffi::{CStr, CString},
@@ -26,6 +26,8 @@ pub enum Trouble {
     NoDatabase,
     /// The address makes no sense, or the name in it.
     Address,
+    /// Whether the transaction was committed is not known.
+    OutcomeUnknown,
 }
 
 /// Keeps what kind of error it was, for those who want to know more than a code.
@@ -36,6 +38,7 @@ pub(crate) fn because(error: &yesquel::Error) {
         }
         yesquel::Error::NoDatabase(_) => Some(Trouble::NoDatabase),
         yesquel::Error::Name { .. } => Some(Trouble::Address),
+        yesquel::Error::OutcomeUnknown(_) => Some(Trouble::OutcomeUnknown),
         _ => None,
     });
 }

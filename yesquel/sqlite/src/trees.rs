@@ -1,9 +1,6 @@
 //! What tools ask of the trees of a database beside SQL: what they have cost,
 //! and how they look.
 
-use crate::border;
-use libsqlite3_sys::sqlite3;
-use std::ffi::CString;
 use yesquel::{Database, Error, Map, status::TreeNodes};
 
 /// What a store was asked so far, by all connections of the process that share
@@ -37,18 +34,6 @@ pub struct Trees {
 impl Trees {
     pub(crate) fn new(database: Database, schema: Map) -> Trees {
         Trees { database, schema }
-    }
-
-    /// Those of a connection's database of a name (`main`); none, if it is a
-    /// plain file or in SQLite's memory.
-    ///
-    /// # Safety
-    /// The connection is open.
-    #[expect(unsafe_code, reason = "SQLite's connections are pointers")]
-    pub unsafe fn of(connection: *mut sqlite3, name: &str) -> Option<Trees> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: as for this function.
-        unsafe { border::trees_of(connection, &name) }
     }
 
     /// What its store was asked so far.

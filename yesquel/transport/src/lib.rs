@@ -1,19 +1,16 @@
-//! How a request reaches a server: [`Transport`]; [`Embedded`], a server in
-//! this process; [`Sockets`], servers at addresses.
+//! How a request reaches a server: the [`Transport`] trait, and [`Sockets`], its implementation for
+//! servers at addresses. `yesquel-embedded` has the one for a server in the same process.
 
-mod embedded;
-mod numbers;
 mod socket;
 mod wait;
 
-pub use embedded::Embedded;
 pub use socket::{Address, AddressError, ConnectError, ConnectStep, DEFAULT_PORT, SocketOptions, Sockets};
-pub use wait::{Patience, Patient, block_on, gives_up, has_given_up};
+pub use wait::{Patience, Patient, block_on, gives_up, has_given_up, take_cancelled};
 
 use std::{future::Future, sync::Arc};
 use thiserror::Error;
 use yesquel_model::ServerId;
-use yesquel_wire::News;
+use yesquel_wire::ClientHeartbeat;
 
 /// No answer will come: whether the request was done is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -51,21 +48,21 @@ impl Cause {
 
 impl Lost {
     /// Whoever asked does not wait any more.
-    pub(crate) fn given_up(place: String) -> Lost {
+    pub fn given_up(place: String) -> Lost {
         Lost { place, cause: Cause::GivenUp, why: String::new() }
     }
 }
 
-/// What a child is told of what its parent has opened.
-const OF_PARENT: &str =
+/// The reason given to a child process that uses what its parent has opened.
+pub const OPENED_BEFORE_FORK: &str =
     "it was opened before fork(), by another process, which has it: open one in this process";
 
 /// What a client must tell its servers of itself.
-pub trait Holdings: Send + Sync {
+pub trait HeartbeatSource: Send + Sync {
     /// Its number, which no other client has.
     fn client(&self) -> u64;
     /// What there is to tell.
-    fn news(&self) -> News;
+    fn heartbeat(&self) -> ClientHeartbeat;
 }
 
 /// A way to servers.
@@ -85,7 +82,7 @@ pub trait Transport {
     }
 
     /// Whom to ask, now and then, what servers must know of the client.
-    fn attend(&self, _holdings: Arc<dyn Holdings>) {}
+    fn set_heartbeat_source(&self, _holdings: Arc<dyn HeartbeatSource>) {}
 }
 
 impl<'b, T: Transport> Transport for &'b T {
@@ -101,7 +98,7 @@ impl<'b, T: Transport> Transport for &'b T {
         (**self).call_beside(server, request)
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
-        (**self).attend(holdings);
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        (**self).set_heartbeat_source(heartbeats);
     }
 }

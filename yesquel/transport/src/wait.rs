@@ -86,8 +86,9 @@ pub(crate) fn unasked<R>(does: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether the future that is polled is to end, because nobody waits any more.
-pub(crate) fn is_to_end() -> bool {
+/// Takes the request to end the future that is being polled: true if its caller has given up
+/// waiting. A [`Transport`](crate::Transport) asks once a poll.
+pub fn take_cancelled() -> bool {
     ENDS.take()
 }
 
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn one_who_waits_gives_up_when_he_is_told() {
-        let never = || block_on(poll_fn(|_| if is_to_end() { Poll::Ready(()) } else { Poll::Pending }));
+        let never = || block_on(poll_fn(|_| if take_cancelled() { Poll::Ready(()) } else { Poll::Pending }));
         let outer = Patience { is_over: |times| ASKED.fetch_add(1, Relaxed) >= times, of: 2 };
         let patient = outer.begin();
         never();
@@ -167,7 +168,7 @@ mod tests {
         block_on(poll_fn(|context| {
             polled += 1;
             context.waker().wake_by_ref();
-            if is_to_end() { Poll::Ready(()) } else { Poll::Pending }
+            if take_cancelled() { Poll::Ready(()) } else { Poll::Pending }
         }));
         // It was asked twice, after having waited for long, and polled much more often.
         assert_eq!(ASKED.load(Relaxed), 2);

@@ -3,7 +3,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
-use yesquel_model::{Bounds, Key, KeyRange, NodeId, Timestamp, TreeId, prefix_of};
+use yesquel_model::{Key, KeyRange, NodeId, PrefixBounds, Timestamp, TreeId, prefix_of};
 use yesquel_wire::MovedTo;
 
 /// What a search is for.
@@ -32,7 +32,7 @@ impl Goal<'_> {
 #[derive(Debug, Clone)]
 pub(crate) struct Inner {
     pub(crate) fence: KeyRange,
-    bounds: Bounds,
+    bounds: PrefixBounds,
     /// Each child with the least key that is its.
     pub(crate) children: Vec<(Key, NodeId)>,
     /// The prefixes of those keys, in which a search finds its way without a
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn new(fence: KeyRange, children: Vec<(Key, NodeId)>, at: Timestamp) -> Inner {
         let prefixes = children.iter().map(|(low, _)| prefix_of(low)).collect();
-        Inner { bounds: Bounds::of(&fence), fence, children, prefixes, at }
+        Inner { bounds: PrefixBounds::of(&fence), fence, children, prefixes, at }
     }
 
     fn insert(&mut self, place: usize, child: (Key, NodeId)) {
@@ -69,7 +69,7 @@ impl Inner {
 
     /// The child that leads to a key.
     fn child_at(&self, key: &[u8]) -> Option<NodeId> {
-        if !self.bounds.hold(prefix_of(key)) && !self.fence.contains(key) {
+        if !self.bounds.surely_contain(prefix_of(key)) && !self.fence.contains(key) {
             return None;
         }
         Some(self.children.get(self.before(key, true).checked_sub(1)?)?.1)

@@ -1,12 +1,12 @@
 //! What searches have cost: the tests of what caching is worth.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use yesquel_model::Tally;
+use yesquel_model::ShardedCounter;
 
 /// Counts that only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    searches: Tally,
+    searches: ShardedCounter,
     root_fetches: AtomicU64,
     inner_fetches: AtomicU64,
     back_steps: AtomicU64,

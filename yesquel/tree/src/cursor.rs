@@ -7,10 +7,10 @@ use crate::{
     gap::{PASSED_MIN, high_of, low_of},
     page::Page,
     search::Wanted,
-    transaction::Write,
+    write::Write,
 };
-use std::{cmp::Ordering, ops::Bound};
-use yesquel_model::{Key, KeyRange, NodeId, bound_of};
+use std::{borrow::Cow, cmp::Ordering, ops::Bound};
+use yesquel_model::{Key, KeyRange, NodeId, short_bound};
 use yesquel_transport::Transport;
 
 /// What was fetched held nothing that the transaction sees: so many times as
@@ -59,7 +59,7 @@ enum Place {
 }
 
 impl Cursor {
-    pub(crate) fn new(tree: Tree) -> Cursor {
+    fn new(tree: Tree) -> Cursor {
         Cursor { tree, place: Place::Before, wanted: u64::MAX, follow: None }
     }
 
@@ -116,7 +116,7 @@ impl Cursor {
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
         transaction.looks(self.tree, key);
-        let found = transaction.from(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
+        let found = transaction.from(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
         Ok(self.arrive(found, Place::After))
     }
 
@@ -128,7 +128,7 @@ impl Cursor {
         key: &[u8],
     ) -> Result<Option<Entry>, TreeError> {
         transaction.looks(self.tree, key);
-        let found = transaction.up_to(self.tree, Bound::Included(&bound_of(key)), self.share()).await?;
+        let found = transaction.up_to(self.tree, Bound::Included(&short_bound(key)), self.share()).await?;
         Ok(self.arrive(found, Place::Before))
     }
 
@@ -201,10 +201,46 @@ enum Nearest {
     Stored(usize),
 }
 
+/// One look into a page.
+struct Step {
+    /// The next entry, if the page has it.
+    nearest: Option<Nearest>,
+    /// Deleted entries that were passed on the way.
+    passed: usize,
+}
+
+impl Step {
+    /// Of a transaction that sees what is stored.
+    fn stored(cell: Option<usize>) -> Step {
+        Step { nearest: cell.map(Nearest::Stored), passed: 0 }
+    }
+}
+
+/// The page to read next on the way down.
+enum PageGoal<'k> {
+    /// The page of a key.
+    At(&'k [u8]),
+    /// The page of what is below a key, or of the greatest keys.
+    Below(Option<Cow<'k, [u8]>>),
+}
+
+impl PageGoal<'_> {
+    fn goal(&self) -> Goal<'_> {
+        match self {
+            PageGoal::At(key) => Goal::At(key),
+            PageGoal::Below(key) => Goal::Below(key.as_deref()),
+        }
+    }
+}
+
 impl<T: Transport> Transaction<'_, T> {
+    /// A cursor over a tree, which sees what the transaction writes too.
+    pub fn cursor(&self, tree: Tree) -> Cursor {
+        Cursor::new(tree)
+    }
+
     /// What of cells and own writes, both in the order in which one goes, comes
-    /// first and is there, and how many were passed that are not. What is behind it
-    /// is not looked at: it may be any number.
+    /// first and is there. What is behind it is not looked at: it may be any number.
     fn nearest<'w>(
         &self,
         tree: Tree,
@@ -212,12 +248,12 @@ impl<T: Transport> Transaction<'_, T> {
         cells: impl Iterator<Item = usize>,
         own: impl Iterator<Item = (&'w Key, &'w Write)>,
         order: impl Fn(&[u8], &[u8]) -> Ordering,
-    ) -> (Option<Nearest>, usize) {
+    ) -> Step {
         let (mut cells, mut own, mut passed) = (cells.peekable(), own.peekable(), 0);
         loop {
             let stored = cells.peek().map(|at| (*at, page.cells.key(*at)));
             let first = match (own.peek(), stored) {
-                (None, None) => return (None, passed),
+                (None, None) => return Step { nearest: None, passed },
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some((own, _)), Some((_, stored))) => order(own, stored),
@@ -226,12 +262,12 @@ impl<T: Transport> Transaction<'_, T> {
                 && let Some((key, write)) = own.next()
             {
                 if let Some(value) = &write.value {
-                    return (Some(Nearest::Own((key.clone(), value.clone()))), passed);
+                    return Step { nearest: Some(Nearest::Own((key.clone(), value.clone()))), passed };
                 }
             } else if let Some((at, key)) = stored
                 && !self.is_deleted(tree, key)
             {
-                return (Some(Nearest::Stored(at)), passed);
+                return Step { nearest: Some(Nearest::Stored(at)), passed };
             }
             if first.is_ge() {
                 cells.next();
@@ -283,31 +319,41 @@ impl<T: Transport> Transaction<'_, T> {
             };
             let end = page.fence.high.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             let mut cells = start..page.cells.len();
-            let (nearest, more) = if self.is_as_stored(tree) {
-                (cells.next().map(Nearest::Stored), 0)
+            let step = if self.is_as_stored(tree) {
+                Step::stored(cells.next())
             } else {
                 self.nearest(tree, &page, cells, self.own_between(tree, from, end), |a, b| a.cmp(b))
             };
-            passed += more;
-            self.trees.counters.passed(more);
-            if nearest.is_none() && page.fence.high.is_some() {
+            passed += step.passed;
+            self.trees.counters.passed(step.passed);
+            if step.nearest.is_none() && page.fence.high.is_some() {
                 next.clone_from(&page.fence.high);
                 share.grow();
                 continue;
             }
-            let found = match nearest {
-                Some(Nearest::Stored(at)) => {
-                    let value = self.value(tree, page.cells.value(at)).await?;
-                    Some((page.cells.key(at).into(), value))
-                }
-                Some(Nearest::Own(entry)) => Some(entry),
-                None => None,
-            };
+            let found = self.entry(tree, &page, step.nearest).await?;
             if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {
                 let low = gap.as_ref().map_or_else(|| low_of(bound), |gap| gap.low.clone());
                 self.gaps.put(tree.root, KeyRange { low, high: found.as_ref().map(|(key, _)| key.clone()) });
             }
             return Ok(found);
+        }
+    }
+
+    /// An entry with its value.
+    async fn entry(
+        &mut self,
+        tree: Tree,
+        page: &Page,
+        nearest: Option<Nearest>,
+    ) -> Result<Option<Entry>, TreeError> {
+        match nearest {
+            Some(Nearest::Stored(at)) => {
+                let value = self.value(tree, page.cells.value(at)).await?;
+                Ok(Some((page.cells.key(at).into(), value)))
+            }
+            Some(Nearest::Own(entry)) => Ok(Some(entry)),
+            None => Ok(None),
         }
     }
 
@@ -321,20 +367,19 @@ impl<T: Transport> Transaction<'_, T> {
         let gap = self.gaps.below(tree.root, bound).cloned();
         let bound = gap.as_ref().map_or(bound, |gap| Bound::Excluded(&*gap.low));
         // The leaf of the key itself first: it may be there.
-        let mut next: Option<Option<Key>> = match bound {
-            Bound::Included(_) if share.cells_max == u64::MAX => None,
+        let mut next = match bound {
+            Bound::Included(key) if share.cells_max == u64::MAX => PageGoal::At(key),
             // Cells from the key on would be the wrong ones.
-            Bound::Included(key) => Some(KeyRange::only(key).high),
+            Bound::Included(key) => {
+                PageGoal::Below(KeyRange::single(key).high.map(|high| high.into_vec().into()))
+            }
             Bound::Excluded([]) => return Ok(None),
-            bound => Some(key_of(bound).map(Into::into)),
+            bound => PageGoal::Below(key_of(bound).map(Cow::Borrowed)),
         };
         // The least key that was passed by, with its page.
         let (mut low, mut passed): (Option<Key>, usize) = (None, 0);
         loop {
-            let page = match (&next, key_of(bound)) {
-                (Some(below), _) => self.page(tree, share.for_goal(Goal::Below(below.as_deref()))).await?,
-                (None, key) => self.page(tree, share.for_goal(Goal::At(key.unwrap_or_default()))).await?,
-            };
+            let page = self.page(tree, share.for_goal(next.goal())).await?;
             let to = low.as_deref().map_or(bound, Bound::Excluded);
             let end = match to {
                 Bound::Excluded(key) => page.cells.partition_point(|own| own < key),
@@ -342,28 +387,21 @@ impl<T: Transport> Transaction<'_, T> {
                 Bound::Unbounded => page.cells.len(),
             };
             let mut cells = (0..end).rev();
-            let (nearest, more) = if self.is_as_stored(tree) {
-                (cells.next().map(Nearest::Stored), 0)
+            let step = if self.is_as_stored(tree) {
+                Step::stored(cells.next())
             } else {
                 let own = self.own_between(tree, Bound::Included(&page.fence.low), to).rev();
                 self.nearest(tree, &page, cells, own, |a, b| b.cmp(a))
             };
-            passed += more;
-            self.trees.counters.passed(more);
-            if nearest.is_none() && !page.fence.low.is_empty() {
+            passed += step.passed;
+            self.trees.counters.passed(step.passed);
+            if step.nearest.is_none() && !page.fence.low.is_empty() {
+                next = PageGoal::Below(Some(page.fence.low.to_vec().into()));
                 low = Some(page.fence.low.clone());
-                next = Some(low.clone());
                 share.grow();
                 continue;
             }
-            let found = match nearest {
-                Some(Nearest::Stored(at)) => {
-                    let value = self.value(tree, page.cells.value(at)).await?;
-                    Some((page.cells.key(at).into(), value))
-                }
-                Some(Nearest::Own(entry)) => Some(entry),
-                None => None,
-            };
+            let found = self.entry(tree, &page, step.nearest).await?;
             if passed >= if gap.is_some() { 1 } else { PASSED_MIN } {
                 let high = gap.as_ref().map_or_else(|| high_of(bound), |gap| gap.high.clone());
                 let low = found.as_ref().map_or_else(Key::default, |(key, _)| low_of(Bound::Excluded(key)));

@@ -3,7 +3,7 @@
 //! step of a cursor.
 
 use std::ops::Bound;
-use yesquel_model::{Few, Key, KeyRange, NodeId, bound_of};
+use yesquel_model::{Key, KeyRange, NodeId, SmallMap, short_bound};
 
 /// Fewer entries that were passed are passed again faster than remembered.
 pub(crate) const PASSED_MIN: usize = 4;
@@ -13,7 +13,7 @@ const GAPS_MAX: usize = 4;
 
 /// For each tree ranges of keys of which none is seen, what was found last first.
 #[derive(Debug, Default)]
-pub(crate) struct Gaps(Few<NodeId, Vec<KeyRange>>);
+pub(crate) struct Gaps(SmallMap<NodeId, Vec<KeyRange>>);
 
 /// Whether there is no key between the two.
 fn follows(next: &[u8], key: &[u8]) -> bool {
@@ -71,8 +71,8 @@ impl Gaps {
 
 /// The key that follows one, in no more bytes than bounds may have.
 fn next_key(key: &[u8]) -> Key {
-    let next = KeyRange::only(key).high.unwrap_or_default();
-    bound_of(&next).into()
+    let next = KeyRange::single(key).high.unwrap_or_default();
+    short_bound(&next).into()
 }
 
 /// The least key of those that a bound lets through, going up.

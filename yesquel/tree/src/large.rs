@@ -7,22 +7,22 @@ use yesquel_client::{Error, Staging, Writes};
 use yesquel_model::{Key, KeyRange, LocalId, NodeId};
 use yesquel_transport::Transport;
 use yesquel_wire::{
-    Answer, CellValue, Expect, Large, NODE_PIECES, NewNode, NodeKind, Operation, PIECE_BYTES, Question, Scan,
-    WriteOperation,
+    Answer, CellValue, Expect, LargeValue, NODE_PIECES, NewNode, NodeKind, Operation, PIECE_BYTES, Question,
+    Scan, WriteOperation,
 };
 
 /// Nodes that are asked for at a time: some megabytes.
 const NODES_AT_ONCE: usize = 8;
 
 /// Where the long values of a transaction are going to be, by root and key.
-pub(crate) type Larges = BTreeMap<(NodeId, Key), Large>;
+pub(crate) type Larges = BTreeMap<(NodeId, Key), LargeValue>;
 
 impl<T: Transport> Trees<T> {
     /// Names the nodes of a long value.
-    pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<Large, TreeError> {
+    pub(crate) async fn name(&self, tree: Tree, length: usize) -> Result<LargeValue, TreeError> {
         let (length, server) = (length as u64, tree.root.server);
-        let first: LocalId = self.issue(&self.issuers, server, Large::nodes_for(length)).await?;
-        Ok(Large { length, server, first })
+        let first: LocalId = self.issue(&self.issuers, server, LargeValue::nodes_for(length)).await?;
+        Ok(LargeValue { length, server, first })
     }
 
     /// Sends the pieces of long values before the commit that makes them.
@@ -73,7 +73,7 @@ impl<T: Transport> Transaction<'_, T> {
     }
 
     /// A long value, put together.
-    pub(crate) async fn large(&mut self, tree: Tree, large: Large) -> Result<Box<[u8]>, TreeError> {
+    pub(crate) async fn large(&mut self, tree: Tree, large: LargeValue) -> Result<Box<[u8]>, TreeError> {
         let damaged = || TreeError::Damaged(tree.root.tree, "a piece of a long value is missing");
         let mut value = Vec::with_capacity(usize::try_from(large.length).map_err(|_| damaged())?);
         let nodes: Vec<NodeId> = large.ids(tree.root.tree).collect();

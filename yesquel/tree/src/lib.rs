@@ -16,7 +16,9 @@ mod proof;
 mod savepoint;
 mod search;
 mod split;
+mod stored;
 mod transaction;
+mod write;
 
 pub use ahead::{Entry as UnderWayEntry, UnderWay};
 pub use counters::{Counters, Counts};
@@ -49,7 +51,7 @@ pub enum TreeError {
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// The key to insert is there.
-    #[error("the key is there already")]
+    #[error("the key exists already")]
     Exists,
     /// There is no such tree at the snapshot.
     #[error("there is no tree {0}")]

@@ -1,8 +1,8 @@
 //! A leaf as a snapshot sees it, as a transaction keeps it.
 
-use crate::search::Stored;
+use crate::stored::Stored;
 use yesquel_model::{Key, KeyRange, NodeId};
-use yesquel_wire::{CellValue, Large};
+use yesquel_wire::{CellValue, LargeValue};
 
 /// A leaf as a snapshot sees it, or a part of one that is very long.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Place {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     Whole(&'a [u8]),
-    Large(Large),
+    Large(LargeValue),
 }
 
 /// Places that there is room for before they are needed.
@@ -108,7 +108,7 @@ impl Cells {
         let place = self.places[at];
         let start = (place.start + place.key_bytes) as usize;
         let bytes = &self.bytes[start..start + place.value_bytes as usize];
-        match place.is_large.then(|| Large::decode(bytes)) {
+        match place.is_large.then(|| LargeValue::decode(bytes)) {
             Some(Ok(large)) => Value::Large(large),
             _ => Value::Whole(bytes),
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn cells_are_as_they_were_told() {
-        let large = Large { length: 70_000, server: ServerId(1), first: LocalId(9) };
+        let large = LargeValue { length: 70_000, server: ServerId(1), first: LocalId(9) };
         let all = [
             (&b""[..], CellValue::Bytes(b"empty")),
             (b"a", CellValue::Bytes(b"")),

@@ -1,7 +1,7 @@
 //! Leaves that a transaction has read, for its next reads (the per-transaction
 //! cache of section 5): its snapshot does not change, and so neither do they.
 
-use crate::{cache::Goal, page::Page, search::Stored};
+use crate::{cache::Goal, page::Page, stored::Stored};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use yesquel_model::{Key, NodeId};

@@ -1,6 +1,6 @@
 //! What a transaction has done step by step, and places in it to come back to.
 
-use crate::transaction::Write;
+use crate::write::Write;
 use std::{
     cell::{Cell, OnceCell, RefCell},
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -3,44 +3,17 @@
 //! that is fetched anew, and down from there.
 
 use crate::{
-    Transaction, Tree, TreeError, Trees,
+    TreeError, Trees,
     cache::{Cache, Goal, Guess, Inner},
     page::{Cells, Page},
+    stored::{Looked, Stored},
 };
 use crossbeam_utils::sync::{ShardedLockReadGuard, ShardedLockWriteGuard};
 use std::sync::{Arc, PoisonError};
-use yesquel_client::Moment;
+use yesquel_client::ReadView;
 use yesquel_model::{Key, KeyRange, NodeId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Answer, CellValue, Direction, Followed, Large, MovedTo, NodeKind, Question, Scan};
-
-/// A value as a leaf has it.
-#[derive(Debug, Clone)]
-pub(crate) enum Stored {
-    Whole(Box<[u8]>),
-    Large(Large),
-}
-
-/// What a leaf says of a key.
-#[derive(Debug)]
-pub(crate) enum Looked {
-    Absent,
-    Stored(Stored),
-    /// The key is not its, and where it is, if it knows.
-    Moved(Option<MovedTo>),
-}
-
-impl Looked {
-    pub(crate) fn of(answer: Answer<'_>) -> Option<Looked> {
-        match answer {
-            Answer::Absent => Some(Looked::Absent),
-            Answer::Value(value) => Some(Looked::Stored(Stored::Whole(value.into()))),
-            Answer::Large(large) => Some(Looked::Stored(Stored::Large(large))),
-            Answer::Moved(to) => Some(Looked::Moved(to)),
-            _ => None,
-        }
-    }
-}
+use yesquel_wire::{Answer, CellValue, Direction, Followed, MovedTo, NodeKind, Question, Scan};
 
 /// What is looked for, and how much of it.
 #[derive(Debug, Clone, Copy)]
@@ -144,24 +117,6 @@ impl<T: Transport> Trees<T> {
         })
     }
 
-    /// The value under a key now, in a transaction of its own.
-    pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
-        check_key(key)?;
-        let node = self.leaf(tree.root(), key);
-        let mut snapshot = None;
-        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
-            Looked::Absent => Ok(None),
-            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
-            // There is more to be read, of the same moment.
-            // Seldom, and the way there is long: in a box, so that not everybody
-            // who asks has to have room for it.
-            looked => {
-                let mut transaction = Transaction::at(self, snapshot);
-                Box::pin(transaction.found(tree, key, node, looked)).await
-            }
-        }
-    }
-
     /// Fetches a whole node, however long it is: for one who is in the server's
     /// process. An inner one goes into the cache.
     pub(crate) async fn fetch(
@@ -169,9 +124,9 @@ impl<T: Transport> Trees<T> {
         snapshot: &mut Option<Timestamp>,
         node: NodeId,
     ) -> Result<Fetched, TreeError> {
-        let mut moment = Moment::from(*snapshot);
-        let outcome = self.scan(&mut moment, node, (all_cells(None), None)).await;
-        *snapshot = moment.snapshot;
+        let mut view = ReadView::from(*snapshot);
+        let outcome = self.scan(&mut view, node, (all_cells(None), None)).await;
+        *snapshot = view.snapshot;
         Ok(outcome?.0)
     }
 
@@ -180,7 +135,7 @@ impl<T: Transport> Trees<T> {
     /// that is less than all.
     async fn fetch_for(
         &self,
-        moment: &mut Moment,
+        view: &mut ReadView,
         node: NodeId,
         Wanted { goal, cells_max, follow }: Wanted<'_>,
     ) -> Result<Fetched, TreeError> {
@@ -203,27 +158,27 @@ impl<T: Transport> Trees<T> {
             Scan { range, direction, cells_max, bytes_max: PAGE_BYTES_MAX, ..all() }
         };
         let again = if cells_max == u64::MAX {
-            match self.scan(moment, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
+            match self.scan(view, node, (Scan { bytes_max: PAGE_BYTES_MAX, ..all() }, follow)).await? {
                 // A child may be missing for any goal.
                 (Fetched::Inner(_), true) => all(),
                 (Fetched::Leaf(page), true) if !goal.is_in(&page.fence) => part(),
                 (fetched, _) => return Ok(fetched),
             }
         } else {
-            match self.scan(moment, node, (part(), follow)).await? {
+            match self.scan(view, node, (part(), follow)).await? {
                 // Of an inner one all children are wanted.
                 (Fetched::Inner(_), _) => all(),
                 (fetched, _) => return Ok(fetched),
             }
         };
-        Ok(self.scan(moment, node, (again, follow)).await?.0)
+        Ok(self.scan(view, node, (again, follow)).await?.0)
     }
 
     /// Scans a node, and says whether there is more of it that way. An inner
     /// one that is whole goes into the cache.
     async fn scan(
         &self,
-        moment: &mut Moment,
+        view: &mut ReadView,
         node: NodeId,
         (scan, follow): (Scan, Option<NodeId>),
     ) -> Result<(Fetched, bool), TreeError> {
@@ -235,9 +190,9 @@ impl<T: Transport> Trees<T> {
         let (Question::Follow { scan, .. } | Question::Scan { scan, .. }) = &question else {
             return Err(yesquel_client::Error::Unfit.into());
         };
-        let reading = self.client.read_at(moment, node.server, std::slice::from_ref(&question)).await?;
+        let reading = self.client.read_at(view, node.server, std::slice::from_ref(&question)).await?;
         let answer = reading.answers().and_then(|answers| answers.iter().next());
-        self.scanned(moment.snapshot, node, (&scan.range, scan.direction), answer)
+        self.scanned(view.snapshot, node, (&scan.range, scan.direction), answer)
     }
 
     /// What an answer to a scan tells of a node, and whether there is more.
@@ -258,7 +213,7 @@ impl<T: Transport> Trees<T> {
             let mut all = Cells::of(cells.told_bytes(), cells.iter()).ok_or(yesquel_client::Error::Unfit)?;
             let mut fence = cells.fence.intersection(range);
             match (direction, all.last_key()) {
-                (Direction::Up, Some(last)) if cells.more => fence.high = KeyRange::only(last).high,
+                (Direction::Up, Some(last)) if cells.more => fence.high = KeyRange::single(last).high,
                 (Direction::Down, Some(last)) if cells.more => fence.low = last.into(),
                 _ => {}
             }
@@ -311,7 +266,7 @@ impl<T: Transport> Trees<T> {
             }
         }
         let wanted = Wanted { cells_max: 0, ..Wanted::leaf(Goal::At(key)) };
-        let page = self.page_from(&mut Moment::default(), root, wanted, path, node).await?;
+        let page = self.page_from(&mut ReadView::default(), root, wanted, path, node).await?;
         Ok((page.node, page.fence))
     }
 
@@ -320,7 +275,7 @@ impl<T: Transport> Trees<T> {
     /// cells are fetched, if that is less than all.
     pub(crate) async fn page_from(
         &self,
-        moment: &mut Moment,
+        view: &mut ReadView,
         root: NodeId,
         wanted: Wanted<'_>,
         mut path: Vec<NodeId>,
@@ -332,7 +287,7 @@ impl<T: Transport> Trees<T> {
             // is a leaf that was filled at once and is not split yet.
             let is_long = node == root && wanted.cells_max != u64::MAX && self.cache().is_long_leaf(root);
             let cells_max = if node == root && !is_long { u64::MAX } else { wanted.cells_max };
-            match self.fetch_for(moment, node, Wanted { cells_max, ..wanted }).await? {
+            match self.fetch_for(view, node, Wanted { cells_max, ..wanted }).await? {
                 Fetched::Leaf(page) if goal.is_in(&page.fence) => {
                     if node == root && !is_long && page.cells.len() > LONG_LEAF {
                         self.cache_mut().note_leaf(root, true);

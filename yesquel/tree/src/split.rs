@@ -318,7 +318,7 @@ impl<T: Transport> Trees<T> {
         // Where the cache thinks it is, of which the one cell is enough.
         let guess = self.guess(root, Goal::At(low));
         if let Some(parent) = guess.path.last() {
-            let looked = look(self, snapshot, *parent, KeyRange::only(low), |cells| {
+            let looked = look(self, snapshot, *parent, KeyRange::single(low), |cells| {
                 let is_child = |value: CellValue<'_>| match value {
                     CellValue::Bytes(bytes) => *bytes == node.to_bits().to_le_bytes(),
                     CellValue::Length(_) | CellValue::Large(_) => false,

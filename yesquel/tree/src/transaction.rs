@@ -1,31 +1,26 @@
 //! Transactions over trees: reads at one snapshot, writes that wait for the
 //! commit (deferred writes, section 5).
 
+mod ahead;
 mod commit;
 
 use crate::{
-    Cursor, Tree, TreeError, Trees,
+    Tree, TreeError, Trees,
     ahead::{Makes, nothing_from},
     cache::Goal,
     gap::Gaps,
     page::{Cells, Page, Value},
     pages::Pages,
     savepoint::{Savepoint, Steps, Undo},
-    search::{FORWARD_STEPS_MAX, Looked, Stored, Wanted, check_key},
+    search::{FORWARD_STEPS_MAX, Wanted, check_key},
+    stored::{Looked, Stored},
+    write::Write,
 };
 use std::{collections::BTreeMap, rc::Rc};
-use yesquel_client::{Held, Lease, Moment, Reading};
-use yesquel_model::{Few, Key, KeyRange, NodeId, ServerId, Timestamp, limits};
+use yesquel_client::{Lease, ReadView, Reading, SnapshotHold};
+use yesquel_model::{Key, KeyRange, NodeId, ServerId, SmallMap, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Expect, Large, Question};
-
-/// A write that waits.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Write {
-    /// The value; `None`: the key is to go.
-    pub(crate) value: Option<Box<[u8]>>,
-    expect: Expect,
-}
+use yesquel_wire::{Expect, LargeValue, Question};
 
 /// A transaction: snapshot isolation, and guards for what must be more.
 ///
@@ -33,12 +28,12 @@ pub(crate) struct Write {
 #[derive(Debug)]
 pub struct Transaction<'a, T> {
     pub(crate) trees: &'a Trees<T>,
-    pub(crate) moment: Moment,
+    pub(crate) view: ReadView,
     /// Times that servers were asked.
     asked: u64,
     /// Has servers keep what the snapshot sees.
-    held: Option<Held<'a>>,
-    pub(crate) writes: Few<NodeId, BTreeMap<Key, Write>>,
+    held: Option<SnapshotHold<'a>>,
+    pub(crate) writes: SmallMap<NodeId, BTreeMap<Key, Write>>,
     /// Ranges to delete, before the writes.
     pub(crate) ranges: Vec<(NodeId, KeyRange)>,
     guards: Vec<(NodeId, KeyRange)>,
@@ -56,7 +51,7 @@ pub struct Transaction<'a, T> {
 /// What a transaction knows of a key.
 enum Known {
     Value(Option<Box<[u8]>>),
-    Large(Large),
+    Large(LargeValue),
     /// Nothing but what should be its leaf.
     Leaf(NodeId),
 }
@@ -64,6 +59,26 @@ enum Known {
 /// Of a part of a tree in which there is nothing.
 fn nothing(tree: Tree, fence: KeyRange) -> Rc<Page> {
     Rc::new(Page { node: tree.root, fence, cells: Cells::default(), followed: Vec::new() })
+}
+
+impl<T: Transport> Trees<T> {
+    /// The value under a key now, in a transaction of its own.
+    pub async fn get(&self, tree: Tree, key: &[u8]) -> Result<Option<Box<[u8]>>, TreeError> {
+        check_key(key)?;
+        let node = self.leaf(tree.root(), key);
+        let mut snapshot = None;
+        match self.client.lookup(&mut snapshot, node, key, Looked::of).await? {
+            Looked::Absent => Ok(None),
+            Looked::Stored(Stored::Whole(value)) => Ok(Some(value)),
+            // There is more to be read, of the same moment.
+            // Seldom, and the way there is long: in a box, so that not everybody
+            // who asks has to have room for it.
+            looked => {
+                let mut transaction = Transaction::at(self, snapshot);
+                Box::pin(transaction.found(tree, key, node, looked)).await
+            }
+        }
+    }
 }
 
 impl<'a, T: Transport> Transaction<'a, T> {
@@ -75,10 +90,10 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub(crate) fn at(trees: &'a Trees<T>, snapshot: Option<Timestamp>) -> Self {
         Transaction {
             trees,
-            moment: snapshot.into(),
+            view: snapshot.into(),
             asked: 0,
             held: snapshot.map(|snapshot| trees.client.hold(snapshot)),
-            writes: Few::default(),
+            writes: SmallMap::default(),
             ranges: Vec::new(),
             guards: Vec::new(),
             makes: None,
@@ -92,7 +107,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Its snapshot, once something was read.
     pub fn snapshot(&self) -> Option<Timestamp> {
-        self.moment.snapshot
+        self.view.snapshot
     }
 
     /// How often it has read what it had not read before. Who sees that his reads
@@ -218,7 +233,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     async fn look(&mut self, tree: Tree, node: NodeId, key: &[u8]) -> Result<Looked, TreeError> {
         self.asked += 1;
         let client = &self.trees.client;
-        let looked = client.lookup_at(self.moment_of(tree.root), node, key, Looked::of).await?;
+        let looked = client.lookup_at(self.view_of(tree.root), node, key, Looked::of).await?;
         self.hold();
         Ok(looked)
     }
@@ -255,8 +270,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
         }
         // It may be no leaf; else back, and down from there.
         let path = path.unwrap_or_else(way);
-        let moment = self.moment_of(tree.root);
-        let page = trees.page_from(moment, tree.root, Wanted::leaf(goal), path, node).await?;
+        let view = self.view_of(tree.root);
+        let page = trees.page_from(view, tree.root, Wanted::leaf(goal), path, node).await?;
         let page = self.pages.keep(tree.root, page);
         self.on_page(tree, &page, key).await
     }
@@ -271,7 +286,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Asks a server what was not asked yet of all that is to be proved.
     pub(crate) async fn read_proofs(&mut self, server: ServerId) -> Result<(), TreeError> {
-        self.trees.client.read_at(&mut self.moment, server, &[]).await?;
+        self.trees.client.read_at(&mut self.view, server, &[]).await?;
         self.hold();
         Ok(())
     }
@@ -284,7 +299,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         questions: &[Question<'_>],
     ) -> Result<Reading, TreeError> {
         let client = &self.trees.client;
-        let reading = client.read_at(self.moment_of(tree.root), server, questions).await?;
+        let reading = client.read_at(self.view_of(tree.root), server, questions).await?;
         self.hold();
         Ok(reading)
     }
@@ -314,8 +329,8 @@ impl<'a, T: Transport> Transaction<'a, T> {
             return Ok(page);
         }
         self.asked += 1;
-        let (trees, moment) = (self.trees, self.moment_of(tree.root));
-        let mut page = trees.page_from(moment, tree.root, wanted, guess.path, guess.leaf).await?;
+        let (trees, view) = (self.trees, self.view_of(tree.root));
+        let mut page = trees.page_from(view, tree.root, wanted, guess.path, guess.leaf).await?;
         self.hold();
         if let Some(root) = wanted.follow {
             self.pages.keep_singles(root, std::mem::take(&mut page.followed));
@@ -326,7 +341,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Sees to it that the snapshot, if there is one, is not let go of.
     fn hold(&mut self) {
         if self.held.is_none() {
-            self.held = self.moment.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
+            self.held = self.view.snapshot.map(|snapshot| self.trees.client.hold(snapshot));
         }
     }
 
@@ -388,7 +403,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
 
     /// Deletes all keys of a range.
     pub fn delete_range(&mut self, tree: Tree, range: &KeyRange) {
-        let range = &range.within_bounds();
+        let range = &range.with_short_bounds();
         if range.is_empty() {
             return;
         }
@@ -413,7 +428,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// changes it meanwhile loses, or this one.
     pub fn guard(&mut self, tree: Tree, range: KeyRange) {
         if !range.is_empty() {
-            self.guards.push((tree.root, range.into_bounds()));
+            self.guards.push((tree.root, range.into_short_bounds()));
             self.steps.push(|| Undo::Guard);
         }
     }
@@ -434,11 +449,6 @@ impl<'a, T: Transport> Transaction<'a, T> {
     pub fn drop_tree(&mut self, tree: Tree) {
         self.drops.push(tree.root);
         self.steps.push(|| Undo::Drop);
-    }
-
-    /// A cursor over a tree, which sees what the transaction writes too.
-    pub fn cursor(&self, tree: Tree) -> Cursor {
-        Cursor::new(tree)
     }
 
     /// A place to come back to, until it is released.
@@ -480,7 +490,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
     /// Takes back all that was written, savepoints among it. What was read is
     /// still of its moment.
     pub fn rollback_all(&mut self) {
-        self.writes = Few::default();
+        self.writes = SmallMap::default();
         self.ranges.clear();
         self.guards.clear();
         self.take_all_back();
@@ -511,7 +521,7 @@ impl<'a, T: Transport> Transaction<'a, T> {
         self.check_sent()?;
         let larges = self.larges().await?;
         let mut staging = self.stage(&larges).await?;
-        let outcome = self.commit_staged(self.moment.snapshot.or(since), &larges, &mut staging).await;
+        let outcome = self.commit_staged(self.view.snapshot.or(since), &larges, &mut staging).await;
         if outcome.is_err() {
             self.trees.client.unstage(staging).await;
         }

@@ -1,40 +1,40 @@
-//! What is said to questions about nodes.
+//! Answers to questions about nodes.
 
-use crate::{Large, Malformed, NodeKind, Reader, Writer};
+use crate::{LargeValue, Malformed, NodeKind, Reader, Writer};
 use yesquel_model::{KeyRange, NodeId};
 
 /// The value of a cell in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellValue<'a> {
-    /// It.
+    /// The whole value.
     Bytes(&'a [u8]),
-    /// Only its length: it is longer than was asked for.
+    /// Only the length: the value is longer than the question allowed.
     Length(u64),
-    /// Where a long one is.
-    Large(Large),
+    /// The location of a long value.
+    Large(LargeValue),
 }
 
 /// A node's kind and fence, and some of its cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cells<'a> {
-    /// What it is.
+    /// The node's kind.
     pub kind: NodeKind,
-    /// The keys that it answers for.
+    /// The keys that the node answers for.
     pub fence: KeyRange,
-    /// Whether it has more cells of the range than were asked for.
+    /// Whether the range has more cells than the question allowed.
     pub more: bool,
     bytes: &'a [u8],
 }
 
 impl<'a> Cells<'a> {
-    /// An answer that is only this one.
+    /// Encodes an answer that consists of these cells only.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         AnswerWriter(Writer(&mut bytes)).cells(self.kind, &self.fence, self.more, self.bytes);
         bytes
     }
 
-    /// Bytes that they take in the answer: at least those of their keys and values.
+    /// Size in the answer: at least the bytes of the keys and values.
     pub fn told_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -47,10 +47,10 @@ impl<'a> Cells<'a> {
         Ok(())
     }
 
-    /// Them, in the order of the scan.
+    /// Iterates over the cells in scan order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], CellValue<'a>)> + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        // They were all read before.
+        // Decoding has checked them before.
         std::iter::from_fn(move || cell(&mut reader).ok())
     }
 }
@@ -65,45 +65,45 @@ fn cell<'a>(reader: &mut Reader<'a>) -> Result<(&'a [u8], CellValue<'a>), Malfor
     let value = match reader.byte()? {
         LENGTH => CellValue::Length(reader.number()?),
         BYTES => CellValue::Bytes(reader.bytes()?),
-        LARGE => CellValue::Large(Large::decode(reader.bytes()?)?),
-        _ => return Err(before.malformed("a value that is not known")),
+        LARGE => CellValue::Large(LargeValue::decode(reader.bytes()?)?),
+        _ => return Err(before.malformed("an unknown value type")),
     };
     Ok((key, value))
 }
 
-/// Where cells have gone.
+/// Where cells have moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedTo {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// To this node; they may have gone on from there.
+    /// The target; the cells may have moved on from there.
     pub to: NodeId,
 }
 
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// There is no such cell or attribute.
+    /// No such cell or attribute.
     Absent,
-    /// What it is.
+    /// The value.
     Value(&'a [u8]),
-    /// Where a long one is.
-    Large(Large),
-    /// The key is beyond the node's fence, or the node was not there; and
-    /// where it has gone, if the node remembers.
+    /// The location of a long value.
+    Large(LargeValue),
+    /// The key is outside the node's fence, or the node did not exist; and where the key went, if
+    /// the node remembers.
     Moved(Option<MovedTo>),
-    /// What a scan found.
+    /// The result of a scan.
     Cells(Cells<'a>),
-    /// The same, and what it refers to.
+    /// The result of a scan, and the rows that its cells refer to.
     Followed(Followed<'a>),
-    /// The value is as it was said to be.
+    /// The value is still the expected one.
     Same,
-    /// It is not: the value, or nothing, and the cells of the other node, if it
-    /// is there.
+    /// The value differs: the current value (empty: none), and the cells of the other node if it
+    /// exists.
     Differs(&'a [u8], Option<Cells<'a>>),
 }
 
-/// Cells, and what their values refer to.
+/// Cells, and the rows that their values refer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed<'a> {
     /// The cells.
@@ -112,8 +112,8 @@ pub struct Followed<'a> {
 }
 
 impl<'a> Followed<'a> {
-    /// What the first cells refer to, in their order: [`Answer::Absent`], a value,
-    /// or [`Answer::Moved`] where it is not told.
+    /// Rows of the first cells, in order: [`Answer::Absent`], a value, or [`Answer::Moved`] where
+    /// the server does not tell.
     pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
         Answers { bytes: self.bytes }.iter()
     }
@@ -129,27 +129,27 @@ const FOLLOWED: u8 = 6;
 const SAME: u8 = 7;
 const DIFFERS: u8 = 8;
 
-/// Puts answers together.
+/// Writes answers.
 #[derive(Debug)]
 pub struct AnswerWriter<'a>(pub Writer<'a>);
 
 impl AnswerWriter<'_> {
-    /// There is nothing.
+    /// Writes that there is no such cell or attribute.
     pub fn absent(&mut self) {
         self.0.byte(ABSENT);
     }
 
-    /// The value asked for.
+    /// Writes a value.
     pub fn value(&mut self, value: &[u8]) {
         self.0.byte(VALUE).bytes(value);
     }
 
-    /// Where the long value is that was asked for: bytes of a [`Large`].
+    /// Writes the location of a long value, as bytes of a [`LargeValue`].
     pub fn large(&mut self, large: &[u8]) {
         self.0.byte(LARGE_VALUE).bytes(large);
     }
 
-    /// The key is not the node's.
+    /// Writes that the key is not in the node.
     pub fn moved(&mut self, to: Option<(&KeyRange, NodeId)>) {
         self.0.byte(MOVED).flag(to.is_some());
         if let Some((range, to)) = to {
@@ -157,32 +157,31 @@ impl AnswerWriter<'_> {
         }
     }
 
-    /// What a scan found: `cells` is told of by [`cell`](Self::cell).
+    /// Writes the result of a scan; [`cell`](Self::cell) builds `cells`.
     pub fn cells(&mut self, kind: NodeKind, fence: &KeyRange, more: bool, cells: &[u8]) {
         self.0.byte(if kind == NodeKind::Inner { CELLS_OF_INNER } else { CELLS_OF_LEAF });
         self.0.range(fence).flag(more).bytes(cells);
     }
 
-    /// What a scan found, and what that refers to: `rows` are answers of their
-    /// own.
+    /// Writes the result of a scan and the rows it refers to; `rows` are encoded answers.
     pub fn followed(&mut self, fence: &KeyRange, more: bool, (cells, rows): (&[u8], &[u8])) {
         self.0.byte(FOLLOWED);
         self.cells(NodeKind::Leaf, fence, more, cells);
         self.0.bytes(rows);
     }
 
-    /// It has the value still.
+    /// Writes that the value is the expected one.
     pub fn same(&mut self) {
         self.0.byte(SAME);
     }
 
-    /// It has this one, or none; the cells of the other node follow, or that it
-    /// has moved.
+    /// Writes the current value where it differs; the other node's cells, or that it moved, must
+    /// follow.
     pub fn differs(&mut self, value: &[u8]) {
         self.0.byte(DIFFERS).bytes(value);
     }
 
-    /// Appends a cell to a buffer of them.
+    /// Appends a cell to a buffer of cells.
     pub fn cell(cells: &mut Vec<u8>, key: &[u8], value: CellValue<'_>) {
         let mut writer = Writer(cells);
         match value {
@@ -200,7 +199,7 @@ pub struct Answers<'a> {
 }
 
 impl<'a> Answers<'a> {
-    /// Looks through bytes of answers.
+    /// Decodes and checks answers.
     pub fn decode(bytes: &'a [u8]) -> Result<Answers<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         while !reader.is_done() {
@@ -213,7 +212,7 @@ impl<'a> Answers<'a> {
                         let before = reader;
                         match answer(&mut reader)? {
                             Answer::Absent | Answer::Value(_) | Answer::Large(_) | Answer::Moved(_) => {}
-                            _ => return Err(before.malformed("an answer that tells of no value")),
+                            _ => return Err(before.malformed("an answer that is no row")),
                         }
                     }
                 }
@@ -223,21 +222,20 @@ impl<'a> Answers<'a> {
         Ok(Answers { bytes })
     }
 
-    /// Bytes that were looked through before. Of others the answers end before
-    /// the first that is none.
+    /// Wraps bytes that were checked before. Other bytes end before the first malformed answer.
     pub fn again(bytes: &'a [u8]) -> Answers<'a> {
         Answers { bytes }
     }
 
-    /// The bytes.
+    /// The encoded answers.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Them, in their order.
+    /// Iterates over the answers in order.
     pub fn iter(&self) -> impl Iterator<Item = Answer<'a>> + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        // They were all read before.
+        // Decoding has checked them before.
         std::iter::from_fn(move || answer(&mut reader).ok())
     }
 }
@@ -247,7 +245,7 @@ pub(crate) fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malforme
     Ok(match reader.byte()? {
         ABSENT => Answer::Absent,
         VALUE => Answer::Value(reader.bytes()?),
-        LARGE_VALUE => Answer::Large(Large::decode(reader.bytes()?)?),
+        LARGE_VALUE => Answer::Large(LargeValue::decode(reader.bytes()?)?),
         MOVED if reader.flag()? => {
             Answer::Moved(Some(MovedTo { range: reader.range()?, to: reader.node()? }))
         }
@@ -259,7 +257,7 @@ pub(crate) fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malforme
                 tag @ CELLS_OF_LEAF => {
                     Answer::Followed(Followed { cells: cells(tag, reader)?, bytes: reader.bytes()? })
                 }
-                _ => return Err(before.malformed("cells of no leaf that lead on")),
+                _ => return Err(before.malformed("rows of an inner node")),
             }
         }
         SAME => Answer::Same,
@@ -269,10 +267,10 @@ pub(crate) fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, Malforme
             match reader.byte()? {
                 tag @ (CELLS_OF_LEAF | CELLS_OF_INNER) => Answer::Differs(value, Some(cells(tag, reader)?)),
                 MOVED if !reader.flag()? => Answer::Differs(value, None),
-                _ => return Err(before.malformed("another node's answer that is none")),
+                _ => return Err(before.malformed("an answer that is not about a node")),
             }
         }
-        _ => return Err(before.malformed("an answer that is not known")),
+        _ => return Err(before.malformed("an unknown answer")),
     })
 }
 

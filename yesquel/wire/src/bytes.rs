@@ -1,19 +1,19 @@
-//! Numbers and byte strings.
+//! Encoding and decoding of numbers and byte strings.
 
 use thiserror::Error;
 use yesquel_model::{Key, KeyRange, NodeId, ServerId, Timestamp, TxnId, limits};
 
-/// Bytes that nobody who follows the protocol sends.
+/// Bytes that violate the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("malformed message: {what} at byte {offset}")]
 pub struct Malformed {
-    /// What was wrong.
+    /// What is wrong.
     pub what: &'static str,
-    /// Where, from the message's beginning.
+    /// Offset from the start of the message.
     pub offset: usize,
 }
 
-/// Takes a message apart from its beginning on.
+/// Decodes a message from its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -21,53 +21,54 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A message.
+    /// Starts at the beginning of a message.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes, length: bytes.len() }
     }
 
-    /// What has not been read.
+    /// Bytes that are not read yet.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether all has been read.
+    /// Whether everything has been read.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// A fault at this place.
+    /// Returns an error at the current offset.
     #[inline]
     pub fn malformed(&self, what: &'static str) -> Malformed {
         Malformed { what, offset: self.length - self.rest.len() }
     }
 
-    /// That all has been read.
+    /// Checks that everything has been read.
     #[inline]
     pub fn finish(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("more than was expected")) }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.malformed("trailing bytes")) }
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Malformed> {
-        let (first, rest) = self.rest.split_first().ok_or_else(|| self.malformed("the end"))?;
+        let (first, rest) = self.rest.split_first().ok_or_else(|| self.malformed("an unexpected end"))?;
         self.rest = rest;
         Ok(*first)
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     #[inline]
     pub fn fixed(&mut self) -> Result<u64, Malformed> {
-        let (number, rest) = self.rest.split_first_chunk().ok_or_else(|| self.malformed("the end"))?;
+        let (number, rest) =
+            self.rest.split_first_chunk().ok_or_else(|| self.malformed("an unexpected end"))?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*number))
     }
 
-    /// A varint, in its shortest form.
+    /// Reads a varint in its shortest form.
     #[inline]
     pub fn number(&mut self) -> Result<u64, Malformed> {
         match self.rest {
@@ -79,7 +80,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of several bytes, or of none.
+    /// Reads a varint of several bytes, or of none.
     fn long_number(&mut self) -> Result<u64, Malformed> {
         let before = *self;
         let mut number = 0u64;
@@ -92,7 +93,7 @@ impl<'a> Reader<'a> {
             number |= part << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(before.malformed("a number that is too long"));
+                    return Err(before.malformed("an overlong number"));
                 }
                 return Ok(number);
             }
@@ -100,19 +101,19 @@ impl<'a> Reader<'a> {
         Err(before.malformed("a number beyond 64 bits"))
     }
 
-    /// A number of things of which each has a byte at least, so that there
-    /// are no more than the message has bytes.
+    /// Reads a number of items. Each item takes at least one byte, so that the number cannot exceed
+    /// the bytes that are left.
     #[inline]
     pub fn count(&mut self) -> Result<usize, Malformed> {
         let before = *self;
         let count = self.number()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.rest.len() => Ok(count),
-            _ => Err(before.malformed("more things than bytes")),
+            _ => Err(before.malformed("a length beyond the message")),
         }
     }
 
-    /// Bytes behind their length.
+    /// Reads a length and so many bytes.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.count()?;
@@ -121,13 +122,13 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A key.
+    /// Reads a key.
     #[inline]
     pub fn key(&mut self) -> Result<&'a [u8], Malformed> {
         self.key_up_to(limits::KEY_BYTES_MAX)
     }
 
-    /// An end of a range of keys.
+    /// Reads a bound of a key range.
     #[inline]
     pub fn bound(&mut self) -> Result<&'a [u8], Malformed> {
         self.key_up_to(limits::BOUND_BYTES_MAX)
@@ -137,36 +138,37 @@ impl<'a> Reader<'a> {
     fn key_up_to(&mut self, bytes_max: usize) -> Result<&'a [u8], Malformed> {
         let before = *self;
         let key = self.bytes()?;
-        if key.len() > bytes_max { Err(before.malformed("a key that is too long")) } else { Ok(key) }
+        if key.len() > bytes_max { Err(before.malformed("a key over the limit")) } else { Ok(key) }
     }
 
-    /// A node's id.
+    /// Reads a node id.
     #[inline]
     pub fn node(&mut self) -> Result<NodeId, Malformed> {
-        let (bits, rest) = self.rest.split_first_chunk().ok_or_else(|| self.malformed("the end"))?;
+        let (bits, rest) =
+            self.rest.split_first_chunk().ok_or_else(|| self.malformed("an unexpected end"))?;
         self.rest = rest;
         Ok(NodeId::from_bits(u128::from_le_bytes(*bits)))
     }
 
-    /// A timestamp.
+    /// Reads a timestamp.
     #[inline]
     pub fn timestamp(&mut self) -> Result<Timestamp, Malformed> {
         Ok(Timestamp(self.fixed()?))
     }
 
-    /// A transaction's id.
+    /// Reads a transaction id.
     pub fn txn(&mut self) -> Result<TxnId, Malformed> {
         Ok(TxnId { client: self.fixed()?, number: self.number()? })
     }
 
-    /// A server.
+    /// Reads a server id.
     pub fn server(&mut self) -> Result<ServerId, Malformed> {
         let before = *self;
         let number = u16::try_from(self.number()?);
         number.map(ServerId).map_err(|_| before.malformed("a server beyond 16 bits"))
     }
 
-    /// A flag.
+    /// Reads a flag.
     #[inline]
     pub fn flag(&mut self) -> Result<bool, Malformed> {
         let before = *self;
@@ -177,7 +179,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A range of keys.
+    /// Reads a key range.
     pub fn range(&mut self) -> Result<KeyRange, Malformed> {
         let low = Key::from(self.bound()?);
         let high = if self.flag()? { Some(Key::from(self.bound()?)) } else { None };
@@ -185,26 +187,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts a message together at the end of a buffer.
+/// Encodes a message at the end of a buffer.
 #[derive(Debug)]
 pub struct Writer<'a>(pub &'a mut Vec<u8>);
 
 impl Writer<'_> {
-    /// One byte.
+    /// Writes one byte.
     #[inline]
     pub fn byte(&mut self, byte: u8) -> &mut Self {
         self.0.push(byte);
         self
     }
 
-    /// Eight bytes, little-endian.
+    /// Writes eight bytes, little-endian.
     #[inline]
     pub fn fixed(&mut self, number: u64) -> &mut Self {
         self.0.extend_from_slice(&number.to_le_bytes());
         self
     }
 
-    /// A varint.
+    /// Writes a varint.
     #[inline]
     pub fn number(&mut self, mut number: u64) -> &mut Self {
         while number > 0x7f {
@@ -214,11 +216,11 @@ impl Writer<'_> {
         self.byte(number as u8)
     }
 
-    /// What is written meanwhile, behind its length.
+    /// Writes the length of what `write` writes, then that.
     #[inline]
     pub fn within(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
         let start = self.0.len();
-        // Mostly it is short, and its length one byte.
+        // The length usually fits into one byte.
         self.0.push(0);
         write(&mut Writer(self.0));
         let length = self.0.len() - start - 1;
@@ -235,7 +237,7 @@ impl Writer<'_> {
         self.0.splice(at..=at, number);
     }
 
-    /// Bytes behind their length.
+    /// Writes a length and the bytes.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64);
@@ -243,31 +245,31 @@ impl Writer<'_> {
         self
     }
 
-    /// A node's id.
+    /// Writes a node id.
     #[inline]
     pub fn node(&mut self, node: NodeId) -> &mut Self {
         self.0.extend_from_slice(&node.to_bits().to_le_bytes());
         self
     }
 
-    /// A timestamp.
+    /// Writes a timestamp.
     #[inline]
     pub fn timestamp(&mut self, timestamp: Timestamp) -> &mut Self {
         self.fixed(timestamp.0)
     }
 
-    /// A transaction's id.
+    /// Writes a transaction id.
     pub fn txn(&mut self, txn: TxnId) -> &mut Self {
         self.fixed(txn.client).number(txn.number)
     }
 
-    /// A flag.
+    /// Writes a flag.
     #[inline]
     pub fn flag(&mut self, flag: bool) -> &mut Self {
         self.byte(flag.into())
     }
 
-    /// A range of keys.
+    /// Writes a key range.
     pub fn range(&mut self, range: &KeyRange) -> &mut Self {
         self.bytes(&range.low).flag(range.high.is_some());
         if let Some(high) = &range.high {
@@ -283,7 +285,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_length_is_found_by_writing() {
+    fn nested_writes_get_their_length() {
         for length in [0, 1, 127, 128, 300, 20_000] {
             let (bytes, mut plain, mut within) = (vec![7; length], vec![1], vec![1]);
             Writer(&mut plain).bytes(&bytes).byte(2);
@@ -294,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, bytes: Vec<u8>, flag: bool) {
+        fn values_round_trip(number: u64, bytes: Vec<u8>, flag: bool) {
             let mut all = Vec::new();
             let range = KeyRange { low: bytes.clone().into(), high: flag.then(|| bytes.clone().into()) };
             Writer(&mut all).number(number).bytes(&bytes).flag(flag).fixed(number).range(&range);
@@ -307,9 +309,9 @@ mod tests {
             prop_assert_eq!(reader.finish(), Ok(()));
         }
 
-        /// There is one way to write a number.
+        /// Each number has one encoding.
         #[test]
-        fn a_number_that_is_read_is_written_so(bytes: Vec<u8>) {
+        fn numbers_have_one_encoding(bytes: Vec<u8>) {
             let mut reader = Reader::new(&bytes);
             if let Ok(number) = reader.number() {
                 let mut again = Vec::new();
@@ -320,10 +322,10 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_message_are_told_with_their_place() {
+    fn lengths_beyond_the_message_are_malformed() {
         let mut reader = Reader::new(&[1, 200, 1, 0]);
         assert_eq!(reader.number(), Ok(1));
         let error = reader.bytes().unwrap_err();
-        assert_eq!(error.to_string(), "malformed message: more things than bytes at byte 1");
+        assert_eq!(error.to_string(), "malformed message: a length beyond the message at byte 1");
     }
 }

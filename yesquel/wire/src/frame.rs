@@ -1,5 +1,5 @@
-//! Frames: how messages of many requests travel together, in pieces if they
-//! are long. `docs/yesquel/wire.md` has the format.
+//! Frames: messages of many requests travel together, long ones in pieces. `docs/yesquel/wire.md`
+//! has the format.
 
 use crate::{Malformed, Reader, Writer};
 use std::{
@@ -10,64 +10,62 @@ use thiserror::Error;
 
 /// Bytes of a frame after its head.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Length and checksum.
+/// Bytes of the length and the checksum.
 pub const HEAD_BYTES: usize = 8;
 /// Bytes of a message.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Bytes of a message that go into one frame, so that others find room too.
+/// Bytes of a message in one frame, so that other messages find room too.
 const PIECE_BYTES_MAX: usize = 16 << 10;
 /// Messages that a connection may have in pieces at a time.
 const UNFINISHED_MAX: usize = 64;
-/// Bytes that these may have together.
+/// Bytes of all these together.
 pub const UNFINISHED_BYTES_MAX: usize = 64 << 20;
-/// Bytes above which a message is one of the largest, of which few go at a time:
-/// so what is sent keeps within what may be in pieces.
+/// Size from which a message counts as large. Few large messages go at a time, so that a sender
+/// stays within the receiver's limits for messages in pieces.
 const LARGE_BYTES: usize = 256 << 10;
 const LARGE_AT_ONCE: usize = 3;
 const LONG_AT_ONCE: usize = UNFINISHED_MAX - LARGE_AT_ONCE;
 const _: () = assert!(LARGE_AT_ONCE * MESSAGE_BYTES_MAX + LONG_AT_ONCE * LARGE_BYTES <= UNFINISHED_BYTES_MAX);
 
-/// Why nothing more can be read from a connection.
+/// Why a connection cannot be read any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// A frame is longer than frames are.
-    #[error("a frame of {0} bytes, and the most is {FRAME_BYTES_MAX}")]
+    /// The frame is too long.
+    #[error("a frame of {0} bytes; the limit is {FRAME_BYTES_MAX}")]
     TooLong(u32),
-    /// Its checksum is another.
-    #[error("a frame whose checksum is wrong")]
+    /// The checksum does not match.
+    #[error("a frame with a wrong checksum")]
     Checksum,
-    /// What is in it is no message.
+    /// The content is not a message.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// A message is longer than messages are.
+    /// The message is too long.
     #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
     MessageTooLong,
-    /// Too many messages are begun and not ended.
-    #[error("more than {UNFINISHED_MAX} messages are under way in pieces")]
+    /// Too many messages are incomplete.
+    #[error("more than {UNFINISHED_MAX} messages are incomplete")]
     TooMany,
-    /// They have too many bytes.
-    #[error("messages of more than {UNFINISHED_BYTES_MAX} bytes together are under way in pieces")]
+    /// The incomplete messages are too large together.
+    #[error("incomplete messages of more than {UNFINISHED_BYTES_MAX} bytes together")]
     TooMuch,
 }
 
 /// A message: the request's number, and bytes.
 pub type Message = (u64, Vec<u8>);
 
-/// Messages that wait to be sent, as frames. Long ones take turns with the
-/// others.
+/// Messages to send, as frames. Long messages take turns with the others.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Frames; the last one is open from `open` on, if that is within.
+    /// Encoded frames; the last one, from `open` on, still takes pieces.
     frames: Vec<u8>,
     open: usize,
-    /// Those that go in pieces, the largest apart: else a few of them would
-    /// have all the others wait.
+    /// Messages in pieces. Large ones wait apart, since a few of them would delay all others.
     long: VecDeque<Long>,
     large: VecDeque<Long>,
     long_bytes: usize,
 }
 
-/// A message that goes in pieces.
+/// A message that is sent in pieces.
 #[derive(Debug)]
 struct Long {
     number: u64,
@@ -75,11 +73,11 @@ struct Long {
     sent: usize,
 }
 
-/// A number, a flag and a length take no more than this.
+/// Upper bound for a number, a flag and a length.
 const PIECE_HEAD: usize = 16;
 
 impl Outbox {
-    /// Adds a message. Longer ones than [`MESSAGE_BYTES_MAX`] are not for here.
+    /// Adds a message of at most [`MESSAGE_BYTES_MAX`] bytes.
     pub fn push(&mut self, number: u64, bytes: &[u8]) {
         if bytes.len() > PIECE_BYTES_MAX {
             self.long_bytes += bytes.len();
@@ -100,7 +98,7 @@ impl Outbox {
         self.frames.len() + self.long_bytes
     }
 
-    /// Adds a piece to the open frame, or to the next one.
+    /// Adds a piece to the open frame, or to a new one.
     fn piece(&mut self, number: u64, is_last: bool, bytes: &[u8]) {
         if self.open < self.frames.len() {
             let body = self.frames.len() - self.open - HEAD_BYTES;
@@ -114,7 +112,7 @@ impl Outbox {
         Writer(&mut self.frames).number(number).flag(is_last).bytes(bytes);
     }
 
-    /// Gives the open frame its head.
+    /// Completes the head of the open frame.
     fn close(&mut self) {
         let body = self.open + HEAD_BYTES;
         if let Some(frame) = self.frames.get(body..) {
@@ -125,7 +123,7 @@ impl Outbox {
         self.open = self.frames.len();
     }
 
-    /// Adds a piece of each of the first of those that wait.
+    /// Adds a piece of each of the first messages that wait.
     fn take_turns(&mut self, waiting: &mut VecDeque<Long>, at_once: usize) {
         let (mut at, mut turns) = (0, waiting.len().min(at_once));
         while at < turns
@@ -145,9 +143,9 @@ impl Outbox {
         }
     }
 
-    /// Appends frames of what waits, a piece of each long message whose turn it
-    /// is; `false` if nothing waits. What is appended is at most what was pushed
-    /// since, and those pieces.
+    /// Appends the frames that wait, with one piece of each long message whose turn it is. Returns
+    /// `false` if nothing waits. Appends at most what was pushed since the last call, and those
+    /// pieces.
     pub fn fill(&mut self, out: &mut Vec<u8>) -> bool {
         if self.is_empty() {
             return false;
@@ -167,28 +165,27 @@ impl Outbox {
     }
 }
 
-/// Puts messages together again from the bytes of a connection.
+/// Reassembles messages from the bytes of a connection.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// Bytes that came stand from `taken` to `end`.
+    /// Received bytes lie from `taken` to `end`.
     bytes: Vec<u8>,
     taken: usize,
     end: usize,
-    /// Of the frame that begins at `taken`, bytes of the body whose messages were
-    /// given already: its checksum was right.
+    /// Bytes of the current frame's body whose messages were delivered; its checksum is verified.
     given: usize,
     unfinished: HashMap<u64, Vec<u8>>,
     unfinished_bytes: usize,
 }
 
-/// Bytes that are read at once: a frame and the next one's head.
+/// Bytes of one read: a frame and the head of the next one.
 const READ_BYTES: usize = FRAME_BYTES_MAX + 2 * HEAD_BYTES;
 
 impl Inbox {
-    /// Room for so many bytes behind those that are there.
+    /// Makes room for `count` bytes after the received ones.
     fn reserve(&mut self, count: usize) {
         if self.taken > 0 {
-            // At most a part of a frame is left, mostly nothing.
+            // At most part of a frame is left, usually nothing.
             self.bytes.copy_within(self.taken..self.end, 0);
             self.end -= self.taken;
             self.taken = 0;
@@ -198,15 +195,15 @@ impl Inbox {
         }
     }
 
-    /// Takes bytes as they came.
+    /// Appends received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
         self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
     }
 
-    /// Reads once. Returns how many bytes came, and whether as many as there
-    /// was room for: then there may be more.
+    /// Reads once. Returns how many bytes came, and whether they filled the room: then there may be
+    /// more.
     pub fn read_from(&mut self, source: &mut impl Read) -> io::Result<(usize, bool)> {
         self.reserve(READ_BYTES);
         let room = &mut self.bytes[self.end..];
@@ -216,12 +213,12 @@ impl Inbox {
         Ok((count, count == READ_BYTES))
     }
 
-    /// Bytes that came and are not taken yet, before there are frames.
+    /// Received bytes that are not consumed, before frames begin.
     pub fn unread(&self) -> &[u8] {
         &self.bytes[self.taken..self.end]
     }
 
-    /// So many of them are.
+    /// Consumes `count` of them.
     pub fn skip(&mut self, count: usize) {
         self.taken = self.end.min(self.taken + count);
     }
@@ -231,18 +228,17 @@ impl Inbox {
         self.end - self.taken + self.unfinished_bytes
     }
 
-    /// Of these, bytes of messages that came in pieces and are not whole yet.
+    /// Bytes of incomplete messages.
     pub fn unfinished(&self) -> usize {
         self.unfinished_bytes
     }
 
-    /// Whether a frame or a message is begun and not ended, or not taken.
+    /// Whether a frame or a message is incomplete, or not taken yet.
     pub fn is_amid(&self) -> bool {
         self.end > self.taken || !self.unfinished.is_empty()
     }
 
-    /// Gives the messages that are whole now. After an error there is nothing
-    /// more to be had from the connection.
+    /// Delivers the complete messages. After an error the connection cannot be read any further.
     pub fn take(&mut self, mut each: impl FnMut(u64, &[u8])) -> Result<(), FrameError> {
         self.take_while(|number, message| {
             each(number, message);
@@ -250,9 +246,8 @@ impl Inbox {
         })
     }
 
-    /// Gives the messages that are whole now, until `each` returns `false`; the
-    /// next call goes on behind the last that was given. After an error nothing
-    /// more can be read from the connection.
+    /// Delivers the complete messages until `each` returns `false`; the next call continues after
+    /// the last delivered one. After an error the connection cannot be read any further.
     pub fn take_while(&mut self, mut each: impl FnMut(u64, &[u8]) -> bool) -> Result<(), FrameError> {
         loop {
             let rest = &self.bytes[self.taken..self.end];
@@ -312,10 +307,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Messages come out as they went in, however long they are and however
-        /// the bytes are cut on their way.
+        /// Messages arrive as they were sent, whatever their length and however the bytes are cut.
         #[test]
-        fn messages_come_out_as_they_went_in(
+        fn messages_round_trip(
             lengths in prop::collection::vec(0usize..200_000, 0..12),
             cuts in prop::collection::vec(1usize..70_000, 1..20),
         ) {
@@ -338,15 +332,15 @@ mod tests {
                 inbox.take(|number, bytes| found.push((number, bytes.to_vec()))).unwrap();
                 rest = later;
             }
-            // Long ones are overtaken.
+            // Long messages are overtaken.
             found.sort_by_key(|(number, _)| *number);
             prop_assert_eq!(found, expected);
             prop_assert_eq!(inbox.held(), 0);
         }
 
-        /// No bytes break it, or make it hold more than it was given.
+        /// No bytes break the inbox, or make it hold more than it was given.
         #[test]
-        fn no_bytes_break_the_inbox(bytes: Vec<u8>, at: prop::sample::Index, byte: u8) {
+        fn arbitrary_bytes_do_not_break_the_inbox(bytes: Vec<u8>, at: prop::sample::Index, byte: u8) {
             let mut inbox = Inbox::default();
             inbox.feed(&bytes);
             let _ = inbox.take(|_, _| {});
@@ -361,7 +355,7 @@ mod tests {
             inbox.feed(&wire);
             let outcome = inbox.take(|number, bytes| found.push((number, bytes.to_vec())));
             if changed {
-                // Refused, or waiting for more than will come.
+                // Refused, or waiting for more bytes than will come.
                 prop_assert!(found.is_empty(), "{:?}", outcome);
             } else {
                 prop_assert_eq!(found, vec![(1, bytes)]);
@@ -381,7 +375,7 @@ mod tests {
         assert_eq!(found, [2]);
     }
 
-    /// Whoever stops anywhere goes on behind it.
+    /// Delivery continues where it stopped.
     #[test]
     fn messages_are_taken_one_at_a_time() {
         let (mut outbox, mut wire, mut inbox) = (Outbox::default(), Vec::new(), Inbox::default());
@@ -412,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_too_much_is_refused() {
+    fn oversized_input_is_refused() {
         let mut inbox = Inbox::default();
         inbox.feed(b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!(inbox.take(|_, _| {}), Err(FrameError::TooLong(u32::from_le_bytes(*b"GET "))));
@@ -437,7 +431,7 @@ mod tests {
         });
         assert_eq!(outcome, Some(FrameError::MessageTooLong));
         assert!(inbox.held() <= MESSAGE_BYTES_MAX + 2 * FRAME_BYTES_MAX, "{}", inbox.held());
-        // Each of them is as long as it may be, and they are too long together.
+        // Each message has the maximum length, and together they are too long.
         let mut inbox = Inbox::default();
         let outcome = (0..10_000u64).find_map(|at| {
             inbox.feed(&frame(&[(at % 5, false, 60_000)]));
@@ -447,10 +441,10 @@ mod tests {
         assert!(inbox.unfinished() <= UNFINISHED_BYTES_MAX, "{}", inbox.unfinished());
     }
 
-    /// However many long ones are to be sent at once, whoever takes them has no
-    /// more of them in pieces than he takes.
+    /// However many long messages are sent at once, the receiver never has more of them in pieces
+    /// than it accepts.
     #[test]
-    fn what_is_sent_keeps_within_what_is_taken() {
+    fn senders_stay_within_the_receivers_limits() {
         let (mut outbox, mut inbox, mut wire) = (Outbox::default(), Inbox::default(), Vec::new());
         let large = vec![1; 15 << 20];
         for number in 0..64 {
@@ -467,7 +461,7 @@ mod tests {
             wire.clear();
         }
         assert!(most <= UNFINISHED_BYTES_MAX && !inbox.is_amid(), "{most}");
-        // The largest of all are not waited for by the others, and go in order.
+        // Other messages do not wait for the largest ones, and these arrive in order.
         assert!(found[..136].iter().all(|(_, length)| *length == LARGE_BYTES));
         let large = found[136..].iter().map(|(number, _)| *number);
         assert!(large.eq(0..64));

@@ -1,99 +1,99 @@
-//! The greeting: what a client and a server say before the first frame.
-//! `docs/yesquel/wire.md` has the format.
+//! The greeting that client and server exchange before the first frame. `docs/yesquel/wire.md` has
+//! the format.
 
 use crate::{Malformed, Reader, Writer};
 use thiserror::Error;
 use yesquel_model::{ServerId, Timestamp};
 
-/// What both begin with: whoever says something else speaks another protocol.
+/// First bytes of both greetings; a peer that sends others speaks another protocol.
 pub const MAGIC: [u8; 8] = *b"YESQUEL1";
-/// The versions that this code speaks, the lowest and the highest.
+/// Lowest and highest protocol version of this code.
 pub const VERSIONS: (u16, u16) = (2, 2);
-/// Bytes of a greeting behind the magic and its length.
+/// Bytes of a greeting after the magic and the length.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// Bytes of a credential.
 pub const CREDENTIAL_BYTES_MAX: usize = 1024;
 
-/// The bit of numbers by which clients greet with connections beside their own.
-/// These bring requests only that may overtake others.
+/// Bit of a client number that marks a lane: a connection beside the client's own, for requests
+/// that may overtake others.
 pub const LANE: u64 = 1 << 63;
 
 /// Bytes before the body: the magic and the body's length.
 const HEAD_BYTES: usize = MAGIC.len() + 4;
 
-/// What cannot be a greeting.
+/// Why bytes are no greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum GreetingError {
-    /// It begins with something else.
-    #[error("it does not speak Yesquel's protocol")]
+    /// The magic is missing.
+    #[error("the peer does not speak Yesquel's protocol")]
     Foreign,
-    /// It is longer than greetings are.
-    #[error("a greeting of {0} bytes, and the most is {GREETING_BYTES_MAX}")]
+    /// The greeting is too long.
+    #[error("a greeting of {0} bytes; the limit is {GREETING_BYTES_MAX}")]
     TooLong(u32),
-    /// What is in it is no greeting.
+    /// The body is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 
-/// What a client says first.
+/// The client's greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// The lowest and the highest version that it speaks.
+    /// Lowest and highest version of the client.
     pub versions: (u16, u16),
-    /// Its number, which no other client has. When it comes again the older
-    /// connection is closed first.
+    /// The client's number, which is unique. A new connection with the same number closes the older
+    /// one first.
     pub client: u64,
-    /// What shows that it may.
+    /// The shared secret.
     pub credential: &'a [u8],
 }
 
-/// What a server answers.
+/// The server's greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Welcome {
-    /// It is served.
+    /// The client is accepted.
     Served {
-        /// By this version.
+        /// The protocol version.
         version: u16,
-        /// By whom.
+        /// The server.
         server: ServerId,
-        /// Requests that it may have under way.
+        /// Requests that may be in flight.
         requests_max: u32,
-        /// What the server's clock says.
+        /// The server's clock.
         now: Timestamp,
     },
-    /// It is not.
+    /// The client is not accepted.
     Refused(Denial),
 }
 
-/// Why a client is not served.
+/// Why a client is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Denial {
-    /// The two have no version in common.
+    /// Client and server have no version in common.
     #[error(
         "the server speaks versions {lowest} to {highest} of the protocol, this client {} to {}: use a client and a server of the same release",
         VERSIONS.0,
         VERSIONS.1
     )]
     Version {
-        /// The server's lowest.
+        /// The server's lowest version.
         lowest: u16,
-        /// Its highest.
+        /// The server's highest version.
         highest: u16,
     },
-    /// The credential is not the server's.
-    #[error("the server does not take this credential: give the one that it was started with")]
+    /// The credential is wrong.
+    #[error("the server rejects this credential: give the one that it was started with")]
     Credential,
-    /// It has as many connections as it may have.
+    /// The server has the maximum number of connections.
     #[error(
-        "the server has {0} connections, as many as it takes: close some, or start it with a larger --clients-max"
+        "the server has the maximum of {0} connections: close some, or start it with a larger --clients-max"
     )]
     TooManyConnections(u32),
-    /// It does not serve anybody now.
+    /// The server accepts no client now.
     #[error("the server is not ready: {0}")]
     NotReady(String),
 }
 
-/// Puts the magic and the length before a body.
+/// Prepends the magic and the length to a body.
 fn enclose(body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&[0; 4]);
@@ -103,8 +103,8 @@ fn enclose(body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     bytes
 }
 
-/// The body of the greeting that some bytes begin with, and how long it is in
-/// all; `None` where more must come.
+/// Returns the body and total length of the greeting at the start of some bytes; `None` if it is
+/// incomplete.
 fn enclosed(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, GreetingError> {
     let begun = bytes.len().min(MAGIC.len());
     if bytes[..begun] != MAGIC[..begun] {
@@ -120,7 +120,7 @@ fn enclosed(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, GreetingError> {
 }
 
 impl<'a> Hello<'a> {
-    /// Its bytes.
+    /// Encodes the greeting.
     pub fn encode(&self) -> Vec<u8> {
         enclose(|writer| {
             writer.number(u64::from(self.versions.0)).number(u64::from(self.versions.1));
@@ -128,8 +128,8 @@ impl<'a> Hello<'a> {
         })
     }
 
-    /// The greeting that some bytes begin with, and how many it takes; `None`
-    /// where more must come. Later versions may say more.
+    /// Decodes the greeting at the start of some bytes and returns its length; `None` if it is
+    /// incomplete. Later versions may append fields.
     pub fn decode(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, GreetingError> {
         let Some((body, length)) = enclosed(bytes)? else { return Ok(None) };
         let mut reader = Reader::new(body);
@@ -137,7 +137,7 @@ impl<'a> Hello<'a> {
         let (client, before) = (reader.fixed()?, reader);
         let credential = reader.bytes()?;
         if credential.len() > CREDENTIAL_BYTES_MAX {
-            return Err(before.malformed("a credential that is too long").into());
+            return Err(before.malformed("a credential over the limit").into());
         }
         Ok(Some((Hello { versions, client, credential }, length)))
     }
@@ -155,7 +155,7 @@ const TOO_MANY: u8 = 3;
 const NOT_READY: u8 = 4;
 
 impl Welcome {
-    /// Its bytes.
+    /// Encodes the greeting.
     pub fn encode(&self) -> Vec<u8> {
         enclose(|writer| {
             match self {
@@ -177,8 +177,8 @@ impl Welcome {
         })
     }
 
-    /// The greeting that some bytes begin with, and how many it takes; `None`
-    /// where more must come.
+    /// Decodes the greeting at the start of some bytes and returns its length; `None` if it is
+    /// incomplete.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Welcome, usize)>, GreetingError> {
         let Some((body, length)) = enclosed(bytes)? else { return Ok(None) };
         let mut reader = Reader::new(body);
@@ -204,13 +204,13 @@ impl Welcome {
                 let why = String::from_utf8_lossy(reader.bytes()?).into_owned();
                 Welcome::Refused(Denial::NotReady(why))
             }
-            _ => return Err(before.malformed("an answer that is not known").into()),
+            _ => return Err(before.malformed("an unknown answer").into()),
         };
         Ok(Some((welcome, length)))
     }
 }
 
-/// The highest version that both speak.
+/// Returns the highest version that both sides speak.
 pub fn common_version(theirs: (u16, u16)) -> Result<u16, Denial> {
     let (lowest, highest) = VERSIONS;
     let both = highest.min(theirs.1);
@@ -223,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn greetings_come_back_and_wait_for_their_last_byte() {
+    fn greetings_round_trip_and_wait_for_their_last_byte() {
         let hello = Hello { versions: (1, 7), client: u64::MAX, credential: b"secret" };
         let bytes = hello.encode();
         assert_eq!(Hello::decode(&bytes), Ok(Some((hello, bytes.len()))));
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_is_refused_at_its_first_byte() {
+    fn wrong_greetings_are_refused_at_their_first_byte() {
         assert_eq!(Hello::decode(b"G"), Err(GreetingError::Foreign));
         assert_eq!(Hello::decode(b"YESQUEL2"), Err(GreetingError::Foreign));
         assert_eq!(Hello::decode(b"YESQUEL1\xff\xff\0\0"), Err(GreetingError::TooLong(0xffff)));
     }
 
     #[test]
-    fn the_highest_version_that_both_speak_is_taken() {
+    fn the_highest_common_version_is_chosen() {
         assert_eq!(common_version((1, 9)), Ok(2));
         assert_eq!(common_version((3, 9)), Err(Denial::Version { lowest: 2, highest: 2 }));
         assert_eq!(common_version((0, 1)), Err(Denial::Version { lowest: 2, highest: 2 }));
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(bytes: Vec<u8>) {
+        fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
             let _ = Hello::decode(&bytes);
             let _ = Welcome::decode(&bytes);
             let enclosed = enclose(|writer| writer.0.extend_from_slice(&bytes));

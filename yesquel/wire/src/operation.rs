@@ -1,113 +1,109 @@
-//! What a transaction does to nodes (figure 7 of the paper), as bytes that
-//! requests and log records share.
+//! Operations of a transaction on nodes (figure 7 of the paper), encoded alike in requests and in
+//! the log.
 
-use crate::{Large, Malformed, Reader, Writer};
+use crate::{LargeValue, Malformed, Reader, Writer};
 use yesquel_model::{KeyRange, NodeId, limits};
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NodeKind {
     /// Its cells are keys with values.
     Leaf,
-    /// Its cells are keys with the ids of the nodes from there on.
+    /// Its cells are keys with the ids of child nodes, which hold the keys from there on.
     Inner,
-    /// Its cells are pieces of a long value by their numbers. No tree leads to
-    /// it but the cell of the value.
+    /// Its cells are numbered pieces of a long value. Only the value's cell refers to it.
     Value,
 }
 
-/// What must be so, at the snapshot, for a write to be done.
+/// Precondition of a write, at the snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Expect {
-    /// Nothing.
+    /// None.
     Any,
-    /// That the key is not there.
+    /// The key is absent.
     Absent,
-    /// That it is.
+    /// The key exists.
     Present,
 }
 
-/// An attribute of a node: a number that says which, and bytes.
+/// An attribute of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Which.
+    /// Its number.
     pub id: u16,
-    /// What it is; `None` takes it away.
+    /// Its value; `None` removes it.
     pub value: Option<&'a [u8]>,
 }
 
-/// A node that is made: its kind and fence. Cells and attributes are put into
-/// it by operations that follow.
+/// Kind and fence of a new node. Later operations add cells and attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewNode {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     /// The keys that it answers for.
     pub fence: KeyRange,
 }
 
-/// What is done to one node. Cells are put into leaves and deleted from them;
-/// inner nodes have links. An operation of the one kind on a node of the other
-/// is as one on a node that does not hold the key: the tree has grown.
+/// An operation on one node. Leaves have cells, inner nodes have links. An operation of one sort on
+/// a node of the other is answered as if the node did not hold the key: the tree has grown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteOperation<'a> {
     /// Writes a cell.
     Put {
-        /// Its key.
+        /// The key.
         key: &'a [u8],
-        /// Its value.
+        /// The value.
         value: &'a [u8],
-        /// On what condition.
+        /// The precondition.
         expect: Expect,
-        /// The value is where a long one is: a [`Large`](crate::Large).
+        /// The value is the location of a long one: a [`LargeValue`](crate::LargeValue).
         is_large: bool,
     },
-    /// Takes a cell away.
+    /// Deletes a cell.
     Delete {
-        /// Its key.
+        /// The key.
         key: &'a [u8],
-        /// On what condition.
+        /// The precondition.
         expect: Expect,
     },
-    /// Takes all cells of a range away.
+    /// Deletes all cells of a range.
     DeleteRange(KeyRange),
-    /// Changes nothing, and fails if somebody changes what is in the range.
+    /// Changes nothing; fails if another transaction changes a cell of the range.
     Guard(KeyRange),
-    /// Makes an inner node lead to a child from a key on.
+    /// Links an inner node to a child.
     Link {
-        /// The least key of the child.
+        /// Lower bound of the child's keys.
         key: &'a [u8],
         /// The child.
         child: NodeId,
     },
-    /// Takes such a link away.
+    /// Removes such a link.
     Unlink {
-        /// The least key of the child.
+        /// Lower bound of the child's keys.
         key: &'a [u8],
     },
-    /// Sets an attribute or takes it away.
+    /// Sets or removes an attribute.
     Set(Attribute<'a>),
-    /// Makes the node.
+    /// Creates the node.
     Create(NewNode),
-    /// Takes the node away.
+    /// Drops the node.
     Drop,
-    /// Takes the tree away whose root the node is, with all its nodes of this
-    /// server.
+    /// Drops the tree whose root the node is, with all its nodes at this server.
     DropTree,
-    /// Moves the cells of a range, with all that has been done and is about to
-    /// be done to them, to another node of the same server.
+    /// Moves the cells of a range, with their history and prepared operations, to another node of
+    /// the same server.
     Move {
-        /// Which.
+        /// The keys.
         range: KeyRange,
-        /// Where to.
+        /// The target.
         to: NodeId,
     },
-    /// Gives the node another kind and fence; splits do.
+    /// Gives the node another kind and fence, as splits do.
     Reshape(NewNode),
 }
 
 impl WriteOperation<'_> {
-    /// The key that it is about, or the first of them, if it is about keys.
+    /// The key that the operation is on, or the first of them.
     pub fn key(&self) -> Option<&[u8]> {
         match self {
             WriteOperation::Put { key, .. }
@@ -120,16 +116,16 @@ impl WriteOperation<'_> {
     }
 }
 
-/// A write operation and the node that it is for.
+/// An operation and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation<'a> {
     /// The node.
     pub node: NodeId,
-    /// What is done to it.
+    /// The operation.
     pub write: WriteOperation<'a>,
 }
 
-/// Bytes of an operation that puts a value, without key and value, at most.
+/// Upper bound for the bytes of a put without key and value.
 const PUT_BYTES: usize = 40;
 const PUT: u8 = 0;
 const DELETE: u8 = 3;
@@ -148,7 +144,7 @@ const UNLINK: u8 = 17;
 const DROP_TREE: u8 = 18;
 const PUT_LARGE: u8 = 19;
 const CREATE_VALUE: u8 = 22;
-/// Set in the first byte of an operation on the node of the one before.
+/// Flag in the first byte of an operation on the same node as the one before.
 const SAME_NODE: u8 = 0x80;
 
 const EXPECT: [Expect; 3] = [Expect::Any, Expect::Absent, Expect::Present];
@@ -159,10 +155,9 @@ impl NewNode {
     }
 }
 
-/// Operations, one after the other; each sees what those before it did.
+/// A sequence of operations; each sees the effects of the ones before it.
 ///
-/// They are bytes that have been looked through once, so that going through
-/// them again cannot fail.
+/// The bytes were checked once, so that iterating cannot fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operations<'a> {
     bytes: &'a [u8],
@@ -175,17 +170,16 @@ impl<'a> Operations<'a> {
         self.bytes.len()
     }
 
-    /// So many that were [written](Operations::push) here. Of other bytes the
-    /// operations end before the first that is none.
+    /// Wraps `count` operations that were [pushed](Operations::push) in this process. Other bytes
+    /// end before the first malformed operation.
     pub fn written(bytes: &'a [u8], count: usize) -> Operations<'a> {
         Operations { bytes, count }
     }
 
-    /// None.
+    /// No operations.
     pub const NONE: Operations<'static> = Operations { bytes: &[], count: 0 };
 
-    /// Appends an operation to bytes of operations whose last was on node
-    /// `last`, which it changes.
+    /// Appends an operation. `last` is the node of the previous one, and is updated.
     pub fn push(bytes: &mut Vec<u8>, last: &mut Option<NodeId>, operation: &Operation<'_>) {
         let start = bytes.len();
         if let WriteOperation::Put { key, value, .. } = &operation.write {
@@ -246,7 +240,7 @@ impl<'a> Operations<'a> {
             }
             WriteOperation::Reshape(new) => {
                 writer.range(&new.fence);
-                // A node of pieces stays what it is.
+                // A node of pieces never changes its kind.
                 if new.kind == NodeKind::Inner { RESHAPE_INNER } else { RESHAPE_LEAF }
             }
         };
@@ -254,7 +248,7 @@ impl<'a> Operations<'a> {
         *last = Some(operation.node);
     }
 
-    /// As bytes of their own.
+    /// Encodes operations.
     pub fn encode<'b>(operations: impl IntoIterator<Item = &'b Operation<'b>>) -> Vec<u8> {
         let (mut bytes, mut last) = (Vec::new(), None);
         for operation in operations {
@@ -263,7 +257,7 @@ impl<'a> Operations<'a> {
         bytes
     }
 
-    /// Looks through bytes of operations.
+    /// Decodes and checks operations.
     pub fn decode(bytes: &'a [u8]) -> Result<Operations<'a>, Malformed> {
         let mut iter = Iter { reader: Reader::new(bytes), last: None };
         let mut count = 0;
@@ -274,12 +268,12 @@ impl<'a> Operations<'a> {
         Ok(Operations { bytes, count })
     }
 
-    /// The bytes.
+    /// The encoded operations.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many they are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -289,10 +283,10 @@ impl<'a> Operations<'a> {
         self.count == 0
     }
 
-    /// Them, in their order.
+    /// Iterates over the operations in order.
     pub fn iter(&self) -> impl Iterator<Item = Operation<'a>> + use<'a> {
         let mut iter = Iter { reader: Reader::new(self.bytes), last: None };
-        // They were all read before.
+        // Decoding has checked them before.
         (0..self.count).map_while(move |_| iter.read().ok())
     }
 }
@@ -309,11 +303,11 @@ impl<'a> Iter<'a> {
         let node = if tag & SAME_NODE == 0 {
             let node = self.reader.node()?;
             if self.last == Some(node) {
-                return Err(before.malformed("a node that is said again"));
+                return Err(before.malformed("a repeated node"));
             }
             node
         } else {
-            self.last.ok_or(before.malformed("no node before"))?
+            self.last.ok_or(before.malformed("no previous node"))?
         };
         self.last = Some(node);
         let reader = &mut self.reader;
@@ -321,13 +315,13 @@ impl<'a> Iter<'a> {
             tag @ PUT..DELETE => {
                 let (key, value) = (reader.key()?, reader.bytes()?);
                 if value.len() > limits::CELL_VALUE_BYTES_MAX {
-                    return Err(before.malformed("a value that is too long"));
+                    return Err(before.malformed("a value over the limit"));
                 }
                 WriteOperation::Put { key, value, expect: EXPECT[usize::from(tag - PUT)], is_large: false }
             }
             tag @ PUT_LARGE..CREATE_VALUE => {
                 let (key, value) = (reader.key()?, reader.bytes()?);
-                Large::decode(value)?;
+                LargeValue::decode(value)?;
                 let expect = EXPECT[usize::from(tag - PUT_LARGE)];
                 WriteOperation::Put { key, value, expect, is_large: true }
             }
@@ -341,7 +335,7 @@ impl<'a> Iter<'a> {
                 let id = u16::try_from(id).map_err(|_| before.malformed("an attribute beyond 16 bits"))?;
                 let value = if tag == SET { Some(reader.bytes()?) } else { None };
                 if value.is_some_and(|value| value.len() > limits::CELL_VALUE_BYTES_MAX) {
-                    return Err(before.malformed("a value that is too long"));
+                    return Err(before.malformed("a value over the limit"));
                 }
                 WriteOperation::Set(Attribute { id, value })
             }
@@ -355,7 +349,7 @@ impl<'a> Iter<'a> {
             MOVE => WriteOperation::Move { range: reader.range()?, to: reader.node()? },
             RESHAPE_LEAF => WriteOperation::Reshape(NewNode::read(NodeKind::Leaf, reader)?),
             RESHAPE_INNER => WriteOperation::Reshape(NewNode::read(NodeKind::Inner, reader)?),
-            _ => return Err(before.malformed("an operation that is not known")),
+            _ => return Err(before.malformed("an unknown operation")),
         };
         Ok(Operation { node, write })
     }
@@ -413,17 +407,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn operations_come_back(operations in prop::collection::vec(operation(), 0..20)) {
+        fn operations_round_trip(operations in prop::collection::vec(operation(), 0..20)) {
             let bytes = Operations::encode(&operations);
             let decoded = Operations::decode(&bytes).unwrap();
             prop_assert_eq!(decoded.len(), operations.len());
             prop_assert_eq!(decoded.iter().collect::<Vec<_>>(), operations);
         }
 
-        /// Bytes of anybody are refused, or are what encoding makes of what
-        /// they say.
+        /// Arbitrary bytes are refused, or are the encoding of what they decode to.
         #[test]
-        fn there_is_one_encoding(
+        fn operations_have_one_encoding(
             operations in prop::collection::vec(operation(), 1..4),
             at: prop::sample::Index,
             byte: u8,
@@ -439,8 +432,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_must_name_its_node() {
+    fn the_first_operation_must_name_its_node() {
         let error = Operations::decode(&[DROP | SAME_NODE]).unwrap_err();
-        assert_eq!(error.what, "no node before");
+        assert_eq!(error.what, "no previous node");
     }
 }

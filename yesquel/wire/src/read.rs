@@ -1,37 +1,36 @@
-//! What is asked of nodes, without changing them.
+//! Questions about nodes, which change nothing.
 
 use crate::{Malformed, Reader, Writer};
 use yesquel_model::{Key, KeyRange, NodeId};
 
-/// Which way a scan goes.
+/// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the range's low end on.
+    /// Ascending, from the lower bound.
     Up,
-    /// From its high end on.
+    /// Descending, from the upper bound.
     Down,
 }
 
-/// Cells of a node in their order.
+/// A scan of the cells of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// No more cells than this.
+    /// Maximum number of cells.
     pub cells_max: u64,
-    /// No further cell once the answer has so many bytes of keys and values.
+    /// No cell is added once the answer has so many bytes of keys and values.
     pub bytes_max: u64,
-    /// Of longer values than this only the length is told.
+    /// Longer values are answered by their length only.
     pub value_bytes_max: u64,
-    /// For whom it is: a node that does not hold this key says so, and where
-    /// it is, and nothing else.
+    /// A key that the node must hold; otherwise the answer is that the key has moved.
     pub near: Option<Key>,
 }
 
 impl Scan {
-    /// All cells of a node, whole, for whomever.
+    /// All cells of a node with their whole values.
     pub fn all() -> Scan {
         Scan {
             range: KeyRange::all(),
@@ -43,7 +42,7 @@ impl Scan {
         }
     }
 
-    /// Appends it, but for its direction.
+    /// Appends the scan without its direction.
     fn write(&self, writer: &mut Writer<'_>) {
         writer.range(&self.range);
         writer.number(self.cells_max).number(self.bytes_max).number(self.value_bytes_max);
@@ -65,49 +64,48 @@ impl Scan {
     }
 }
 
-/// One question about one node.
+/// A question about one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question<'a> {
-    /// The value of a key.
+    /// Asks for the value of a key.
     Lookup {
         /// The node.
         node: NodeId,
         /// The key.
         key: &'a [u8],
     },
-    /// The node's kind and fence, and cells.
+    /// Asks for the node's kind and fence, and cells.
     Scan {
         /// The node.
         node: NodeId,
-        /// Which cells; elsewhere in memory, for most questions are lookups.
+        /// The cells. Boxed, since most questions are lookups.
         scan: Box<Scan>,
     },
-    /// An attribute.
+    /// Asks for an attribute.
     Attribute {
         /// The node.
         node: NodeId,
-        /// Which.
+        /// The attribute's number.
         id: u16,
     },
-    /// Cells of a leaf, and those of another tree that their values refer to: a
-    /// value begins with the length of a key, one byte, and the key.
+    /// Asks for cells of a leaf, and for the rows of another tree that their values refer to. Such
+    /// a value begins with a key length in one byte and the key.
     Follow {
         /// The leaf.
         node: NodeId,
-        /// Which cells.
+        /// The cells.
         scan: Box<Scan>,
-        /// The root of the other tree. What of it is not at this server is not
-        /// told.
+        /// Root of the other tree. Rows at other servers are not answered.
         root: NodeId,
     },
-    /// Whether a key has this value still. If not, what it has instead, and all
-    /// cells of another node.
+    /// Asks whether a key still has a value. If not, the answer has the current value and all cells
+    /// of another node.
     Proof {
         /// The node.
         node: NodeId,
         /// The key.
         key: &'a [u8],
-        /// The value; empty is also that there is none.
+        /// The expected value; empty also means absent.
         value: &'a [u8],
         /// The other node.
         other: NodeId,
@@ -123,7 +121,7 @@ const FOLLOW_DOWN: u8 = 5;
 const PROOF: u8 = 6;
 
 impl<'a> Question<'a> {
-    /// Its node.
+    /// The node that is asked.
     pub fn node(&self) -> NodeId {
         let (Question::Lookup { node, .. }
         | Question::Scan { node, .. }
@@ -133,7 +131,7 @@ impl<'a> Question<'a> {
         *node
     }
 
-    /// The key that it is about, or the first of them.
+    /// The key of the question, or the first one.
     pub fn key(&self) -> &[u8] {
         match self {
             Question::Lookup { key, .. } | Question::Proof { key, .. } => key,
@@ -144,7 +142,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Appends it to a message.
+    /// Appends the question to a message.
     pub fn write(&self, writer: &mut Writer<'_>) {
         match self {
             Question::Lookup { node, key } => {
@@ -170,10 +168,10 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// Bytes of a lookup before its key, if that is short.
+    /// Bytes of a lookup before its key, if the key is short.
     pub(crate) const LOOKUP_HEAD: usize = 1 + 16 + 1;
 
-    /// Them, in their place.
+    /// Writes those bytes in place.
     #[inline]
     pub(crate) fn put_lookup(head: &mut [u8], node: NodeId, key_bytes: u8) {
         head[0] = LOOKUP;
@@ -181,7 +179,7 @@ impl<'a> Question<'a> {
         head[17] = key_bytes;
     }
 
-    /// The node and the key, if bytes are one lookup.
+    /// Decodes the node and key, if the bytes are one lookup.
     pub(crate) fn lookup(bytes: &'a [u8]) -> Option<(NodeId, &'a [u8])> {
         let mut reader = Reader::new(bytes);
         if reader.byte() != Ok(LOOKUP) {
@@ -215,12 +213,12 @@ impl<'a> Question<'a> {
                     id: id.map_err(|_| before.malformed("an attribute beyond 16 bits"))?,
                 }
             }
-            _ => return Err(before.malformed("a question that is not known")),
+            _ => return Err(before.malformed("an unknown question")),
         })
     }
 }
 
-/// Questions, looked through once.
+/// Questions whose bytes were checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Questions<'a> {
     bytes: &'a [u8],
@@ -228,7 +226,7 @@ pub struct Questions<'a> {
 }
 
 impl<'a> Questions<'a> {
-    /// Looks through bytes of questions.
+    /// Decodes and checks questions.
     pub fn decode(bytes: &'a [u8]) -> Result<Questions<'a>, Malformed> {
         let (mut reader, mut count) = (Reader::new(bytes), 0);
         while !reader.is_done() {
@@ -238,12 +236,12 @@ impl<'a> Questions<'a> {
         Ok(Questions { bytes, count })
     }
 
-    /// The bytes.
+    /// The encoded questions.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// How many they are.
+    /// Number of questions.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -253,10 +251,10 @@ impl<'a> Questions<'a> {
         self.count == 0
     }
 
-    /// Them, in their order.
+    /// Iterates over the questions in order.
     pub fn iter(&self) -> impl Iterator<Item = Question<'a>> + use<'a> {
         let mut reader = Reader::new(self.bytes);
-        // They were all read before.
+        // Decoding has checked them before.
         (0..self.count).map_while(move |_| Question::read(&mut reader).ok())
     }
 }

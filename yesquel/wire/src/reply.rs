@@ -1,67 +1,67 @@
-//! What a server answers.
+//! Replies of a server.
 
 use crate::{
     Answer, AnswerWriter, Answers, Decision, Malformed, Participants, Reader, Writer, answer::answer,
 };
 use yesquel_model::{Conflict, NodeId, Refusal, Timestamp, TooFarAhead};
 
-/// How a server has voted.
+/// A server's vote on a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote<'a> {
-    /// Yes, at this time, together with these.
+    /// Yes: the operations can be applied.
     Yes {
-        /// Not before this it commits.
+        /// Lower bound of the commit time.
         at: Timestamp,
-        /// Everyone who takes part.
+        /// All participants.
         participants: Participants<'a>,
     },
-    /// No, now and for ever.
+    /// No, irrevocably.
     No,
-    /// It knows the end.
+    /// The outcome is known.
     Decided(Decision),
 }
 
-/// How a transaction of one server ended.
+/// Outcome of a transaction at one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// So.
+pub enum Outcome {
+    /// The outcome.
     Decided(Decision),
-    /// It is too long ago to be known.
+    /// The server has forgotten it.
     Forgotten,
 }
 
-/// A server's answer to a request.
+/// A server's reply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// To `Read`.
+    /// Reply to `Read`.
     Answers {
-        /// As of when.
+        /// The snapshot that was read.
         snapshot: Timestamp,
-        /// What there was.
+        /// The answers, in the order of the questions.
         answers: Answers<'a>,
     },
-    /// To anything: why not.
+    /// Reply to any request: it is refused.
     Refused {
-        /// Which of the operations, counted from zero, if it was one.
+        /// Index of the refused operation, if one is to blame.
         operation: Option<u64>,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// To `Commit`: it happened, at this time.
+    /// Reply to `Commit`: the commit time.
     Committed(Timestamp),
-    /// To `Prepare`: yes, not before this time.
+    /// Reply to `Prepare`: yes, with the lower bound of the commit time.
     Voted(Timestamp),
-    /// To `Decide` and `Forget`.
+    /// Reply to `Decide` and `Forget`.
     Done,
-    /// To `Resolve`.
+    /// Reply to `Resolve`.
     Vote(Vote<'a>),
-    /// To `Outcome`.
-    Ended(Ended),
-    /// To `Take`: the first of the numbers.
+    /// Reply to `Outcome`.
+    Outcome(Outcome),
+    /// Reply to `Take`: the first of the numbers.
     Taken(u64),
-    /// A lease was taken, and nobody else commits within it after this.
+    /// Reply to `Lease`: no other client commits within it after this time.
     Leased(Timestamp),
-    /// To `Inspect`: JSON of what is in [`status`](crate::status).
+    /// Reply to `Inspect`: JSON of a type in [`status`](crate::status).
     Report(&'a [u8]),
 }
 
@@ -74,22 +74,21 @@ const VOTE_YES: u8 = 6;
 const VOTE_NO: u8 = 7;
 const DECIDED_COMMIT: u8 = 8;
 const DECIDED_ABORT: u8 = 9;
-const ENDED_COMMIT: u8 = 10;
-const ENDED_ABORT: u8 = 11;
+const OUTCOME_COMMIT: u8 = 10;
+const OUTCOME_ABORT: u8 = 11;
 const FORGOTTEN: u8 = 12;
 const TAKEN: u8 = 13;
 const REPORT: u8 = 14;
 const LEASED: u8 = 15;
 
 impl<'a> Reply<'a> {
-    /// Appends the answer to `Read`, whose answers `answer` writes.
+    /// Appends a reply to `Read`, whose answers `answer` writes.
     pub fn write_answers(buffer: &mut Vec<u8>, snapshot: Timestamp, answer: impl FnOnce(AnswerWriter<'_>)) {
         Writer(buffer).byte(ANSWERS).timestamp(snapshot);
         answer(AnswerWriter(Writer(buffer)));
     }
 
-    /// The answer to one lookup, if that is what a message is: it is found out
-    /// by reading it once, as everybody does who gets one.
+    /// Decodes a reply with one lookup in a single pass; `None` for other replies.
     pub fn lookup(bytes: &'a [u8]) -> Option<(Timestamp, Answer<'a>)> {
         let mut reader = Reader::new(bytes);
         if reader.byte() != Ok(ANSWERS) {
@@ -101,7 +100,7 @@ impl<'a> Reply<'a> {
         fits.then_some((snapshot, answer))
     }
 
-    /// Appends it to a message.
+    /// Appends the reply to a message.
     pub fn write(&self, buffer: &mut Vec<u8>) {
         let mut writer = Writer(buffer);
         match self {
@@ -133,13 +132,13 @@ impl<'a> Reply<'a> {
             Reply::Vote(Vote::Decided(Decision::Abort)) => {
                 writer.byte(DECIDED_ABORT);
             }
-            Reply::Ended(Ended::Decided(Decision::Commit(at))) => {
-                writer.byte(ENDED_COMMIT).timestamp(*at);
+            Reply::Outcome(Outcome::Decided(Decision::Commit(at))) => {
+                writer.byte(OUTCOME_COMMIT).timestamp(*at);
             }
-            Reply::Ended(Ended::Decided(Decision::Abort)) => {
-                writer.byte(ENDED_ABORT);
+            Reply::Outcome(Outcome::Decided(Decision::Abort)) => {
+                writer.byte(OUTCOME_ABORT);
             }
-            Reply::Ended(Ended::Forgotten) => {
+            Reply::Outcome(Outcome::Forgotten) => {
                 writer.byte(FORGOTTEN);
             }
             Reply::Leased(at) => {
@@ -154,7 +153,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The reply that a message is.
+    /// Decodes a reply.
     pub fn decode(bytes: &'a [u8]) -> Result<Reply<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let before = reader;
@@ -177,13 +176,13 @@ impl<'a> Reply<'a> {
             VOTE_NO => Reply::Vote(Vote::No),
             DECIDED_COMMIT => Reply::Vote(Vote::Decided(Decision::Commit(reader.timestamp()?))),
             DECIDED_ABORT => Reply::Vote(Vote::Decided(Decision::Abort)),
-            ENDED_COMMIT => Reply::Ended(Ended::Decided(Decision::Commit(reader.timestamp()?))),
-            ENDED_ABORT => Reply::Ended(Ended::Decided(Decision::Abort)),
-            FORGOTTEN => Reply::Ended(Ended::Forgotten),
+            OUTCOME_COMMIT => Reply::Outcome(Outcome::Decided(Decision::Commit(reader.timestamp()?))),
+            OUTCOME_ABORT => Reply::Outcome(Outcome::Decided(Decision::Abort)),
+            FORGOTTEN => Reply::Outcome(Outcome::Forgotten),
             TAKEN => Reply::Taken(reader.number()?),
             LEASED => Reply::Leased(reader.timestamp()?),
             REPORT => Reply::Report(reader.bytes()?),
-            _ => return Err(before.malformed("a reply that is not known")),
+            _ => return Err(before.malformed("an unknown reply")),
         };
         reader.finish()?;
         Ok(reply)
@@ -280,7 +279,7 @@ fn read_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         REFUSED_EXISTS => Refusal::Exists(reader.node()?),
         REFUSED_MISSING => Refusal::Missing(reader.node()?),
         REFUSED_FULL => Refusal::Full(reader.node()?),
-        _ => return Err(before.malformed("a refusal that is not known")),
+        _ => return Err(before.malformed("an unknown refusal")),
     })
 }
 
@@ -292,7 +291,7 @@ mod tests {
     use yesquel_model::{ServerId, TreeId, TxnId};
 
     #[test]
-    fn every_reply_comes_back() {
+    fn replies_round_trip() {
         let node = NodeId::root(TreeId::new(9).unwrap(), ServerId(3));
         let (txn, at) = (TxnId { client: 8, number: 1 }, Timestamp(77));
         let participants = Participants::encode(&[ServerId(1), ServerId(2)]);
@@ -326,9 +325,9 @@ mod tests {
             Reply::Vote(Vote::No),
             Reply::Vote(Vote::Decided(Decision::Commit(at))),
             Reply::Vote(Vote::Decided(Decision::Abort)),
-            Reply::Ended(Ended::Decided(Decision::Commit(at))),
-            Reply::Ended(Ended::Decided(Decision::Abort)),
-            Reply::Ended(Ended::Forgotten),
+            Reply::Outcome(Outcome::Decided(Decision::Commit(at))),
+            Reply::Outcome(Outcome::Decided(Decision::Abort)),
+            Reply::Outcome(Outcome::Forgotten),
             Reply::Taken(u64::MAX),
             Reply::Leased(Timestamp(7)),
             Reply::Report(b"{}"),
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_back_in_order() {
+    fn answers_round_trip_in_order() {
         let mut cells = Vec::new();
         AnswerWriter::cell(&mut cells, b"a", CellValue::Bytes(b"1"));
         AnswerWriter::cell(&mut cells, b"b", CellValue::Length(5000));

@@ -1,29 +1,28 @@
-//! What is asked of a server.
+//! Requests to a server.
 
 use crate::{Malformed, Operations, Question, Questions, Reader, Writer};
-use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId, limits};
+use yesquel_model::{KeyRange, NodeId, ServerId, Timestamp, TreeId, TxnId};
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// All voted yes; it happened at this time.
+    /// All participants voted yes; the commit time.
     Commit(Timestamp),
-    /// It did not happen.
+    /// It was aborted.
     Abort,
 }
 
-/// The servers that take part in a transaction, each once, in order.
+/// The servers that take part in a transaction, in order and without duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Participants<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Participants<'a> {
-    /// None.
+    /// No servers.
     pub const NONE: Participants<'static> = Participants { bytes: &[] };
 
-    /// Appends them, which must be in order, to a buffer that begins with
-    /// them.
+    /// Encodes servers, which must be in order.
     pub fn encode(servers: &[ServerId]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for server in servers {
@@ -32,7 +31,7 @@ impl<'a> Participants<'a> {
         bytes
     }
 
-    /// Looks through bytes of servers.
+    /// Decodes and checks servers.
     pub fn decode(bytes: &'a [u8]) -> Result<Participants<'a>, Malformed> {
         let (mut reader, mut last) = (Reader::new(bytes), None);
         while !reader.is_done() {
@@ -46,154 +45,153 @@ impl<'a> Participants<'a> {
         Ok(Participants { bytes })
     }
 
-    /// The bytes.
+    /// The encoded servers.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Them, in order.
+    /// Iterates over the servers in order.
     pub fn iter(&self) -> impl Iterator<Item = ServerId> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         std::iter::from_fn(move || reader.server().ok())
     }
 }
 
-/// A request to a server. `seen` is the highest timestamp that the client
-/// knows of, which the server's clock passes; `snapshot` is what the
-/// transaction reads, `None` until a server has given it one.
+/// A request to a server. `seen` is the highest timestamp that the client knows, and the server's
+/// clock advances past it; `snapshot` is the transaction's snapshot, `None` until a server has set
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// What nodes hold.
+    /// Reads nodes.
     Read {
-        /// As of when; `None`: of now, which the answer says.
+        /// The snapshot; `None`: the server sets it to the present.
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// What.
+        /// What to read.
         questions: Questions<'a>,
     },
-    /// A transaction that this server alone takes part in, all at once.
+    /// Commits a transaction of this server alone.
     Commit {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// What it has read; `None`: nothing.
+        /// Its snapshot; `None`: it has read nothing.
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// The number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes; zero: none.
         lease: u64,
-        /// What was staged of it.
+        /// Its staged parts.
         staged: Option<Staged>,
-        /// What it does, after what was staged.
+        /// Its operations, after the staged ones.
         operations: Operations<'a>,
     },
-    /// The first phase of two: whether this server could do its part.
+    /// Phase one of two-phase commit: asks for a vote.
     Prepare {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// What it has read; `None`: nothing.
+        /// Its snapshot; `None`: it has read nothing.
         snapshot: Option<Timestamp>,
         /// The client's highest timestamp.
         seen: Timestamp,
-        /// Everyone who takes part.
+        /// All participants.
         participants: Participants<'a>,
-        /// The number of the lease under which it writes; zero: none.
+        /// Number of the lease under which it writes; zero: none.
         lease: u64,
-        /// What was staged of it here.
+        /// Its staged parts at this server.
         staged: Option<Staged>,
-        /// What it does here, after what was staged.
+        /// Its operations at this server, after the staged ones.
         operations: Operations<'a>,
     },
-    /// A part of a transaction that is too long for one message. The server
-    /// keeps it for a minute, or until the transaction ends.
+    /// Stages a part of a transaction that is too long for one message. The server keeps it for a
+    /// minute, or until the transaction ends.
     Stage {
-        /// Under which name: one that no transaction of the client has.
+        /// Name of the staged parts, which no transaction of the client uses.
         name: TxnId,
-        /// Which part, counted from zero.
+        /// Number of the part, counted from zero.
         part: u64,
-        /// What it does.
+        /// Its operations.
         operations: Operations<'a>,
     },
-    /// That what was staged is not needed.
+    /// Drops staged parts.
     Unstage {
-        /// Under which name.
+        /// Their name.
         name: TxnId,
     },
-    /// The second phase.
+    /// Phase two of two-phase commit: tells the outcome.
     Decide {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// How it ended.
+        /// Its outcome.
         decision: Decision,
     },
-    /// How this server voted, and that it is to vote no if it has not.
+    /// Asks for a server's vote; if it has not voted, it votes no now.
     Resolve {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// That everyone knows how it ended.
+    /// Tells that all participants know the outcome.
     Forget {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// How a transaction of one server ended, and that it is not to happen if
-    /// it has not.
+    /// Asks for the outcome of a transaction of this server alone; if it has not ended, it is
+    /// aborted now.
     Outcome {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
     },
-    /// Numbers of a counter that nobody else gets.
+    /// Takes unique numbers from a counter.
     Take {
-        /// The node whose counter it is.
+        /// The node that the counter belongs to.
         node: NodeId,
-        /// How many.
+        /// How many numbers.
         count: u64,
-        /// That they be above this one.
+        /// All numbers are above this one.
         above: u64,
     },
-    /// That for a while nobody else writes or guards within a range of a tree,
-    /// at this server.
+    /// Takes a lease: for some time no other client writes or guards keys of a range, at this
+    /// server.
     Lease {
-        /// Under which name; transactions of its client say its number.
+        /// Name of the lease; transactions of its client state its number.
         holder: TxnId,
         /// The tree.
         tree: TreeId,
-        /// Which keys of it.
+        /// The keys.
         range: KeyRange,
-        /// For how long, in milliseconds.
+        /// Milliseconds.
         ms: u64,
         /// The client's highest timestamp.
         seen: Timestamp,
     },
-    /// That leases are not needed any more.
+    /// Releases leases.
     Release {
-        /// Under which name they were taken.
+        /// The name they were taken under.
         holder: TxnId,
     },
-    /// What the server tells of itself; of the first nodes of one tree, if it
-    /// is named.
+    /// Asks for the server's status, or for the first nodes of a tree.
     Inspect {
-        /// Which.
+        /// The tree.
         tree: Option<TreeId>,
     },
-    /// What the server tells of the nodes of a tree that come after this one.
+    /// Asks for the nodes of a tree after this one.
     InspectAfter {
-        /// The last one that it has told of.
+        /// The last node of the previous reply.
         node: NodeId,
     },
 }
 
-/// What was staged of a transaction.
+/// The staged parts of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Staged {
-    /// Under which name, of the transaction's client.
+    /// Number of their name, of the transaction's client.
     pub number: u64,
     /// How many parts.
     pub parts: u64,
 }
 
 impl Staged {
-    /// Appends it to a message; zero parts are none.
+    /// Appends it to a message; zero parts encode `None`.
     pub fn write(staged: Option<Staged>, writer: &mut Writer<'_>) {
         writer.number(staged.map_or(0, |staged| staged.parts));
         if let Some(staged) = staged {
@@ -201,7 +199,7 @@ impl Staged {
         }
     }
 
-    /// From a message.
+    /// Decodes it.
     pub fn read(reader: &mut Reader<'_>) -> Result<Option<Staged>, Malformed> {
         let parts = reader.number()?;
         if parts == 0 { Ok(None) } else { Ok(Some(Staged { number: reader.number()?, parts })) }
@@ -211,18 +209,17 @@ impl Staged {
 /// A [`Read`](Request::Read) of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
-    /// As of when; `None`: of now, which the answer says.
+    /// The snapshot; `None`: the server sets it to the present.
     pub snapshot: Option<Timestamp>,
     /// The client's highest timestamp.
     pub seen: Timestamp,
-    /// Whose.
+    /// The node.
     pub node: NodeId,
-    /// Under which key.
+    /// The key.
     pub key: &'a [u8],
 }
 
-/// Bytes of a message with a lookup before its key, and of a key that is so
-/// short that all lengths are of one byte.
+/// Bytes of a lookup message before its key, for a key so short that all lengths take one byte.
 const LOOKUP_HEAD: usize = 1 + 8 + 8 + 1 + Question::LOOKUP_HEAD;
 const SHORT_KEY: usize = 0x7f - Question::LOOKUP_HEAD;
 
@@ -243,16 +240,16 @@ const LEASE: u8 = 14;
 const RELEASE: u8 = 15;
 const INSPECT_AFTER: u8 = 16;
 
-/// A snapshot; no transaction reads at time zero.
+/// Decodes a snapshot; zero is none.
 fn snapshot(reader: &mut Reader<'_>) -> Result<Option<Timestamp>, Malformed> {
     Ok(Some(reader.timestamp()?).filter(|snapshot| *snapshot != Timestamp::ZERO))
 }
 
-/// When a transaction was decided to commit.
+/// Decodes a commit time.
 fn decided_at(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     let before = *reader;
     let at = reader.timestamp()?;
-    if at > limits::DECIDED_AT_MAX { Err(before.malformed("a time that no clock says")) } else { Ok(at) }
+    if at > Timestamp::DECIDED_MAX { Err(before.malformed("a time beyond the clock")) } else { Ok(at) }
 }
 
 fn tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
@@ -261,7 +258,7 @@ fn tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
 }
 
 impl<'a> Request<'a> {
-    /// Appends it to a message.
+    /// Appends the request to a message.
     pub fn write(&self, writer: &mut Writer<'_>) {
         match self {
             Request::Read { snapshot, seen, questions } => {
@@ -336,7 +333,7 @@ impl<'a> Request<'a> {
         });
     }
 
-    /// The same for questions that `write` writes.
+    /// Appends a [`Read`](Request::Read) whose questions `write` writes.
     pub fn write_questions(
         writer: &mut Writer<'_>,
         snapshot: Option<Timestamp>,
@@ -354,7 +351,7 @@ impl<'a> Request<'a> {
             let question = Question::Lookup { node, key };
             return Request::write_read(writer, snapshot, seen, [question]);
         }
-        // The same, in one piece: both lengths are of one byte.
+        // In one piece: both lengths take one byte.
         let mut head = [READ; LOOKUP_HEAD];
         head[1..9].copy_from_slice(&snapshot.unwrap_or_default().0.to_le_bytes());
         head[9..17].copy_from_slice(&seen.0.to_le_bytes());
@@ -364,8 +361,7 @@ impl<'a> Request<'a> {
         writer.0.extend_from_slice(key);
     }
 
-    /// The read of one lookup, if that is what a message is: it is found out by
-    /// reading it once, as is done with most messages that a server gets.
+    /// Decodes a read of one lookup in a single pass; `None` for other requests.
     pub fn lookup(bytes: &'a [u8]) -> Option<Lookup<'a>> {
         let mut reader = Reader::new(bytes);
         if reader.byte() != Ok(READ) {
@@ -376,24 +372,17 @@ impl<'a> Request<'a> {
         reader.is_done().then_some(Lookup { snapshot, seen, node, key })
     }
 
-    /// The parts of a [`Read`](Request::Read), if that is what a message is.
-    pub fn read(bytes: &'a [u8]) -> Option<(Option<Timestamp>, Timestamp, Questions<'a>)> {
-        match bytes.first() {
-            Some(&READ) => match Request::decode(bytes) {
-                Ok(Request::Read { snapshot, seen, questions }) => Some((snapshot, seen, questions)),
-                _ => None,
-            },
-            _ => None,
-        }
+    /// Decodes a [`Read`](Request::Read); `None` for other requests.
+    pub fn read(bytes: &'a [u8]) -> Option<Request<'a>> {
+        if bytes.first() == Some(&READ) { Request::decode(bytes).ok() } else { None }
     }
 
-    /// Whether a message asks what the server tells of itself; it may be none
-    /// for all that.
+    /// Whether a message looks like `Inspect` or `InspectAfter`; it may still be malformed.
     pub fn inspects(bytes: &[u8]) -> bool {
         matches!(bytes.first(), Some(&(INSPECT | INSPECT_TREE | INSPECT_AFTER)))
     }
 
-    /// The request that a message is.
+    /// Decodes a request.
     pub fn decode(bytes: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let mut reader = Reader::new(bytes);
         let before = reader;
@@ -445,7 +434,7 @@ impl<'a> Request<'a> {
                 seen: reader.timestamp()?,
             },
             RELEASE => Request::Release { holder: reader.txn()? },
-            _ => return Err(before.malformed("a request that is not known")),
+            _ => return Err(before.malformed("an unknown request")),
         };
         reader.finish()?;
         Ok(request)
@@ -456,10 +445,10 @@ impl<'a> Request<'a> {
 mod tests {
     use super::*;
     use crate::{Direction, Scan};
-    use yesquel_model::{KeyRange, TreeId};
+    use yesquel_model::{KeyRange, TreeId, limits};
 
     #[test]
-    fn every_request_comes_back() {
+    fn requests_round_trip() {
         let node = NodeId::root(TreeId::new(1).unwrap(), ServerId(2));
         let txn = TxnId { client: u64::MAX, number: 300 };
         let scan = Scan {
@@ -524,7 +513,7 @@ mod tests {
         }
     }
 
-    /// The short way to read a lookup says what the long one does.
+    /// Checks that the short way to decode a lookup agrees with the long one.
     fn check_lookup(bytes: &[u8]) {
         let lookup = match Request::decode(bytes) {
             Ok(Request::Read { snapshot, seen, questions }) if questions.len() == 1 => {
@@ -539,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lookup_is_known_by_a_glance() {
+    fn a_single_lookup_has_a_fast_path() {
         let node = NodeId::root(TreeId::MAX, ServerId(2));
         let long = [7; limits::KEY_BYTES_MAX + 1];
         let [short, longer] = [SHORT_KEY, SHORT_KEY + 1].map(|length| &long[..length]);
@@ -575,7 +564,7 @@ mod tests {
         }
     }
 
-    /// A clock that took such a time could not go on.
+    /// A clock could not advance beyond such a time.
     #[test]
     fn a_decision_at_the_end_of_time_is_refused() {
         let decode = |at: u64| {
@@ -584,15 +573,15 @@ mod tests {
             request.write(&mut Writer(&mut bytes));
             Request::decode(&bytes).map(drop)
         };
-        let last = limits::DECIDED_AT_MAX.0;
+        let last = Timestamp::DECIDED_MAX.0;
         assert_eq!(decode(last), Ok(()));
         for at in [last + 1, u64::MAX] {
-            assert_eq!(decode(at).unwrap_err().what, "a time that no clock says");
+            assert_eq!(decode(at).unwrap_err().what, "a time beyond the clock");
         }
     }
 
     #[test]
-    fn participants_are_in_order_and_once() {
+    fn participants_are_ordered_and_unique() {
         for servers in [[ServerId(2), ServerId(1)], [ServerId(1), ServerId(1)]] {
             let bytes = Participants::encode(&servers);
             assert_eq!(Participants::decode(&bytes).unwrap_err().what, "participants out of order");

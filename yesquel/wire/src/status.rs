@@ -1,6 +1,5 @@
-//! What a server tells of itself. It travels as JSON, so that versions may
-//! differ: what one does not know is left out, what the other does not say is
-//! zero.
+//! Status of a server, as JSON, so that versions may differ: unknown fields are ignored, and
+//! missing ones are zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// Its number.
+    /// Server number.
     pub server: u16,
-    /// Its release.
+    /// Release.
     pub version: String,
-    /// Milliseconds since it was started.
+    /// Milliseconds since the start.
     pub uptime_ms: u64,
-    /// The highest timestamp that it has given or seen.
+    /// Highest timestamp that its clock has given or seen.
     pub clock: u64,
-    /// When what was written is on disk: `sync`, `interval MS`, `none`, or
-    /// `memory`.
+    /// Durability: `sync`, `interval MS`, `none`, or `memory`.
     pub durability: String,
     /// Memory.
     pub memory: MemoryStatus,
@@ -29,16 +27,15 @@ pub struct Status {
     pub snapshots: SnapshotStatus,
     /// Connections by sockets.
     pub connections: ConnectionStatus,
-    /// What was asked since the start.
+    /// Requests since the start.
     pub requests: RequestStatus,
-    /// Its trees, by number.
+    /// Trees, by number.
     pub trees: Vec<TreeStatus>,
-    /// Nodes by cells: each with the most cells that are counted in it.
+    /// Histogram of nodes by cells; a bucket states the most cells that are counted in it.
     pub nodes_by_cells: Vec<Bucket>,
-    /// Nodes by accesses in the last second, likewise.
+    /// Histogram of nodes by accesses in the last second.
     pub nodes_by_load: Vec<Bucket>,
-    /// The nodes with the most accesses in the last second, the first the
-    /// most.
+    /// Nodes with the most accesses in the last second, in descending order.
     pub busiest: Vec<NodeStatus>,
 }
 
@@ -46,13 +43,13 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryStatus {
-    /// Bytes that nodes take, and what is under way.
+    /// Bytes of nodes, and of requests and transactions in progress.
     pub bytes: u64,
-    /// The most that they may; none: no limit.
+    /// Memory budget; none: unlimited.
     pub bytes_max: Option<u64>,
-    /// Of the bytes, those of nodes that only a checkpoint has.
+    /// Bytes of node versions that only a checkpoint still holds, part of `bytes`.
     pub copies: u64,
-    /// Requests that were refused for want of it.
+    /// Requests refused for lack of memory.
     pub refused: u64,
 }
 
@@ -60,15 +57,15 @@ pub struct MemoryStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogStatus {
-    /// Records since the beginning of the data folder.
+    /// Records since the creation of the data folder.
     pub lsn: u64,
-    /// Of them, those that are on disk.
+    /// Records that are durable.
     pub synced_lsn: u64,
-    /// Bytes of its files, zeros that were written ahead among them.
+    /// Bytes of its files, including preallocated zeros.
     pub bytes: u64,
-    /// The last checkpoint, if there is one.
+    /// The last checkpoint.
     pub checkpoint: Option<CheckpointStatus>,
-    /// Why it takes no more, if so.
+    /// Why the log takes no more records.
     pub failed: Option<String>,
 }
 
@@ -76,11 +73,11 @@ pub struct LogStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CheckpointStatus {
-    /// The last record of the log that is in it.
+    /// Last log record that it covers.
     pub lsn: u64,
     /// Bytes of its file.
     pub bytes: u64,
-    /// Milliseconds since it was finished.
+    /// Milliseconds since it was completed.
     pub age_ms: u64,
 }
 
@@ -88,13 +85,13 @@ pub struct CheckpointStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransactionStatus {
-    /// Those that have voted yes and are not decided.
+    /// Prepared transactions without an outcome.
     pub undecided: u64,
     /// Requests that wait for one.
     pub waiting: u64,
     /// Clients whose commits are remembered.
     pub clients: u64,
-    /// Leases that are held.
+    /// Leases.
     pub leases: u64,
 }
 
@@ -102,13 +99,13 @@ pub struct TransactionStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotStatus {
-    /// The oldest that may be read, as a timestamp.
+    /// Oldest readable snapshot, as a timestamp.
     pub oldest: u64,
-    /// How old it is.
+    /// Its age in milliseconds.
     pub oldest_age_ms: u64,
-    /// Connections that hold one.
+    /// Connections that hold a snapshot.
     pub holders: u64,
-    /// Those that were held and let go of for want of memory.
+    /// Held snapshots that were cancelled for lack of memory.
     pub cancelled: u64,
 }
 
@@ -116,37 +113,37 @@ pub struct SnapshotStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionStatus {
-    /// Open now.
+    /// Open connections.
     pub open: u64,
-    /// Taken since the start.
+    /// Accepted since the start.
     pub accepted: u64,
-    /// Not served, or closed for what they did.
+    /// Turned away, or closed for a protocol violation.
     pub refused: u64,
-    /// Times that one was read no further, for it had not taken its replies.
+    /// Times that reading from a connection paused because the client did not take its replies.
     pub paused: u64,
-    /// The most bytes of replies that ever waited for one.
+    /// Most bytes of replies that ever waited for one connection.
     pub queued_most: u64,
-    /// Bytes of messages that have come in part.
+    /// Bytes of incomplete messages.
     pub unfinished: u64,
 }
 
-/// What was asked since the start.
+/// Requests since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestStatus {
-    /// Requests that read.
+    /// Read requests.
     pub reads: u64,
-    /// What they asked.
+    /// Questions in them.
     pub questions: u64,
-    /// Transactions of this server alone that were committed.
+    /// Commits of transactions of this server alone.
     pub commits: u64,
     /// Votes for yes.
     pub prepares: u64,
-    /// Refusals because another transaction was first.
+    /// Refusals because another transaction committed first.
     pub conflicts: u64,
     /// Refusals because a key had moved.
     pub moved: u64,
-    /// Times that a request waited for the end of a transaction that had voted.
+    /// Times that a request waited for a prepared transaction.
     pub waits: u64,
 }
 
@@ -154,17 +151,17 @@ pub struct RequestStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TreeStatus {
-    /// Its number.
+    /// Tree number.
     pub tree: u64,
-    /// Its leaves here.
+    /// Leaves at this server.
     pub leaves: u64,
-    /// Its inner nodes here.
+    /// Inner nodes at this server.
     pub inner: u64,
-    /// Its nodes of long values here.
+    /// Nodes of long values at this server.
     pub values: u64,
-    /// Cells of its leaves.
+    /// Cells in leaves.
     pub cells: u64,
-    /// Bytes of their keys and values, long ones too.
+    /// Bytes of keys and values, including long values.
     pub bytes: u64,
     /// Bytes of memory of all its nodes.
     pub memory: u64,
@@ -172,13 +169,13 @@ pub struct TreeStatus {
     pub load: u64,
 }
 
-/// How many there are of some size.
+/// A histogram bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bucket {
-    /// The largest that is counted here.
+    /// Largest value in the bucket.
     pub up_to: u64,
-    /// How many.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -188,13 +185,13 @@ pub struct Bucket {
 pub struct NodeStatus {
     /// Its id.
     pub node: String,
-    /// Its id as a number, in hexadecimal.
+    /// Its id as a hexadecimal number.
     pub id: String,
     /// Whether it is a leaf.
     pub leaf: bool,
-    /// The least key that is its, in hexadecimal.
+    /// Lower bound of its keys, in hexadecimal.
     pub low: String,
-    /// The least key that is beyond it; none: it has no end.
+    /// Exclusive upper bound of its keys, in hexadecimal; none: unbounded.
     pub high: Option<String>,
     /// Cells that are not deleted.
     pub cells: u64,
@@ -202,18 +199,16 @@ pub struct NodeStatus {
     pub bytes: u64,
     /// Accesses in the last second.
     pub load: u64,
-    /// Of an inner node, its children, by [`id`](Self::id).
+    /// Children of an inner node, by [`id`](Self::id).
     pub children: Vec<String>,
 }
 
-/// The nodes of a tree at one server, or some of them: those that one answer
-/// tells of are of one moment.
+/// Nodes of a tree at one server, all of one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TreeNodes {
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
-    /// Whether there are more than are told: those after the last one's
-    /// [`id`](NodeStatus::id).
+    /// Whether there are more nodes, after the last one's [`id`](NodeStatus::id).
     pub more: bool,
 }

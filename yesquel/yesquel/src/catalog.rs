@@ -7,7 +7,7 @@
 //! w NUMBER NAME        -> a map that a transaction fills ahead of its commit
 //! ```
 
-use crate::{Error, any::Any, host::catalog};
+use crate::{Error, any_transport::AnyTransport, host::catalog};
 use yesquel_model::{KeyRange, NodeId, ServerId};
 use yesquel_tree::{Transaction, Tree, TreeError, Trees, UnderWay, UnderWayEntry};
 
@@ -63,8 +63,15 @@ fn root(value: &[u8]) -> Result<Tree, Error> {
 /// The names of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Catalog<'a> {
-    pub(crate) trees: &'a Trees<Any>,
+    pub(crate) trees: &'a Trees<AnyTransport>,
     pub(crate) server: ServerId,
+}
+
+/// A map's name in the catalog.
+struct MapEntry {
+    key: Vec<u8>,
+    /// The map's tree, if there is one.
+    tree: Option<Tree>,
 }
 
 impl<'a> Catalog<'a> {
@@ -75,7 +82,7 @@ impl<'a> Catalog<'a> {
     /// What stands under names that begin with a prefix, each without it.
     async fn list(
         &self,
-        transaction: &mut Transaction<'a, Any>,
+        transaction: &mut Transaction<'a, AnyTransport>,
         prefix: &[u8],
     ) -> Result<Vec<(String, Box<[u8]>)>, Error> {
         let (mut all, mut cursor) = (Vec::new(), transaction.cursor(self.tree()));
@@ -96,7 +103,11 @@ impl<'a> Catalog<'a> {
 
     /// The number of a database, which is another one after it was dropped and
     /// made anew: it is looked up with what is asked for, and never kept.
-    async fn number(&self, transaction: &mut Transaction<'_, Any>, name: &str) -> Result<u64, Error> {
+    async fn number(
+        &self,
+        transaction: &mut Transaction<'_, AnyTransport>,
+        name: &str,
+    ) -> Result<u64, Error> {
         check_name(name)?;
         let found = transaction.get(self.tree(), &database_key(name)).await?;
         found.map_or_else(|| Err(Error::NoDatabase(name.to_owned())), |value| number(&value))
@@ -203,22 +214,22 @@ impl<'a> Catalog<'a> {
         all.into_iter().map(|(name, value)| Ok((name, root(&value)?))).collect()
     }
 
-    /// The key of a map's name, and the map, if it is there.
+    /// The entry of a map's name.
     async fn find(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: &str,
-    ) -> Result<(Vec<u8>, Option<Tree>), Error> {
+    ) -> Result<MapEntry, Error> {
         check_name(name)?;
         let key = map_key(self.number(transaction, database).await?, name);
         let found = transaction.get(self.tree(), &key).await?;
-        Ok((key, found.map(|value| root(&value)).transpose()?))
+        Ok(MapEntry { key, tree: found.map(|value| root(&value)).transpose()? })
     }
 
     /// The map of a name, if it is there.
     pub(crate) async fn map(&self, database: &str, name: &str) -> Result<Option<Tree>, Error> {
-        Ok(self.find(&mut self.trees.begin(), database, name).await?.1)
+        Ok(self.find(&mut self.trees.begin(), database, name).await?.tree)
     }
 
     /// The map of a name, which is made if it is not there.
@@ -226,8 +237,8 @@ impl<'a> Catalog<'a> {
         let (mut fresh, mut attempts) = (None, 0);
         loop {
             let mut transaction = self.trees.begin();
-            let (key, found) = self.find(&mut transaction, database, name).await?;
-            if let Some(tree) = found {
+            let MapEntry { key, tree } = self.find(&mut transaction, database, name).await?;
+            if let Some(tree) = tree {
                 return Ok(tree);
             }
             // That of an attempt before is nobody's yet.
@@ -239,7 +250,7 @@ impl<'a> Catalog<'a> {
             transaction.create_tree(tree);
             transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
             // Not into a database that is dropped meanwhile.
-            transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
+            transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
             match transaction.commit().await.map_err(Error::from) {
                 Ok(_) => return Ok(tree),
                 // Another one made it a moment ago, or dropped the database.
@@ -253,7 +264,7 @@ impl<'a> Catalog<'a> {
     /// number.
     pub(crate) async fn create_in(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: impl FnOnce(u64) -> String,
     ) -> Result<Tree, Error> {
@@ -265,18 +276,19 @@ impl<'a> Catalog<'a> {
         let under_way = UnderWay { list: self.tree(), key: under_way_key(&key).into() };
         transaction.create_tree_ahead(tree, under_way);
         transaction.insert(self.tree(), &key, &tree.root().to_bits().to_be_bytes())?;
-        transaction.guard(self.tree(), KeyRange::only(&database_key(database)));
+        transaction.guard(self.tree(), KeyRange::single(&database_key(database)));
         Ok(tree)
     }
 
     /// Takes a map away as part of a transaction; whether it was there.
     pub(crate) async fn drop_in(
         &self,
-        transaction: &mut Transaction<'_, Any>,
+        transaction: &mut Transaction<'_, AnyTransport>,
         database: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (key, Some(tree)) = self.find(transaction, database, name).await? else { return Ok(false) };
+        let entry = self.find(transaction, database, name).await?;
+        let MapEntry { key, tree: Some(tree) } = entry else { return Ok(false) };
         transaction.drop_tree(tree);
         transaction.delete(self.tree(), &key)?;
         Ok(true)

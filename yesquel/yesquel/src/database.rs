@@ -1,8 +1,6 @@
 //! Databases, their maps, and transactions over them.
 
-use crate::{
-    Error, Transaction, any::Any, catalog::Catalog, identity::Identity, lease::writing, store::Store,
-};
+use crate::{Error, Map, Store, any_transport::AnyTransport, catalog::Catalog};
 use std::{
     collections::HashMap,
     fmt,
@@ -11,26 +9,9 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use yesquel_model::{LocalId, NodeId, Refusal, Timestamp, TreeId};
+use yesquel_model::{LocalId, NodeId, Refusal, TreeId};
 use yesquel_transport::block_on;
 use yesquel_tree::{Tree, Trees};
-
-/// An ordered map: bytes by bytes, in the order of bytes. It is a name for
-/// one, and costs nothing to copy. It is good for the [`Store`] that it was got
-/// from and others by way of the same [`Host`](crate::Host) or at the same
-/// address; with another one operations fail with [`Error::OtherStore`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Map {
-    pub(crate) tree: Tree,
-    pub(crate) store: Identity,
-}
-
-impl Map {
-    /// The number of its tree, by which a server's status tells of it.
-    pub fn tree(&self) -> u64 {
-        self.tree.root().tree.number()
-    }
-}
 
 /// A database: maps by name. Clones are the same one; threads may share it.
 ///
@@ -58,11 +39,8 @@ pub struct Database {
     maps: Arc<Mutex<HashMap<String, Map>>>,
 }
 
-/// Times that [`Database::run`] begins again.
-const RUNS_MAX: usize = 100;
-
 impl Database {
-    pub(crate) fn new(store: Store, name: &str) -> Database {
+    fn new(store: Store, name: &str) -> Database {
         Database { store, name: name.into(), maps: Arc::default() }
     }
 
@@ -76,12 +54,12 @@ impl Database {
         &self.store
     }
 
-    pub(crate) fn trees(&self) -> &Trees<Any> {
+    pub(crate) fn trees(&self) -> &Trees<AnyTransport> {
         &self.store.inner.trees
     }
 
     pub(crate) fn catalog(&self) -> Catalog<'_> {
-        Catalog { trees: self.trees(), server: self.store.inner.server }
+        self.store.catalog()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Map>> {
@@ -137,100 +115,9 @@ impl Database {
         })
     }
 
-    /// Begins a transaction. Nothing is asked of a server.
-    pub fn begin(&self) -> Transaction<'_> {
-        Transaction::new(self)
-    }
-
-    /// Runs what a transaction does and commits it; begins again, up to 100
-    /// times, when another transaction was first, and waits up to five seconds
-    /// for [leases](crate::Lease). Returns what it returned. An error rolls it
-    /// back.
-    pub fn run<T>(&self, mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        self.try_run(|transaction| {
-            act(transaction).inspect_err(|error| {
-                // It may have been told so by another transaction.
-                transaction.lost_to = transaction.lost_to.or(error.lost_to());
-            })
-        })
-    }
-
-    /// The same for what fails with errors of its own, which roll it back.
-    ///
-    /// It begins again after the commit or an operation has said that another
-    /// transaction was first, whatever the closure has made of that.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// #[derive(Debug, PartialEq)]
-    /// enum Failure {
-    ///     NotEnough { there: u8 },
-    ///     Yesquel(String),
-    /// }
-    ///
-    /// impl From<yesquel::Error> for Failure {
-    ///     fn from(error: yesquel::Error) -> Failure {
-    ///         Failure::Yesquel(error.to_string())
-    ///     }
-    /// }
-    ///
-    /// let database = yesquel::Store::in_memory()?.create_database("shop")?;
-    /// let (stock, orders) = (database.map("stock")?, database.map("orders")?);
-    /// database.put(stock, b"apples", &[3])?;
-    /// let order = |count: u8| {
-    ///     database.try_run(|transaction| {
-    ///         transaction.put(orders, b"apples", &[count])?;
-    ///         let there = transaction.get(stock, b"apples")?.map_or(0, |value| value[0]);
-    ///         // What was written above is taken back.
-    ///         let rest = there.checked_sub(count).ok_or(Failure::NotEnough { there })?;
-    ///         transaction.put(stock, b"apples", &[rest])?;
-    ///         Ok(rest)
-    ///     })
-    /// };
-    /// assert_eq!(order(7), Err(Failure::NotEnough { there: 3 }));
-    /// assert_eq!(database.get(orders, b"apples")?, None);
-    /// assert_eq!(order(2), Ok(1));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn try_run<T, E: From<Error>>(
-        &self,
-        mut act: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut attempts = 0;
-        loop {
-            // The outer result says whether to begin again, and how.
-            let outcome = writing(|| {
-                let mut transaction = self.begin();
-                let own = match act(&mut transaction) {
-                    Ok(result) => return transaction.commit().map(|_| Ok(result)),
-                    Err(own) => own,
-                };
-                let lost_to = transaction.lost_to;
-                transaction.rollback();
-                lost_to.map_or(Ok(Err(own)), |refusal| Err(refusal.into()))
-            });
-            match outcome {
-                Ok(done) => return done,
-                Err(error) if error.is_retryable() && attempts < RUNS_MAX => attempts += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
     /// The value under a key, in a transaction of its own.
     pub fn get(&self, map: Map, key: &[u8]) -> Result<Option<Box<[u8]>>, Error> {
         self.told(block_on(self.trees().get(self.store.tree_of(map)?, key)))
-    }
-
-    /// Writes a value under a key, in a transaction of its own. Returns when
-    /// it happened. Waits up to five seconds for [leases](crate::Lease).
-    pub fn put(&self, map: Map, key: &[u8], value: &[u8]) -> Result<Timestamp, Error> {
-        writing(|| {
-            let mut transaction = self.begin();
-            transaction.put(map, key, value)?;
-            transaction.commit()
-        })
     }
 
     /// Numbers of a counter of a map that nobody else gets, above `above`; of
@@ -268,6 +155,48 @@ impl Database {
             Err(yesquel_client::Error::Refused(Refusal::Moved(_))) => self.told(Err(Error::NoMap(root.tree))),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Store {
+    fn catalog(&self) -> Catalog<'_> {
+        Catalog { trees: &self.inner.trees, server: self.inner.server }
+    }
+
+    /// The names of the databases, in order.
+    pub fn databases(&self) -> Result<Vec<String>, Error> {
+        block_on(self.catalog().databases())
+    }
+
+    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
+    /// without control characters and `/`; those of maps may have a `/`.
+    ///
+    /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
+    pub fn create_database(&self, name: &str) -> Result<Database, Error> {
+        block_on(self.catalog().create_database(name))?;
+        Ok(Database::new(self.clone(), name))
+    }
+
+    /// A database.
+    pub fn database(&self, name: &str) -> Result<Database, Error> {
+        block_on(self.catalog().database(name))?;
+        Ok(Database::new(self.clone(), name))
+    }
+
+    /// A database, which is made if it is not there.
+    pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
+        match self.database(name) {
+            Err(Error::NoDatabase(_)) => match self.create_database(name) {
+                Err(Error::DatabaseExists(_)) => self.database(name),
+                made => made,
+            },
+            found => found,
+        }
+    }
+
+    /// Takes a database away, with all its maps.
+    pub fn drop_database(&self, name: &str) -> Result<(), Error> {
+        block_on(self.catalog().drop_database(name))
     }
 }
 

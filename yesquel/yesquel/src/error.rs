@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{0}")]
     SnapshotTooOld(Refusal),
     /// A key that was to be inserted is there.
-    #[error("the key is there already")]
+    #[error("the key exists already")]
     Exists,
     /// The map was dropped.
     #[error("the map is not there any more (tree {0})")]

@@ -11,10 +11,12 @@ use std::{
     time::Duration,
 };
 use yesquel_client::Client;
-use yesquel_engine::{Settings, Techniques};
+use yesquel_embedded::EmbeddedServer;
+use yesquel_engine::{Settings, SplitPlan, Techniques};
+use yesquel_fork as fork;
 use yesquel_model::{NodeId, ServerId, TreeId};
-use yesquel_server::{DataFolder, Deliver, FolderError, Options, Time, forks};
-use yesquel_transport::{Embedded, block_on};
+use yesquel_server::{DataFolder, FolderError, Options, ReplySink, Time};
+use yesquel_transport::block_on;
 use yesquel_tree::{Splitter, Tree, TreeError, Trees};
 
 /// How often an engine is told that time goes on.
@@ -39,13 +41,13 @@ pub(crate) fn client_number() -> u64 {
 /// A storage server in this process. Dropping it ends it in order.
 #[derive(Debug)]
 pub struct Host {
-    embedded: Embedded,
+    embedded: EmbeddedServer,
     server: ServerId,
     pub(crate) identity: Identity,
     ending: Arc<AtomicBool>,
     helper: Option<JoinHandle<()>>,
-    /// The process that has it, see [`forks`].
-    made_in: u32,
+    /// The process that has it, see [`fork`].
+    generation: u32,
 }
 
 impl Host {
@@ -54,9 +56,9 @@ impl Host {
     pub fn in_memory(
         settings: Settings,
         time: impl Time + 'static,
-        others: impl Deliver,
+        others: impl ReplySink,
     ) -> Result<Host, Error> {
-        Host::around(Embedded::in_memory_with(settings, time, others), settings)
+        Host::around(EmbeddedServer::in_memory_with(settings, time, others), settings)
     }
 
     /// On a data folder, which is made if it is not there.
@@ -65,14 +67,14 @@ impl Host {
         settings: Settings,
         options: Options,
         time: impl Time + 'static,
-        others: impl Deliver,
+        others: impl ReplySink,
     ) -> Result<Host, Error> {
-        let opened = Embedded::open_with(folder, settings, options, time, others);
+        let opened = EmbeddedServer::open_with(folder, settings, options, time, others);
         Host::around(opened?, settings)
     }
 
-    fn around(embedded: Embedded, settings: Settings) -> Result<Host, Error> {
-        forks::watch();
+    fn around(embedded: EmbeddedServer, settings: Settings) -> Result<Host, Error> {
+        fork::watch();
         let (server, techniques) = (settings.server, settings.techniques);
         let ending = Arc::<AtomicBool>::default();
         let (served, ends) = (embedded.clone(), Arc::clone(&ending));
@@ -87,7 +89,7 @@ impl Host {
             identity: Identity::fresh(),
             ending,
             helper: Some(helper),
-            made_in: forks::generation(),
+            generation: fork::generation(),
         };
         let trees = Trees::new(Client::new(host.embedded.clone(), client_number()));
         block_on(trees.create_if_missing(catalog(server)))?;
@@ -100,14 +102,14 @@ impl Host {
     }
 
     /// The way to it.
-    pub fn transport(&self) -> &Embedded {
+    pub fn transport(&self) -> &EmbeddedServer {
         &self.embedded
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        if self.made_in != forks::generation() {
+        if self.generation != fork::generation() {
             // Threads do not go along with a fork: nobody would ever come.
             std::mem::forget(self.helper.take());
             return;
@@ -122,7 +124,7 @@ impl Drop for Host {
 }
 
 /// Splits what is too large, and ticks, until the end.
-fn help(embedded: &Embedded, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
+fn help(embedded: &EmbeddedServer, server: ServerId, techniques: Techniques, ending: &AtomicBool) {
     let trees = Trees::new(Client::new(embedded.clone(), client_number()));
     let splitter = if techniques.right_splits { Splitter::new(server) } else { Splitter::left(server) };
     while !ending.load(Relaxed) {
@@ -130,8 +132,8 @@ fn help(embedded: &Embedded, server: ServerId, techniques: Techniques, ending: &
         embedded.tick();
         let delegated = techniques.delegated_splits;
         for node in work.full.into_iter().filter(|_| delegated) {
-            let (parts, drags) = embedded.with_engine(|engine| engine.how_full(node));
-            let split = block_on(splitter.split_into(&trees, node, parts, drags));
+            let SplitPlan { parts, mostly_obsolete } = embedded.with_engine(|engine| engine.split_plan(node));
+            let split = block_on(splitter.split_into(&trees, node, parts, mostly_obsolete));
             if told(node, split, ending) {
                 return;
             }

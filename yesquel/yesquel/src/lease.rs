@@ -1,6 +1,6 @@
 //! Leases, for threads that wait.
 
-use crate::{Database, Error, Map, Transaction, transaction::range_of};
+use crate::{Database, Error, Map, Transaction, range::range_of};
 use std::{
     fmt,
     ops::RangeBounds,
@@ -61,10 +61,6 @@ impl Lease {
         transaction
     }
 
-    pub(crate) fn name(&self) -> &yesquel_client::Lease {
-        &self.name
-    }
-
     /// Has it last for some time from now on, a minute at most. Fails if it was
     /// over and another one has it now.
     pub fn renew(&self, time: Duration) -> Result<(), Error> {
@@ -107,12 +103,20 @@ impl Database {
     ) -> Result<Lease, Error> {
         self.store().tree_of(map)?;
         let name = self.trees().client().new_lease();
-        let range = range_of(&range).within_bounds();
+        let range = range_of(&range).with_short_bounds();
         let mut lease = Lease { database: self.clone(), map, range, name, is_held: false };
         let leased = patiently(patience, || lease.renew(time));
         // Who has given up may have it yet, and must let it go.
         lease.is_held = matches!(leased, Ok(()) | Err(Error::Interrupted(_)));
         leased.map(|()| lease)
+    }
+}
+
+impl Transaction<'_> {
+    /// What it writes is within a lease, where nobody else writes now, and
+    /// anywhere else as any other does.
+    pub fn under(&mut self, lease: &Lease) {
+        self.inner.under(&lease.name);
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 use yesquel_server::{
-    DataFolder, Listener, Options, Sink, SocketCounters, SocketOptions, Sockets, Time, WallTime,
+    DataFolder, Listener, Options, SocketCounters, SocketOptions, SocketReplies, Sockets, Time, WallTime,
 };
 use yesquel_transport::Address;
 use yesquel_wire::{frame::UNFINISHED_BYTES_MAX, status::Status};
@@ -200,7 +200,7 @@ impl Server {
         // The folder first: it is who would be harmed by a second server.
         let folder = folder.map(DataFolder::take).transpose()?;
         let Listening { listeners, addresses, files } = reach.listen()?;
-        let sink = Sink::new();
+        let sink = SocketReplies::new();
         let host = match folder {
             Some(folder) => Host::open(folder, settings, options, time, sink.clone())?,
             None => Host::in_memory(settings, time, sink.clone())?,

@@ -1,33 +1,32 @@
 //! Where databases are: in this process, or at servers.
 
 use crate::{
-    Database, Error, Map,
-    any::Any,
-    catalog::Catalog,
+    Error, Map,
+    any_transport::AnyTransport,
     host::{Host, client_number},
     identity::Identity,
 };
 use serde::de::DeserializeOwned;
 use std::{path::Path, sync::Arc};
 use yesquel_client::{Client, Counts as SentCounts};
-use yesquel_engine::Asker;
+use yesquel_engine::Caller;
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId};
-use yesquel_server::{DataFolder, Deliver, Options, WallTime};
+use yesquel_server::{DataFolder, Options, ReplySink, WallTime};
 use yesquel_transport::{Address, SocketOptions, Sockets, block_on};
 use yesquel_tree::{Counts as SearchCounts, Tree, Trees};
 use yesquel_wire::status::{Status, TreeNodes};
 
 /// There are no sockets.
-struct Nobody;
+struct NoSockets;
 
-impl Deliver for Nobody {
-    fn deliver(&self, _: Asker, _: &[u8]) {}
+impl ReplySink for NoSockets {
+    fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) trees: Trees<Any>,
+    pub(crate) trees: Trees<AnyTransport>,
     pub(crate) server: ServerId,
     pub(crate) identity: Identity,
     /// The server itself, where it is in this process. After the trees, so
@@ -50,7 +49,7 @@ fn understood<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
 impl Store {
     /// In the memory of this process: what it holds goes with it.
     pub fn in_memory() -> Result<Store, Error> {
-        Ok(Store::of_host(Arc::new(Host::in_memory(Settings::default(), WallTime::default(), Nobody)?)))
+        Ok(Store::of_host(Arc::new(Host::in_memory(Settings::default(), WallTime::default(), NoSockets)?)))
     }
 
     /// In a folder, which is made if it is not there. What was committed is on
@@ -67,13 +66,13 @@ impl Store {
             Settings::default(),
             options,
             WallTime::default(),
-            Nobody,
+            NoSockets,
         )?)))
     }
 
     /// By way of a server in this process that others may share.
     pub fn of_host(host: Arc<Host>) -> Store {
-        let (server, transport) = (host.server(), Any::Embedded(host.transport().clone()));
+        let (server, transport) = (host.server(), AnyTransport::Embedded(host.transport().clone()));
         let trees = Trees::new(Client::new(transport, client_number()));
         Store { inner: Arc::new(Inner { trees, server, identity: host.identity, host: Some(host) }) }
     }
@@ -83,7 +82,7 @@ impl Store {
         let client = client_number();
         let sockets = Sockets::connect(std::slice::from_ref(address), client, options)?;
         let server = sockets.servers().next().unwrap_or_default();
-        let trees = Trees::new(Client::new(Any::Sockets(sockets), client));
+        let trees = Trees::new(Client::new(AnyTransport::Sockets(sockets), client));
         Ok(Store {
             inner: Arc::new(Inner { trees, server, identity: Identity::at(address, server), host: None }),
         })
@@ -158,45 +157,5 @@ impl Store {
 
     pub(crate) fn map_of(&self, tree: Tree) -> Map {
         Map { tree, store: self.inner.identity }
-    }
-
-    fn catalog(&self) -> Catalog<'_> {
-        Catalog { trees: &self.inner.trees, server: self.inner.server }
-    }
-
-    /// The names of the databases, in order.
-    pub fn databases(&self) -> Result<Vec<String>, Error> {
-        block_on(self.catalog().databases())
-    }
-
-    /// Makes a database. Its name is text of up to [`NAME_BYTES_MAX`] bytes
-    /// without control characters and `/`; those of maps may have a `/`.
-    ///
-    /// [`NAME_BYTES_MAX`]: crate::NAME_BYTES_MAX
-    pub fn create_database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().create_database(name))?;
-        Ok(Database::new(self.clone(), name))
-    }
-
-    /// A database.
-    pub fn database(&self, name: &str) -> Result<Database, Error> {
-        block_on(self.catalog().database(name))?;
-        Ok(Database::new(self.clone(), name))
-    }
-
-    /// A database, which is made if it is not there.
-    pub fn database_or_create(&self, name: &str) -> Result<Database, Error> {
-        match self.database(name) {
-            Err(Error::NoDatabase(_)) => match self.create_database(name) {
-                Err(Error::DatabaseExists(_)) => self.database(name),
-                made => made,
-            },
-            found => found,
-        }
-    }
-
-    /// Takes a database away, with all its maps.
-    pub fn drop_database(&self, name: &str) -> Result<(), Error> {
-        block_on(self.catalog().drop_database(name))
     }
 }

@@ -1,7 +1,7 @@
 //! Transactions and cursors, for threads that wait.
 
-use crate::{Database, Error, Lease, Map, any::Any};
-use std::ops::{Bound, RangeBounds};
+use crate::{Database, Error, Map, any_transport::AnyTransport, range::range_of};
+use std::ops::RangeBounds;
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, Refusal, Timestamp};
 use yesquel_transport::block_on;
@@ -25,28 +25,14 @@ pub struct Transaction<'a> {
     pub(crate) lost_to: Option<Refusal>,
     /// It was to write to a map of another store, and could not say so.
     is_misused: bool,
-    pub(crate) inner: yesquel_tree::Transaction<'a, Any>,
+    pub(crate) inner: yesquel_tree::Transaction<'a, AnyTransport>,
 }
 
-/// A range of keys as a whole: what its bounds say.
-pub(crate) fn range_of<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyRange {
-    let after = |key: &[u8]| {
-        let mut next = Vec::with_capacity(key.len() + 1);
-        next.extend_from_slice(key);
-        next.push(0);
-        Key::from(next)
-    };
-    let low = match range.start_bound() {
-        Bound::Included(key) => key.as_ref().into(),
-        Bound::Excluded(key) => after(key.as_ref()),
-        Bound::Unbounded => Key::default(),
-    };
-    let high = match range.end_bound() {
-        Bound::Included(key) => Some(after(key.as_ref())),
-        Bound::Excluded(key) => Some(key.as_ref().into()),
-        Bound::Unbounded => None,
-    };
-    KeyRange { low, high }
+impl Database {
+    /// Begins a transaction. Nothing is asked of a server.
+    pub fn begin(&self) -> Transaction<'_> {
+        Transaction::new(self)
+    }
 }
 
 impl<'a> Transaction<'a> {
@@ -275,7 +261,7 @@ impl<'a> Transaction<'a> {
     /// What was sent ahead is complete, and then there is the commit.
     fn commit_by(
         &mut self,
-        commit: impl AsyncFnOnce(&yesquel_tree::Transaction<'a, Any>) -> Result<Timestamp, TreeError>,
+        commit: impl AsyncFnOnce(&yesquel_tree::Transaction<'a, AnyTransport>) -> Result<Timestamp, TreeError>,
     ) -> Result<Timestamp, Error> {
         if self.is_misused {
             return Err(Error::OtherStore);
@@ -320,12 +306,6 @@ impl<'a> Transaction<'a> {
     /// other way.
     pub fn try_commit_since(&mut self, since: Timestamp) -> Result<Timestamp, Error> {
         self.commit_by(async move |inner| inner.try_commit_since(Some(since)).await)
-    }
-
-    /// What it writes is within a lease, where nobody else writes now, and
-    /// anywhere else as any other does.
-    pub fn under(&mut self, lease: &Lease) {
-        self.inner.under(lease.name());
     }
 }
 

@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::sync::Arc;
-use yesquel::{Asker, Database, Deliver, Error, Host, ManualTime, Map, Settings, Store, Transaction};
+use yesquel::{Caller, Database, Error, Host, ManualTime, Map, ReplySink, Settings, Store, Transaction};
 
 /// There are no sockets.
 struct Nobody;
 
-impl Deliver for Nobody {
-    fn deliver(&self, _: Asker, _: &[u8]) {}
+impl ReplySink for Nobody {
+    fn deliver(&self, _: Caller, _: &[u8]) {}
 }
 
 /// Clients of one server, on a clock that stands still unless it is told.

@@ -31,7 +31,7 @@ fn nobody_else_writes_where_a_lease_is_held_and_everybody_reads() {
     let lease = database.lease(map, &b"b"[..]..&b"d"[..], MINUTE, Duration::ZERO).unwrap();
     let error = commit(&database, map, b"c").unwrap_err();
     assert!(matches!(error, Error::Leased(_)) && error.is_retryable(), "{error}");
-    assert!(error.to_string().contains("somebody else writes there alone, for "), "{error}");
+    assert!(error.to_string().contains("another client holds a write lease there for at most "), "{error}");
     // What covers it, guards it, or takes it away with all the rest.
     for act in [
         |transaction: &mut yesquel::Transaction<'_>, map| transaction.delete_range::<&[u8]>(map, ..),

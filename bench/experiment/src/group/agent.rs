@@ -18,7 +18,7 @@ use serval_coordination::{
     directory::DirectoryError,
     message::{ClientFacts, Work},
 };
-use serval_model::properties::{Origin, Properties};
+use serval_model::properties::{Origin, Properties, units::counted};
 use serval_runner::{Control, Gate, Interval, Judge, Observer, Progress, RunError, clock};
 use serval_workload::core::Phase;
 use std::{
@@ -149,8 +149,10 @@ impl Worker for Hands<'_> {
         }
         let overall = &performed.document.overall;
         (self.told)(&format!(
-            "{} operations, {} failed, {:.0}/s",
-            overall.operations, overall.failed, overall.throughput
+            "{}, {} failed, {:.0}/s",
+            counted(overall.operations, "operation"),
+            overall.failed,
+            overall.throughput
         ));
         let mut record = RecordWire::of(&performed.record, performed.lost.as_ref());
         record.load = performed.document.client.clone();

@@ -8,7 +8,7 @@ use crate::{
     session::{Opened, Ran, Session},
 };
 use serval_coordination::barrier::{Barrier, BarrierError, Meeting};
-use serval_model::properties::Faults;
+use serval_model::properties::{Faults, units::counted};
 use serval_result::group::GroupResult;
 use serval_runner::{Control, Gate, Observer, RunError, RunOptions, clock};
 use serval_workload::Workload;
@@ -64,7 +64,7 @@ impl Session for AtBarrier<'_> {
         let (entering, asked, why) = (Arc::clone(&barrier), control.clone(), Arc::clone(&refused));
         let (size, place) = (self.meeting.size, self.meeting.place.clone());
         options.gate = Some(Gate::new(move || {
-            told(&format!("waiting at the barrier {place} for {size} clients"));
+            told(&format!("waiting at the barrier {place} for {}", counted(size as u64, "client")));
             match entering.enter(&|| asked.interrupted()) {
                 Ok(names) => {
                     told(&format!("all have come: {}", names.join(", ")));

@@ -325,8 +325,13 @@ pub(crate) fn record(
         clients.push(client);
     }
     let nobody = clients.iter().all(|client| client.lost.is_some());
-    let executions: Vec<String> =
-        executions.into_iter().map(|(how, count)| format!("{count} processes with {how} each")).collect();
+    let executions: Vec<String> = executions
+        .into_iter()
+        .map(|(how, count)| match count {
+            1 => format!("1 process with {how}"),
+            count => format!("{count} processes with {how} each"),
+        })
+        .collect();
     let group = GroupResult {
         clients,
         start_skew_ns: seen.skew.map(|(skew, _)| skew),

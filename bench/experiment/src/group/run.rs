@@ -20,6 +20,7 @@ use serval_coordination::{
 };
 use serval_lag::properties as lag;
 use serval_model::properties::Reader;
+use serval_report::units::are;
 use serval_runner::{Control, EndedBy, Observer, RunError, RunOptions, clock, pacing::rate::RateSchedule};
 use serval_workload::Workload;
 use std::{
@@ -273,7 +274,8 @@ impl GroupSession<'_> {
                 .map_or(RunError::Interrupted.into(), ExperimentError::Group));
         }
         if intervals.missed > 0 {
-            troubles.push(format!("{} intervals of clients are missing from the series", intervals.missed));
+            troubles
+                .push(format!("{} missing from the series of clients", are(intervals.missed, "interval")));
         }
         if consumes.contains(&true) {
             // What is left there is nobody's. If it stays it is in nobody's way: no other group has its

@@ -10,7 +10,7 @@ use serval_measure::{
 };
 use serval_model::{Metric, Status};
 use serval_result::load::ClientLoad;
-use serval_runner::{EndedBy, Interval, Look, RunRecord};
+use serval_runner::{EndedBy, Interval, RunRecord, Sample};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Times by metric and status.
@@ -33,6 +33,9 @@ struct PairWire {
     status: String,
     service: Cells,
     response: Cells,
+    /// Inserts, if these are batches.
+    #[serde(default)]
+    batched: u64,
 }
 
 fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
@@ -41,6 +44,7 @@ fn to_wire(pairs: &Pairs) -> Vec<PairWire> {
         status: status.name().to_owned(),
         service: pair.service.to_cells(),
         response: pair.response.to_cells(),
+        batched: pair.batched,
     });
     wire.collect()
 }
@@ -57,7 +61,8 @@ fn from_wire(wire: &[PairWire]) -> Result<Pairs, WireError> {
     let pairs = wire.iter().map(|pair| {
         let key = (metric(pair.metric)?, status(&pair.status)?);
         let service = Histogram::from_cells(&pair.service)?;
-        Ok((key, Pair { service, response: Histogram::from_cells(&pair.response)? }))
+        let response = Histogram::from_cells(&pair.response)?;
+        Ok((key, Pair { service, response, batched: pair.batched }))
     });
     pairs.collect()
 }
@@ -129,17 +134,17 @@ impl IntervalWire {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LooksWire {
-    /// Instant from the start, operations, sum of service times: ns, as [`Look`] has them.
+    /// Instant from the start, operations, sum of service times: ns, as [`Sample`] has them.
     looks: Vec<(u64, u64, u64)>,
 }
 
 impl LooksWire {
-    pub(crate) fn of(looks: &[Look]) -> LooksWire {
+    pub(crate) fn of(looks: &[Sample]) -> LooksWire {
         LooksWire { looks: looks.iter().map(|look| (look.at, look.operations, look.service_ns)).collect() }
     }
 
-    pub(crate) fn looks(&self) -> impl Iterator<Item = Look> {
-        self.looks.iter().map(|&(at, operations, service_ns)| Look { at, operations, service_ns })
+    pub(crate) fn looks(&self) -> impl Iterator<Item = Sample> {
+        self.looks.iter().map(|&(at, operations, service_ns)| Sample { at, operations, service_ns })
     }
 }
 

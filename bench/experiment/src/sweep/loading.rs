@@ -13,7 +13,7 @@ use crate::{
     plan::{Plan, Request},
     properties as p,
 };
-use serval_model::{OperationKind, StoreError};
+use serval_model::{OperationKind, StoreError, properties::units::counted};
 use serval_result::experiment::{RunEntry, RunKind};
 use serval_runner::{Control, EndedBy};
 use serval_workload::{
@@ -119,7 +119,8 @@ impl Conductor<'_> {
             let processes = self.processes();
             let end = self.records[dataset].look_for_end(core, self.stores, processes)?;
             if end > before {
-                self.watcher.note(&format!("found {} records of a run that was cut off", end - before));
+                self.watcher
+                    .note(&format!("found {} of a run that was cut off", counted(end - before, "record")));
             }
             self.fill(dataset, before..end)?;
         }

@@ -18,6 +18,7 @@ use serval_workload::{
     core::{Circumstances, CoreWorkload, Phase},
 };
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -140,10 +141,11 @@ fn core(run: &Run) -> Arc<dyn Workload> {
         time: None,
         target: None,
         resume: false,
+        batches: true,
         share: serval_model::Share::WHOLE,
     };
     let mut reader = Reader::new(&properties);
-    let core = CoreWorkload::open(&mut reader, &facts);
+    let core = CoreWorkload::open(&mut reader, &facts, &BTreeMap::new());
     reader.finish().unwrap();
     Arc::new(core.unwrap())
 }

@@ -10,7 +10,7 @@ mod table;
 pub mod units;
 
 pub use reader::Reader;
-pub use table::{Catalog, Kind, Property, Source, Table};
+pub use table::{Catalog, Kind, Property, Source, Table, YcsbWord};
 
 use std::{
     collections::BTreeMap,
@@ -104,6 +104,8 @@ impl std::error::Error for Faults {}
 pub enum NameKind {
     /// Accepted, and without effect.
     Ignored,
+    /// Known, with a word that says yes and that YCSB reads as false.
+    ReadAsFalse,
     /// Unknown, and within two edits of a known name.
     Slip,
     /// Unknown. YCSB's files carry the properties of other stores.
@@ -212,8 +214,8 @@ impl Properties {
         self.settings.iter().map(|(name, setting)| (name.as_str(), setting))
     }
 
-    /// Looks at names that are accepted without effect, and at those that no table
-    /// knows. Names in `elsewhere` are known to belong to other programs and are
+    /// Finds names that are accepted without effect, names that no table knows, and
+    /// words that say yes where YCSB reads false. Names in `elsewhere` are known to belong to other programs and are
     /// never slips.
     pub fn check_names(&self, catalog: &Catalog, elsewhere: &[&str]) -> Vec<NameFault> {
         let mut found = Vec::new();
@@ -226,6 +228,12 @@ impl Properties {
                 if property.source == Source::Ignored {
                     let problem = format!("'{name}' has no effect in Serval: {}", property.meaning);
                     note(name, setting, NameKind::Ignored, problem);
+                }
+                if property.ycsb_word(setting.value.trim()) == Some(YcsbWord::Yes) {
+                    let value = &setting.value;
+                    let problem =
+                        format!("{name}={value}: false, as in YCSB, which takes only 'true' for true");
+                    note(name, setting, NameKind::ReadAsFalse, problem);
                 }
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::{
     plot::{Axis, Line, Plot},
     summary::{Styles, line, wrapped},
     text::{escape, printable},
-    units::{count, percent, time},
+    units::{count, percent, plural, time},
 };
 use serval_result::{
     document::Latency,
@@ -69,8 +69,8 @@ fn rows(lag: &LagResult) -> Vec<(String, String)> {
     row(
         "sampled",
         Some(format!(
-            "{} writes ({} of keys), {} carried by {}, {} not carried",
-            count(lag.writes.acknowledged),
+            "{} ({} of keys), {} carried by {}, {} not carried",
+            plural(lag.writes.acknowledged, "write"),
             percent((lag.sample.clamp(0.0, 1.0) * 1e6).round() as u64, 1_000_000),
             count(lag.writes.carried),
             printable(&lag.queue, QUEUE_MAX),
@@ -181,7 +181,7 @@ pub(crate) fn in_short(lag: &LagResult) -> String {
         0 => String::new(),
         censored => format!(", {} not found at the end", count(censored)),
     };
-    format!("{} keys, {} with a lag{times}{censored}", count(all), percent(not_zero, all))
+    format!("{}, {} with a lag{times}{censored}", plural(all, "key"), percent(not_zero, all))
 }
 
 fn distribution(lag: &LagResult) -> Option<Plot> {

@@ -107,8 +107,8 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
                     return Err(interrupted());
                 }
                 tell!(
-                    "loaded {} records in {:.1} s, {}/s",
-                    serval_report::units::count(overall.operations - overall.failed),
+                    "loaded {} in {:.1} s, {}/s",
+                    serval_report::units::plural(overall.operations - overall.failed, "record"),
                     overall.duration_s,
                     serval_report::units::count(overall.throughput as u64)
                 );

@@ -8,15 +8,14 @@ use crate::{
 };
 use anstyle::{AnsiColor, Style};
 use rustix::event::{PollFd, PollFlags, poll};
-use serval_model::properties::Faults;
-use serval_stores::{
-    driver::{
-        Driver,
-        check::{self, Report, Verdict},
-        serve::{self, ServeError},
-    },
-    wrapped::Settings,
+use serval_driver::{
+    Driver,
+    check::{self, Report, Verdict},
+    serve::{self, ServeError},
 };
+use serval_model::properties::Faults;
+use serval_stores::Opener;
+use serval_wrappers::Settings;
 use std::{fmt::Write, process::ExitCode, time::Duration};
 
 /// A word as a shell needs it.
@@ -96,8 +95,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         let problem = format!("{name} has no effect in a driver: give it to the run that asks the driver");
         return Err(Faults::one(problem).into());
     }
-    let served = serve::input()
-        .and_then(|input| serve::serve(info, &properties, input, serve::output()?, end_when_left_alone));
+    let served = serve::input().and_then(|input| {
+        serve::serve(&Opener(info), &properties, input, serve::output()?, end_when_left_alone)
+    });
     served.map_err(|error| match error {
         ServeError::Faults(faults) => faults.into(),
         ServeError::Store(error) => error.into(),

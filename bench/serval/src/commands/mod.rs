@@ -12,6 +12,7 @@ pub(crate) mod results;
 pub(crate) mod shell;
 pub(crate) mod sweep;
 pub(crate) mod ycsb;
+mod ycsb_client;
 
 use crate::{
     args::{JavaArgs, PropertyArgs, RunPropertyArgs},

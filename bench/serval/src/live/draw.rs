@@ -14,7 +14,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Axis, Block, Borders, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Sparkline, Table},
 };
-use serval_report::units::{count, percent, rate, time};
+use serval_report::units::{count, percent, plural, rate, time};
 use serval_result::experiment::Flag;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn step_line(view: &View<'_>) -> Line<'static> {
     let seen = view.seen;
     let Some((step, _)) = &seen.step else { return Line::from("getting ready").style(DIM) };
     let mut spans = vec![Span::styled(named(seen.curve(step.curve), &step.what), HEAD)];
-    let mut parts = vec![format!("{} clients", step.clients)];
+    let mut parts = vec![plural(step.clients as u64, "client")];
     if let Some(target) = step.target {
         parts.push(format!("offered {}/s", rate(target)));
     }

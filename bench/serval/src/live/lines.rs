@@ -52,7 +52,7 @@ impl Lines {
             parts.push(format!("offered {}/s", rate(target)));
         }
         if let Some(units) = step.units {
-            parts.push(format!("{} operations", count(units)));
+            parts.push(plural(units, "operation"));
         }
         if !step.warm_up_max.is_zero() {
             parts.push(format!("warm-up at most {}", span(step.warm_up_max)));

@@ -289,6 +289,11 @@ impl Observer for Both<'_> {
         self.1.started(at);
     }
 
+    fn warn(&mut self, warning: &str) {
+        self.0.warn(warning);
+        self.1.warn(warning);
+    }
+
     fn measuring(&mut self) {
         self.0.measuring();
         self.1.measuring();

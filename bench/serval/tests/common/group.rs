@@ -17,11 +17,7 @@ use std::{
 };
 
 pub fn zookeeper() -> Option<String> {
-    let address = std::env::var("SERVAL_TEST_ZOOKEEPER").ok();
-    if address.is_none() {
-        eprintln!("skipped: SERVAL_TEST_ZOOKEEPER is not set; 'cargo xtask test' starts the server");
-    }
-    address
+    serval_conformance::variable("SERVAL_TEST_ZOOKEEPER")
 }
 
 pub fn root() -> String {

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use serval_conformance::{Differences, Executor, Loop, Subject, properties, schema};
+use serval_driver::{Driver, serve};
 use serval_model::{
     Client, FieldSelection, OperationKind, Purpose, Reply, Status, Store, properties::Properties,
 };
-use serval_stores::driver::{Driver, serve};
+use serval_stores::Opener;
 use std::{
     fs::File,
     io::{Read, Write},
@@ -24,9 +25,9 @@ fn serve_on(socket: &Path, store: &'static str) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (input, info) = (stream.unwrap(), serval_stores::find(store).unwrap());
+            let (input, opener) = (stream.unwrap(), Opener(serval_stores::find(store).unwrap()));
             let output = input.try_clone().unwrap();
-            std::thread::spawn(move || serve::serve(info, &Properties::new(), input, output, |_| {}));
+            std::thread::spawn(move || serve::serve(&opener, &Properties::new(), input, output, |_| {}));
         }
     });
 }

@@ -194,7 +194,7 @@ fn what_is_too_long_or_nowhere_is_refused() {
         assert!(outcome.message.as_ref().unwrap().contains(words), "{outcome:?}");
     }
     let again = Ready.run(client.insert(TABLE, "k", &record(&[])));
-    assert!(again.message.unwrap().contains("there already"));
+    assert!(again.message.unwrap().contains("exists already"));
 }
 
 #[test]

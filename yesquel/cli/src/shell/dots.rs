@@ -20,158 +20,110 @@ struct Dot {
     takes: &'static str,
     does: &'static str,
     run: fn(&mut Shell, &[&str]) -> Done,
+    /// Whether Tab completes its arguments to files, not to names of the schema.
+    completes_files: bool,
+}
+
+impl Dot {
+    const fn new(
+        name: &'static str,
+        takes: &'static str,
+        does: &'static str,
+        run: fn(&mut Shell, &[&str]) -> Done,
+    ) -> Dot {
+        Dot { name, takes, does, run, completes_files: false }
+    }
+
+    const fn with_files(self) -> Dot {
+        Dot { completes_files: true, ..self }
+    }
 }
 
 /// All of them, in the order of their names; of those that begin with what was
 /// typed the first is meant.
 const DOTS: &[Dot] = &[
-    Dot {
-        name: "backup",
-        takes: "?DB? FILE",
-        does: "Copy a database into a file or to an address",
-        run: copies::backup,
-    },
-    Dot { name: "bail", takes: "on|off", does: "End a script with its first error", run: settings::bail },
-    Dot { name: "cd", takes: "FOLDER", does: "Go to another folder", run: files::cd },
-    Dot {
-        name: "changes",
-        takes: "on|off",
-        does: "Tell how many rows a statement has changed",
-        run: settings::changes,
-    },
-    Dot {
-        name: "clone",
-        takes: "FILE",
-        does: "Copy the database into a new file or to a new address",
-        run: copies::clone,
-    },
-    Dot {
-        name: "databases",
-        takes: "",
-        does: "Name the databases that are open, and where they are",
-        run: names::databases,
-    },
-    Dot {
-        name: "dump",
-        takes: "?OPTIONS? ?TABLE ...?",
-        does: "Print the database, or tables, as SQL (--data-only, --schema-only, --newlines, --nosys, --preserve-rowids)",
-        run: copies::dump,
-    },
-    Dot { name: "echo", takes: "on|off", does: "Print what is read before it is run", run: settings::echo },
-    Dot { name: "eqp", takes: "on|off", does: "Show how each statement will be run", run: settings::eqp },
-    Dot { name: "exit", takes: "?STATUS?", does: "End, with this exit status", run: exit },
-    Dot {
-        name: "fullschema",
-        takes: "",
-        does: "Print the CREATE statements, and what ANALYZE has found",
-        run: names::full_schema,
-    },
-    Dot {
-        name: "headers",
-        takes: "on|off",
-        does: "Print the names of columns before the rows",
-        run: settings::headers,
-    },
-    Dot { name: "help", takes: "?COMMAND?", does: "Explain commands", run: help },
-    Dot { name: "history", takes: "?COUNT?", does: "Print what was typed in this shell", run: history },
-    Dot {
-        name: "import",
-        takes: "?OPTIONS? FILE TABLE",
-        does: "Read rows from a file, or from |program (--csv, --tabs, --ascii, --skip N, --schema S)",
-        run: files::import,
-    },
-    Dot { name: "indexes", takes: "?TABLE?", does: "Name indexes", run: names::indexes },
-    Dot { name: "indices", takes: "?TABLE?", does: "As .indexes", run: names::indexes },
-    Dot {
-        name: "limit",
-        takes: "?LIMIT? ?VALUE?",
-        does: "Show or set limits of SQLite",
-        run: settings::limit,
-    },
-    Dot {
-        name: "mode",
-        takes: "?MODE? ?OPTIONS?",
-        does: "How results are shown (--wrap N, --wordwrap on|off, --quote; insert TABLE)",
-        run: settings::mode,
-    },
-    Dot { name: "nullvalue", takes: "TEXT", does: "What stands for NULL", run: settings::null },
-    Dot { name: "once", takes: "FILE|'|PROGRAM'", does: "Where the next result goes", run: files::once },
-    Dot {
-        name: "open",
-        takes: "?--readonly? ?ADDRESS?",
-        does: "Open another database in place of this one",
-        run: files::open,
-    },
-    Dot {
-        name: "output",
-        takes: "?FILE|'|PROGRAM'?",
-        does: "Where results go; nothing: to standard output",
-        run: files::output,
-    },
-    Dot {
-        name: "parameter",
-        takes: "init|list|set NAME VALUE|unset NAME|clear",
-        does: "Values for ?1, :name, @name and $name",
-        run: settings::parameter,
-    },
-    Dot { name: "print", takes: "TEXT ...", does: "Print this", run: print },
-    Dot {
-        name: "prompt",
-        takes: "MAIN ?CONTINUE?",
-        does: "What stands before what is typed",
-        run: settings::prompt,
-    },
-    Dot { name: "quit", takes: "", does: "End", run: exit },
-    Dot {
-        name: "read",
-        takes: "FILE",
-        does: "Run what is in a file, or what |program prints",
-        run: files::read,
-    },
-    Dot {
-        name: "restore",
-        takes: "?DB? FILE",
-        does: "Replace all of a database by that of a file or an address",
-        run: copies::restore,
-    },
-    Dot { name: "save", takes: "?DB? FILE", does: "As .backup", run: copies::backup },
-    Dot {
-        name: "schema",
-        takes: "?OPTIONS? ?PATTERN?",
-        does: "Print the CREATE statements (--indent, --nosys)",
-        run: names::schema,
-    },
-    Dot {
-        name: "separator",
-        takes: "COLUMN ?ROW?",
-        does: "What is between columns, and between rows",
-        run: settings::separator,
-    },
-    Dot { name: "shell", takes: "COMMAND ...", does: "Run a command of the system", run: files::system },
-    Dot { name: "show", takes: "", does: "Show what is set", run: settings::show },
-    Dot {
-        name: "stats",
-        takes: "?on|off?",
-        does: "Tell the round trips, cache hits and bytes of each statement",
-        run: trees::stats,
-    },
-    Dot { name: "system", takes: "COMMAND ...", does: "As .shell", run: files::system },
-    Dot { name: "tables", takes: "?PATTERN?", does: "Name tables and views", run: names::tables },
-    Dot { name: "timeout", takes: "MS", does: "How long to wait for others", run: settings::timeout },
-    Dot { name: "timer", takes: "on|off", does: "Tell how long a statement took", run: settings::timer },
-    Dot {
-        name: "tree",
-        takes: "?TABLE|INDEX?",
-        does: "Draw the tree of a table or an index",
-        run: trees::tree,
-    },
-    Dot { name: "version", takes: "", does: "Say which versions these are", run: version },
-    Dot {
-        name: "width",
-        takes: "NUMBER ...",
-        does: "Widths of columns; negative: to the right",
-        run: settings::width,
-    },
+    Dot::new("backup", "?DB? FILE", "Copy a database into a file or to an address", copies::backup)
+        .with_files(),
+    Dot::new("bail", "on|off", "End a script with its first error", settings::bail),
+    Dot::new("cd", "FOLDER", "Go to another folder", files::cd),
+    Dot::new("changes", "on|off", "Tell how many rows a statement has changed", settings::changes),
+    Dot::new("clone", "FILE", "Copy the database into a new file or to a new address", copies::clone)
+        .with_files(),
+    Dot::new("databases", "", "Name the databases that are open, and where they are", names::databases),
+    Dot::new(
+        "dump",
+        "?OPTIONS? ?TABLE ...?",
+        "Print the database, or tables, as SQL (--data-only, --schema-only, --newlines, --nosys, --preserve-rowids)",
+        copies::dump,
+    ),
+    Dot::new("echo", "on|off", "Print what is read before it is run", settings::echo),
+    Dot::new("eqp", "on|off", "Show how each statement will be run", settings::eqp),
+    Dot::new("exit", "?STATUS?", "End, with this exit status", exit),
+    Dot::new("fullschema", "", "Print the CREATE statements, and what ANALYZE has found", names::full_schema),
+    Dot::new("headers", "on|off", "Print the names of columns before the rows", settings::headers),
+    Dot::new("help", "?COMMAND?", "Explain commands", help),
+    Dot::new("history", "?COUNT?", "Print what was typed in this shell", history),
+    Dot::new(
+        "import",
+        "?OPTIONS? FILE TABLE",
+        "Read rows from a file, or from |program (--csv, --tabs, --ascii, --skip N, --schema S)",
+        files::import,
+    )
+    .with_files(),
+    Dot::new("indexes", "?TABLE?", "Name indexes", names::indexes),
+    Dot::new("indices", "?TABLE?", "As .indexes", names::indexes),
+    Dot::new("limit", "?LIMIT? ?VALUE?", "Show or set limits of SQLite", settings::limit),
+    Dot::new(
+        "mode",
+        "?MODE? ?OPTIONS?",
+        "How results are shown (--wrap N, --wordwrap on|off, --quote; insert TABLE)",
+        settings::mode,
+    ),
+    Dot::new("nullvalue", "TEXT", "What stands for NULL", settings::null),
+    Dot::new("once", "FILE|'|PROGRAM'", "Where the next result goes", files::once).with_files(),
+    Dot::new("open", "?--readonly? ?ADDRESS?", "Open another database in place of this one", files::open),
+    Dot::new("output", "?FILE|'|PROGRAM'?", "Where results go; nothing: to standard output", files::output)
+        .with_files(),
+    Dot::new(
+        "parameter",
+        "init|list|set NAME VALUE|unset NAME|clear",
+        "Values for ?1, :name, @name and $name",
+        settings::parameter,
+    ),
+    Dot::new("print", "TEXT ...", "Print this", print),
+    Dot::new("prompt", "MAIN ?CONTINUE?", "What stands before what is typed", settings::prompt),
+    Dot::new("quit", "", "End", exit),
+    Dot::new("read", "FILE", "Run what is in a file, or what |program prints", files::read).with_files(),
+    Dot::new(
+        "restore",
+        "?DB? FILE",
+        "Replace all of a database by that of a file or an address",
+        copies::restore,
+    )
+    .with_files(),
+    Dot::new("save", "?DB? FILE", "As .backup", copies::backup).with_files(),
+    Dot::new(
+        "schema",
+        "?OPTIONS? ?PATTERN?",
+        "Print the CREATE statements (--indent, --nosys)",
+        names::schema,
+    ),
+    Dot::new("separator", "COLUMN ?ROW?", "What is between columns, and between rows", settings::separator),
+    Dot::new("shell", "COMMAND ...", "Run a command of the system", files::system),
+    Dot::new("show", "", "Show what is set", settings::show),
+    Dot::new(
+        "stats",
+        "?on|off?",
+        "Tell the round trips, cache hits and bytes of each statement",
+        trees::stats,
+    ),
+    Dot::new("system", "COMMAND ...", "As .shell", files::system),
+    Dot::new("tables", "?PATTERN?", "Name tables and views", names::tables),
+    Dot::new("timeout", "MS", "How long to wait for others", settings::timeout),
+    Dot::new("timer", "on|off", "Tell how long a statement took", settings::timer),
+    Dot::new("tree", "?TABLE|INDEX?", "Draw the tree of a table or an index", trees::tree),
+    Dot::new("version", "", "Say which versions these are", version),
+    Dot::new("width", "NUMBER ...", "Widths of columns; negative: to the right", settings::width),
 ];
 
 /// Their names, for whoever completes them.
@@ -181,7 +133,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Whether what stands behind it is the name of a table, and no file's.
 pub(super) fn takes_names(name: &str) -> bool {
-    DOTS.iter().find(|dot| dot.name.starts_with(name)).is_some_and(|dot| !dot.takes.contains("FILE"))
+    DOTS.iter().find(|dot| dot.name.starts_with(name)).is_some_and(|dot| !dot.completes_files)
 }
 
 /// What was wrong with what was typed.

@@ -1,10 +1,7 @@
 //! Rows as text, one after the other: nothing of a result is kept, however long
 //! it is.
 
-use super::{
-    settings::{Mode, Settings},
-    table::Tabular,
-};
+use super::settings::{Mode, Settings};
 use crate::{
     connection::quoted,
     dump::needs_quotes,
@@ -29,36 +26,6 @@ pub(super) fn bytes_of<'a>(value: ValueRef<'a>, null: &'a str) -> Cow<'a, [u8]> 
 
 fn real(number: f64) -> String {
     yesquel_sqlite::text_of_real(number)
-}
-
-/// Shows the rows of one statement.
-pub(super) enum Printer<'a> {
-    Rows(Rows<'a>),
-    Table(Tabular<'a>),
-}
-
-impl<'a> Printer<'a> {
-    pub(super) fn new(settings: &'a Settings, columns: &'a [String], is_terminal: bool) -> Printer<'a> {
-        if settings.mode.is_tabular() {
-            Printer::Table(Tabular::new(settings, columns))
-        } else {
-            Printer::Rows(Rows { settings, columns, count: 0, line: Vec::new(), is_terminal })
-        }
-    }
-
-    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), Fault> {
-        match self {
-            Printer::Rows(rows) => rows.row(row, out),
-            Printer::Table(table) => table.row(row, out),
-        }
-    }
-
-    pub(super) fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        match self {
-            Printer::Rows(rows) => rows.end(out),
-            Printer::Table(table) => table.end(out),
-        }
-    }
 }
 
 /// A row was not to be had, or could not be written.
@@ -87,6 +54,12 @@ pub(super) struct Rows<'a> {
     count: u64,
     line: Vec<u8>,
     is_terminal: bool,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(settings: &'a Settings, columns: &'a [String], is_terminal: bool) -> Rows<'a> {
+        Rows { settings, columns, count: 0, line: Vec::new(), is_terminal }
+    }
 }
 
 /// What HTML has signs for.
@@ -174,7 +147,7 @@ pub(super) fn visible(sign: char) -> String {
 }
 
 impl Rows<'_> {
-    fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), Fault> {
+    pub(super) fn row(&mut self, row: &Row<'_>, out: &mut dyn Write) -> Result<(), Fault> {
         self.line.clear();
         match self.settings.mode {
             Mode::Line => self.lines(row)?,
@@ -187,7 +160,7 @@ impl Rows<'_> {
         Ok(out.write_all(&self.line)?)
     }
 
-    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.settings.mode == Mode::Json && self.count > 0 { out.write_all(b"]\n") } else { Ok(()) }
     }
 

@@ -1,7 +1,8 @@
 //! Statements are run, and what they give is shown.
 
 use super::{
-    format::{Fault as RowFault, Printer},
+    format::Fault as RowFault,
+    printer::Printer,
     settings::{Mode, Settings},
     state::{Done, Fault, Shell},
 };
@@ -13,7 +14,7 @@ use crate::{
 use rusqlite::{Batch, Connection, ErrorCode, Statement, fallible_iterator::FallibleIterator, types::Value};
 use rustix::time::{ClockId, clock_gettime};
 use std::{io::Write, time::Instant};
-use yesquel_sqlite::{Costs, Trees};
+use yesquel_sqlite::{Costs, Trees, Trouble};
 
 /// What trees have cost, by the databases of the connection that are on some.
 type Accounts = Vec<(String, Trees, Costs)>;
@@ -139,10 +140,9 @@ impl Shell {
             RowFault::Sql(error) => error,
         };
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            let said = words(&error);
-            // Of a commit that a server did not answer.
-            if said.contains("is not known") {
-                self.say("Runtime error", &said, Some(place));
+            // Ctrl-C may have stopped a commit whose outcome the server did not tell.
+            if yesquel_sqlite::last_trouble() == Some(Trouble::OutcomeUnknown) {
+                self.say("Runtime error", &words(&error), Some(place));
             }
             return Err(Fault::Interrupted);
         }

@@ -51,8 +51,14 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Where the file is put, and what is there.
-fn place(arguments: &Export) -> Result<(PathBuf, Option<Permissions>), Failure> {
+/// The file to write.
+struct Target {
+    path: PathBuf,
+    /// Permissions of the file that it replaces.
+    was: Option<Permissions>,
+}
+
+fn target(arguments: &Export) -> Result<Target, Failure> {
     let path = &arguments.file;
     let name = path.display();
     if name.to_string().starts_with("yesquel:") {
@@ -69,7 +75,7 @@ fn place(arguments: &Export) -> Result<(PathBuf, Option<Permissions>), Failure> 
             // It would be taken for that of the new file.
             let found = BESIDE.map(|ending| beside(&path, ending)).into_iter().find(|path| path.exists());
             match found {
-                None => Ok((path, was)),
+                None => Ok(Target { path, was }),
                 Some(found) => Err(Failure::Usage(format!(
                     "{} is there, of a database that is in use or was not closed: it would be taken for the new one's",
                     found.display()
@@ -81,7 +87,7 @@ fn place(arguments: &Export) -> Result<(PathBuf, Option<Permissions>), Failure> 
 
 pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let (began, interrupt) = (Instant::now(), Interrupt::listen());
-    let (path, was) = place(arguments)?;
+    let Target { path, was } = target(arguments)?;
     let of_file = |error: io::Error| Failure::File { path: arguments.file.clone(), error };
     let mut from = open(&arguments.address, Access::Read)?;
     interrupt.attend(&mut from)?;
@@ -97,6 +103,7 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     progress.end();
     let content = written.map_err(|error| match error {
         Failure::Sql(words) => Failure::Sql(format!("{}: {words}", arguments.file.display())),
+        Failure::Busy(words) => Failure::Busy(format!("{}: {words}", arguments.file.display())),
         Failure::Interrupted(_) => stopped(),
         other => other,
     })?;

@@ -92,6 +92,7 @@ fn check(connection: &Connection, name: &str) -> Result<(), Failure> {
 fn of_file(name: &str, error: Failure) -> Failure {
     match error {
         Failure::Sql(words) => Failure::Damaged(format!("{name}: {words}")),
+        Failure::Busy(words) => Failure::Busy(format!("{name}: {words}")),
         other => other,
     }
 }
@@ -156,7 +157,7 @@ pub(crate) fn run(arguments: &Import) -> Result<(), Failure> {
 /// Others were first: what they have written is there, and nothing of ours.
 fn lost(error: Failure, file: &str, address: &str) -> Failure {
     match error {
-        Failure::Sql(words) if words.contains("database is locked") => Failure::Sql(format!(
+        Failure::Busy(words) => Failure::Busy(format!(
             "{address}: others have written there meanwhile, and nothing was imported ({words})"
         )),
         Failure::Sql(words) => Failure::Sql(format!("{file} to {address}: {words}")),

@@ -2,13 +2,12 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Keys that share their first bytes, or all of them but the length, around the
-/// length that stands in a head.
+/// Keys that share their first bytes, or all of them but the length, around the length of a head.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(0..3u8, 0..12)
 }
 
-/// Values of all kinds, also empty ones, shorter and longer than those before.
+/// Values of all forms, also empty ones, shorter and longer than the previous ones.
 fn value() -> impl Strategy<Value = Option<(Vec<u8>, bool)>> {
     prop::option::weighted(0.8, (prop::collection::vec(any::<u8>(), 0..40), any::<bool>()))
 }
@@ -17,14 +16,14 @@ fn value() -> impl Strategy<Value = Option<(Vec<u8>, bool)>> {
 enum Step {
     /// Some time later.
     Put(u64, Vec<u8>, Option<(Vec<u8>, bool)>),
-    /// So long before the last.
+    /// So long before the last write.
     Late(u64, Vec<u8>, Option<(Vec<u8>, bool)>),
     /// A range moves to the other node, as in a split.
     Move(Vec<u8>, Vec<u8>),
-    /// So long before the last is the oldest snapshot, and so long after that the
-    /// next one; the fence.
+    /// So long before the last write is the oldest snapshot, and so long after that the next one;
+    /// the fence.
     Collect(u64, u64, Vec<u8>, Vec<u8>),
-    /// A checkpoint has the node, which is copied.
+    /// A checkpoint holds the node, so that it is copied.
     Copy,
 }
 
@@ -42,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Stored = Option<(Vec<u8>, bool)>;
 
-/// The same as a map of lists: each key's versions by time.
+/// The reference: a map of lists, each key's versions by time.
 #[derive(Debug, Default, Clone)]
 struct Model(BTreeMap<Vec<u8>, Vec<(u64, Stored)>>);
 
@@ -66,7 +65,7 @@ impl Model {
         }
     }
 
-    /// What goes: long values are told.
+    /// Returns the long values that are collected.
     fn collect(&mut self, low: u64, next: u64, now: u64, within: &KeyRange) -> Vec<Vec<u8>> {
         let mut gone = Vec::new();
         for versions in self.0.values_mut() {
@@ -74,7 +73,7 @@ impl Model {
             let mut ends = ends.into_iter();
             versions.retain(|(at, value)| {
                 let end = ends.next().unwrap();
-                // The newest is always kept, an old deletion only where it hides something.
+                // The newest version is always kept, an old deletion only where it hides something.
                 let is_seen =
                     std::iter::once(low).chain(next..=now + 1).any(|seen| (*at..end).contains(&seen));
                 let hides = value.is_some() || *at > low;
@@ -90,7 +89,7 @@ impl Model {
         gone.into_iter().map(|(bytes, _)| bytes).collect()
     }
 
-    fn of(cells: &Cells) -> Model {
+    fn of(cells: &NodeCells) -> Model {
         let stored = |value: Option<Value<'_>>| value.map(|value| (value.bytes.to_vec(), value.is_large));
         let versions = |cell: Cell<'_>| {
             let mut versions: Vec<_> = cell.versions().map(|(at, value)| (at.0, stored(value))).collect();
@@ -106,7 +105,7 @@ impl Model {
     }
 }
 
-fn put(cells: &mut Cells, key: &[u8], at: u64, value: &Stored) {
+fn put(cells: &mut NodeCells, key: &[u8], at: u64, value: &Stored) {
     let value = value.as_ref().map(|(bytes, is_large)| Value { bytes, is_large: *is_large });
     match cells.find(key) {
         Ok(position) => cells.write(position, Timestamp(at), value),
@@ -117,12 +116,12 @@ fn put(cells: &mut Cells, key: &[u8], at: u64, value: &Stored) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Two nodes against two maps of lists, through all that becomes of cells.
+    /// Two nodes against two references, through everything that happens to cells.
     #[test]
     fn cells_are_versions_by_key(steps in prop::collection::vec(step(), 1..60)) {
-        let (mut cells, mut other) = (Cells::default(), Cells::default());
+        let (mut cells, mut other) = (NodeCells::default(), NodeCells::default());
         let (mut model, mut other_model) = (Model::default(), Model::default());
-        // Times below the mark are not written any more.
+        // No write has a time below the mark.
         let (mut now, mut low, mut next) = (10, 0, 0);
         for step in steps {
             match step {
@@ -132,7 +131,7 @@ proptest! {
                     model.write(&key, now, value);
                 }
                 Step::Late(before, key, value) => {
-                    // Two versions of one time are of one transaction, which is not late.
+                    // Two versions of one time belong to one transaction, which is not late.
                     let at = (now - before).max(low + 1);
                     let known = model.0.get(&key).is_some_and(|versions| versions.iter().any(|(known, _)| *known == at));
                     if at <= now && !known {
@@ -181,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Numbers of any spread: even, in heaps, far apart.
+    /// Numbers of any distribution: even, clustered, far apart.
     #[test]
     fn a_search_ends_where_the_key_is(
         numbers in prop::collection::vec((any::<u64>(), 0..64u32), 1..200),
@@ -191,7 +190,7 @@ proptest! {
         let mut sorted: Vec<u64> = numbers.into_iter().map(number).collect();
         sorted.sort_unstable();
         sorted.dedup();
-        let mut cells = Cells::default();
+        let mut cells = NodeCells::default();
         for number in &sorted {
             cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), None);
         }
@@ -201,12 +200,12 @@ proptest! {
     }
 
     #[test]
-    fn keys_are_found_by_themselves_and_in_ranges(
+    fn keys_are_found_singly_and_in_ranges(
         keys in prop::collection::btree_set(key(), 0..80),
         goals in prop::collection::vec(key(), 1..20),
         ends in (key(), key()),
     ) {
-        let mut cells = Cells::default();
+        let mut cells = NodeCells::default();
         for key in &keys {
             cells.insert(cells.len(), key, Timestamp(1), Some(Value::whole(b"v")));
         }
@@ -229,9 +228,11 @@ fn whole(bytes: &[u8]) -> Option<Value<'_>> {
 
 #[test]
 fn a_cell_takes_little_more_than_its_bytes() {
-    let mut cells = Cells::default();
-    let room = |cells: &Cells| {
-        cells.heads.capacity() * HEAD + cells.rows.capacity() * size_of::<Row>() + cells.bytes.capacity()
+    let mut cells = NodeCells::default();
+    let room = |cells: &NodeCells| {
+        cells.heads.capacity() * HEAD
+            + cells.rows.capacity() * size_of::<VersionRef>()
+            + cells.bytes.capacity()
     };
     for number in 0..1_000u64 {
         cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), whole(&[7; 100]));
@@ -239,8 +240,8 @@ fn a_cell_takes_little_more_than_its_bytes() {
         assert_eq!(cells.memory(), count * 124);
         assert!(room(&cells) <= count * 124 * 9 / 8 + 4 * 124);
     }
-    // Half of them goes elsewhere, and their room with them.
-    let mut other = Cells::default();
+    // Half of them moves away, and their memory with them.
+    let mut other = NodeCells::default();
     other.copy(&cells, 0..500);
     assert_eq!(room(&other), other.memory());
     (0..500).for_each(|position| cells.end(position, Timestamp(2)));
@@ -250,12 +251,12 @@ fn a_cell_takes_little_more_than_its_bytes() {
 }
 
 #[test]
-fn bytes_that_nobody_names_are_left_out() {
-    let mut cells = Cells::default();
+fn unreferenced_bytes_are_compacted() {
+    let mut cells = NodeCells::default();
     for number in 0..10u64 {
         cells.insert(cells.len(), &number.to_be_bytes(), Timestamp(1), whole(b""));
     }
-    // Each write is longer than the one before, and none of them is seen later.
+    // Each write is longer than the previous one, and no snapshot sees the previous one.
     for length in 1..2_000 {
         cells.write(length % 10, Timestamp(length as u64 + 1), whole(&vec![7; length]));
         cells.collect(Readable::from(Timestamp(length as u64 + 1)), 0..cells.len(), |_, _| {});
@@ -265,8 +266,8 @@ fn bytes_that_nobody_names_are_left_out() {
 }
 
 #[test]
-fn a_version_may_come_late() {
-    let mut cells = Cells::default();
+fn versions_can_arrive_late() {
+    let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(1), whole(b"a"));
     cells.write(0, Timestamp(8), None);
     cells.write(0, Timestamp(5), whole(b"b"));
@@ -276,7 +277,7 @@ fn a_version_may_come_late() {
 
 #[test]
 fn two_writes_of_one_transaction_are_one_version() {
-    let mut cells = Cells::default();
+    let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(1), whole(b"a"));
     cells.write(0, Timestamp(2), whole(b"b"));
     cells.write(0, Timestamp(2), None);
@@ -285,8 +286,8 @@ fn two_writes_of_one_transaction_are_one_version() {
 }
 
 #[test]
-fn what_ends_before_it_began_never_was() {
-    let mut cells = Cells::default();
+fn a_cell_that_ends_before_its_first_version_vanishes() {
+    let mut cells = NodeCells::default();
     cells.insert(0, b"key", Timestamp(8), whole(b"a"));
     cells.end(0, Timestamp(6));
     assert_eq!(cells.cell(0).versions().collect::<Vec<_>>(), [(Timestamp(6), None)]);

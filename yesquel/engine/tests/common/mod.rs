@@ -1,8 +1,8 @@
-//! What tests of an engine do that falls and starts again.
+//! Helpers for tests with restarts.
 
 use yesquel_engine::{Checkpoint, Engine, Record, Settings};
 
-/// The records of a checkpoint, and the record of the log up to which they are.
+/// The records of a checkpoint, and the last log record that it covers.
 pub(crate) type Written = (Vec<Vec<u8>>, usize);
 
 pub(crate) fn write(checkpoint: &mut Checkpoint) -> Written {
@@ -15,7 +15,7 @@ pub(crate) fn write(checkpoint: &mut Checkpoint) -> Written {
     (records, checkpoint.lsn() as usize)
 }
 
-/// An engine as it is after a start with a checkpoint and the log behind it.
+/// Starts an engine from a checkpoint and the log after it.
 pub(crate) fn start(settings: Settings, (records, lsn): &Written, log: &[Vec<u8>]) -> Engine {
     let mut engine = Engine::new(settings);
     for record in records {

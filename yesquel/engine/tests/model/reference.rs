@@ -1,12 +1,11 @@
-//! The reference: what is committed or prepared, as lists, and who answers for
-//! which keys.
+//! The reference: committed and prepared effects as lists, and the node of each key.
 
 use crate::steps::{Do, key, range};
 use std::collections::BTreeMap;
 use yesquel_model::{KeyRange, NodeId, Timestamp, TxnId};
 use yesquel_wire::Expect;
 
-/// What is committed or prepared, without nodes.
+/// A committed or prepared effect, without nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
     Write(Vec<u8>, Option<u8>),
@@ -28,7 +27,7 @@ impl Effect {
         writes.iter().map(|(_, write)| Effect::of(write)).collect()
     }
 
-    pub(crate) fn meets(&self, other: &Effect) -> bool {
+    pub(crate) fn overlaps(&self, other: &Effect) -> bool {
         use Effect::{Clear, Guard, Write};
         match (self, other) {
             (Write(a, _), Write(b, _)) => a == b,
@@ -36,14 +35,14 @@ impl Effect {
                 range.contains(key)
             }
             (Guard(_), Guard(_)) => false,
-            (Clear(a) | Guard(a), Clear(b) | Guard(b)) => a.meets(b),
+            (Clear(a) | Guard(a), Clear(b) | Guard(b)) => a.overlaps(b),
         }
     }
 
     fn changes(&self, range: &KeyRange) -> bool {
         match self {
             Effect::Write(key, _) => range.contains(key),
-            Effect::Clear(own) => own.meets(range),
+            Effect::Clear(own) => own.overlaps(range),
             Effect::Guard(_) => false,
         }
     }
@@ -56,28 +55,27 @@ pub(crate) struct PreparedTxn {
     pub(crate) effects: Vec<Effect>,
 }
 
-/// What must come of a transaction.
+/// The required result of a transaction.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Commits,
-    /// For one of these.
+    /// It waits for one of these.
     Waits(Vec<TxnId>),
-    /// The number of the operation that is refused, and why.
+    /// The index of the refused operation, and the reason.
     Refused(u64, &'static str),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
-    /// Commits in the order of their times, and of the list where those are
-    /// the same.
+    /// Commits in the order of their times, then of the list.
     committed: Vec<(Timestamp, Vec<Effect>)>,
     pub(crate) prepared: Vec<PreparedTxn>,
-    /// The nodes by the low end of their fences, since when.
+    /// The nodes by the lower bounds of their fences, over time.
     owners: Vec<(Timestamp, BTreeMap<Vec<u8>, NodeId>)>,
 }
 
 impl Reference {
-    /// Who answers for a key, and its fence, at some time.
+    /// The node that answers for a key at some time, and its fence.
     pub(crate) fn owner(&self, at: Timestamp, key: &[u8]) -> Option<(NodeId, KeyRange)> {
         let (_, owners) = self.owners.iter().rev().find(|(since, _)| *since <= at)?;
         let (low, node) = owners.range(..=key.to_vec()).next_back()?;
@@ -111,7 +109,7 @@ impl Reference {
         self.committed.insert(position, (at, effects));
     }
 
-    /// The prepared that may change what a snapshot sees in a range.
+    /// The prepared transactions that may change what a snapshot sees in a range.
     pub(crate) fn waits_for(&self, snapshot: Timestamp, range: &KeyRange) -> Option<Vec<TxnId>> {
         let waits: Vec<TxnId> = self
             .prepared
@@ -123,10 +121,10 @@ impl Reference {
         (!waits.is_empty()).then_some(waits)
     }
 
-    /// The prepared that meet one of some effects.
+    /// The prepared transactions that conflict with some effects.
     pub(crate) fn prepared_against(&self, effects: &[Effect]) -> Vec<TxnId> {
-        let meets = |other: &Effect| effects.iter().any(|effect| other.meets(effect));
-        let prepared = self.prepared.iter().filter(|prepared| prepared.effects.iter().any(meets));
+        let overlaps = |other: &Effect| effects.iter().any(|effect| other.overlaps(effect));
+        let prepared = self.prepared.iter().filter(|prepared| prepared.effects.iter().any(overlaps));
         prepared.map(|prepared| prepared.txn).collect()
     }
 
@@ -135,7 +133,7 @@ impl Reference {
             let refuse = |why| Verdict::Refused(number as u64, why);
             let effect = Effect::of(write);
             let covered = match &effect {
-                Effect::Write(key, _) => KeyRange::only(key),
+                Effect::Write(key, _) => KeyRange::single(key),
                 Effect::Clear(range) | Effect::Guard(range) => range.clone(),
             };
             let Some(fence) = self.fence_of(Timestamp::MAX, *node) else { return refuse("moved") };
@@ -151,7 +149,7 @@ impl Reference {
                 return Verdict::Waits(waits);
             }
             let newer = self.committed.iter().filter(|(at, _)| *at > snapshot);
-            if newer.flat_map(|(_, effects)| effects).any(|other| other.meets(&effect)) {
+            if newer.flat_map(|(_, effects)| effects).any(|other| other.overlaps(&effect)) {
                 return refuse("conflict");
             }
             if let Do::Put(number, _, expect) | Do::Delete(number, expect) = write {
@@ -165,13 +163,13 @@ impl Reference {
         Verdict::Commits
     }
 
-    /// The node for each write; those that lie across nodes are left out.
+    /// The node of each write; writes across nodes are left out.
     pub(crate) fn address(&self, writes: &[Do], astray: bool) -> Vec<(NodeId, Do)> {
         let mut all = Vec::new();
         for write in writes {
-            // Twice the same target in one transaction is the client's to put together.
+            // A client does not send the same target twice in one transaction.
             let effect = Effect::of(write);
-            if all.iter().any(|(_, other)| Effect::of(other).meets(&effect)) {
+            if all.iter().any(|(_, other)| Effect::of(other).overlaps(&effect)) {
                 continue;
             }
             let first = match &effect {
@@ -191,7 +189,7 @@ impl Reference {
         all
     }
 
-    /// From now on these nodes answer for the keys from these on.
+    /// From `at` on these nodes answer for the keys from these bounds on.
     pub(crate) fn place(&mut self, at: Timestamp, nodes: &[(&KeyRange, NodeId)]) {
         let mut owners = self.owners.last().map(|(_, owners)| owners.clone()).unwrap_or_default();
         owners.extend(nodes.iter().map(|(fence, node)| (fence.low.to_vec(), *node)));

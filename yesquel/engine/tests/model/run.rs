@@ -1,4 +1,4 @@
-//! The engine and the reference side by side, step by step.
+//! Runs the engine and the reference side by side, step by step.
 
 mod answers;
 mod decisions;
@@ -8,8 +8,8 @@ use crate::{
     reference::Reference,
     steps::{Step, encode, key, range},
 };
-use answers::Asked;
-use yesquel_engine::{Asker, Effects, Engine, Now, Settings};
+use answers::SentRequest;
+use yesquel_engine::{Caller, Effects, Engine, Now, Settings};
 use yesquel_model::{KeyRange, LocalId, NodeId, ServerId, Timestamp, TreeId, TxnId};
 use yesquel_wire::{
     Decision, Direction, NewNode, NodeKind, Operation, Operations, Question, Questions, Reply, Request, Scan,
@@ -31,14 +31,13 @@ pub(crate) struct Run {
     next_node: u64,
     reference: Reference,
     snapshots: Vec<Timestamp>,
-    /// Requests without a reply yet, in their order, and those of whom each
-    /// waits for one.
-    parked: Vec<(u64, Vec<TxnId>, Asked)>,
-    /// The highest time that was given out.
+    /// Requests without a reply, in order, and the transactions that each waits for.
+    parked: Vec<(u64, Vec<TxnId>, SentRequest)>,
+    /// The highest timestamp given out.
     highest: Timestamp,
     /// Snapshots below this are from before a restart.
     restarted_at: Timestamp,
-    /// How transactions ended, of this server alone and of both.
+    /// Outcomes of transactions, of this server alone and of both.
     ended: [Vec<(TxnId, Decision)>; 2],
 }
 
@@ -84,18 +83,17 @@ impl Run {
         TxnId { client: 1, number: self.next_txn }
     }
 
-    /// Sends a request; whether there is a reply, and what follows from it, is
-    /// the caller's.
+    /// Sends a request. The caller handles its reply.
     fn send(&mut self, request: &Request<'_>) -> u64 {
         let mut bytes = Vec::new();
         request.write(&mut Writer(&mut bytes));
         self.next_request += 1;
-        let asker = Asker { connection: 1, request: self.next_request };
-        self.engine.handle(self.now, asker, &bytes, &mut self.effects).unwrap();
+        let caller = Caller { connection: 1, request: self.next_request };
+        self.engine.handle(self.now, caller, &bytes, &mut self.effects).unwrap();
         self.next_request
     }
 
-    /// The replies so far, and the log of them.
+    /// Takes the replies so far, and logs the records.
     fn replies(&mut self) -> Vec<(u64, Vec<u8>)> {
         let mut effects = std::mem::take(&mut self.effects);
         self.log.extend(effects.records().map(<[u8]>::to_vec));
@@ -104,7 +102,7 @@ impl Run {
         let replies = replies
             .map(|reply| {
                 assert!(reply.needs_lsn <= self.engine.lsn());
-                (reply.asker.request, effects.bytes[reply.bytes.clone()].to_vec())
+                (reply.caller.request, effects.bytes[reply.bytes.clone()].to_vec())
             })
             .collect();
         effects.clear();
@@ -120,7 +118,7 @@ impl Run {
         bytes
     }
 
-    /// Commits a change of nodes, which nothing may refuse.
+    /// Commits a change of nodes, which must not be refused.
     fn structure(&mut self, operations: &[Operation<'_>]) -> Timestamp {
         let txn = self.txn();
         let bytes = Operations::encode(operations);
@@ -162,7 +160,7 @@ impl Run {
                 else {
                     return;
                 };
-                let asked = Asked::Read { snapshot, node, key: key.clone() };
+                let asked = SentRequest::Read { snapshot, node, key: key.clone() };
                 self.question(snapshot, &Question::Lookup { node, key: &key }, asked);
             }
             Step::Scan { snapshot, key: number, down, cells } => {
@@ -177,7 +175,7 @@ impl Run {
                     value_bytes_max: 100,
                     near: None,
                 };
-                let asked = Asked::Scan { snapshot, node, scan: scan.clone() };
+                let asked = SentRequest::Scan { snapshot, node, scan: scan.clone() };
                 self.question(snapshot, &Question::Scan { node, scan: scan.into() }, asked);
             }
             Step::Commit { snapshot, writes, astray } => {
@@ -200,7 +198,7 @@ impl Run {
                     staged: None,
                     operations,
                 };
-                self.ask(&request, Asked::Commit { txn, snapshot, writes });
+                self.ask(&request, SentRequest::Commit { txn, snapshot, writes });
             }
             Step::Prepare { snapshot, writes } => self.prepare(*snapshot, writes),
             Step::Decide { which, commit, late, recovery } => self.decide(*which, *commit, *late, *recovery),
@@ -216,8 +214,8 @@ impl Run {
                 self.now.uptime_ms += ms;
                 self.now.wall_ms = (self.now.wall_ms + ms).saturating_add_signed(*jump);
                 self.engine.tick(self.now, &mut self.effects);
-                // Nobody answers: those who wait go on waiting.
-                self.effects.asks.clear();
+                // No server answers: waiting requests keep waiting.
+                self.effects.vote_queries.clear();
                 assert!(self.replies().is_empty());
                 let mut held = self.snapshots.iter().filter(|snapshot| **snapshot >= self.restarted_at);
                 let gone = held.find(|held| !self.engine.is_kept(**held));
@@ -275,7 +273,7 @@ impl Run {
         self.reference.place(at, &[(&stays, old), (&moves, new)]);
     }
 
-    /// Everybody goes; nothing is left that nobody sees.
+    /// All clients leave; no garbage remains.
     pub(crate) fn end(&mut self) {
         while !self.reference.prepared.is_empty() {
             self.decide(0, self.reference.prepared.len().is_multiple_of(2), 1, false);
@@ -287,7 +285,7 @@ impl Run {
             self.step(&Step::Time { ms: 50, jump: 0 });
             self.engine.audit().unwrap();
         }
-        // All that was written is below the mark now.
+        // All writes are below the mark now.
         assert!(self.engine.oldest_snapshot() >= self.reference.last_commit());
         assert_eq!(self.engine.undecided().count(), 0);
     }

@@ -1,4 +1,4 @@
-//! What a seed has done: requests, time that passes, falls.
+//! The steps of a seed: requests, passing time, restarts.
 
 use yesquel_model::{KeyRange, NodeId};
 use yesquel_seeds::Random;
@@ -18,7 +18,7 @@ pub(crate) enum Do {
 pub(crate) enum Step {
     /// Takes a snapshot and holds it.
     Begin,
-    /// Reads a key, or all of a node, at one of the snapshots.
+    /// Reads a key, or a whole node, at one of the snapshots.
     Read {
         snapshot: usize,
         key: u8,
@@ -29,8 +29,7 @@ pub(crate) enum Step {
         down: bool,
         cells: u64,
     },
-    /// Commits at a snapshot, or without one; some operations go to a node
-    /// that may not be the right one.
+    /// Commits at a snapshot, or without one; some operations go to a possibly wrong node.
     Commit {
         snapshot: Option<usize>,
         writes: Vec<Do>,
@@ -40,29 +39,28 @@ pub(crate) enum Step {
         snapshot: usize,
         writes: Vec<Do>,
     },
-    /// Decides one of the prepared, by the client or by recovery.
+    /// Decides a prepared transaction, as the client or as recovery.
     Decide {
         which: usize,
         commit: bool,
         late: u64,
         recovery: bool,
     },
-    /// Splits the node of a key at it, to the left or the right.
+    /// Splits the node of a key there, to the left or the right.
     Split {
         key: u8,
         right: bool,
     },
-    /// Asks how a transaction ended, of this server alone or of both, and
-    /// sends it again.
+    /// Asks for the outcome of a transaction, of this server alone or of both, and sends it again.
     Again {
         which: usize,
         several: bool,
     },
-    /// Asks about a transaction that is yet to come, which then must not.
+    /// Asks for the outcome of a future transaction, which then must not commit.
     Unborn {
         several: bool,
     },
-    /// Lets go of a snapshot.
+    /// Releases a snapshot.
     End {
         snapshot: usize,
     },
@@ -70,7 +68,7 @@ pub(crate) enum Step {
         ms: u64,
         jump: i64,
     },
-    /// The engine falls and comes back from its last checkpoint and its log.
+    /// The engine crashes and restarts from its last checkpoint and its log.
     Restart,
     Checkpoint,
 }
@@ -133,11 +131,11 @@ pub(crate) fn steps(seed: u64) -> Vec<Step> {
 }
 
 pub(crate) fn key(number: u8) -> Vec<u8> {
-    // Of several lengths, so that prefixes of one another are among them.
+    // Of several lengths, so that some keys are prefixes of others.
     vec![b'k'; 1 + usize::from(number) % 3].into_iter().chain([number]).collect()
 }
 
-/// Keys in their order, for ranges.
+/// Keys in order, for ranges.
 pub(crate) fn range(first: u8, length: u8) -> KeyRange {
     let mut keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
     keys.sort();
@@ -145,7 +143,7 @@ pub(crate) fn range(first: u8, length: u8) -> KeyRange {
     KeyRange { low: keys[first].clone().into(), high: keys.get(last).map(|key| key.clone().into()) }
 }
 
-/// The operations of a request.
+/// Encodes the operations of a request.
 pub(crate) fn encode(writes: &[(NodeId, Do)]) -> Vec<u8> {
     let (mut bytes, mut last) = (Vec::new(), None);
     for (node, write) in writes {

@@ -2,8 +2,8 @@
 
 use super::{
     GREETING_MS, PATIENCE_MS,
-    halfway::Halfway,
-    sink::{Replies, Sink},
+    partial_messages::PartialMessages,
+    socket_replies::{Replies, SocketReplies},
     stream::{Came, Stream},
 };
 use crate::core::Session;
@@ -11,10 +11,10 @@ use mio::event::Event;
 use std::io;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
-use yesquel_engine::Asker;
+use yesquel_engine::Caller;
 use yesquel_model::ServerId;
 use yesquel_wire::{
-    Malformed, News,
+    ClientHeartbeat, Malformed,
     frame::{FrameError, Inbox},
     greeting::{Denial, GreetingError, Hello, LANE, VERSIONS, Welcome, common_version},
 };
@@ -30,7 +30,7 @@ const READS_MAX: usize = 4;
 
 /// Why a connection is closed.
 #[derive(Debug, Error)]
-pub(super) enum End {
+pub(super) enum CloseReason {
     #[error("its client has closed it")]
     Closed,
     #[error("it has not greeted for {} s", GREETING_MS / 1_000)]
@@ -94,13 +94,13 @@ fn waits(of: &Replies, sending: usize) -> bool {
 
 /// What greetings are judged by.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct AdmissionPolicy {
     pub(super) server: ServerId,
     pub(super) credential: Option<Box<[u8]>>,
     pub(super) clients_max: usize,
 }
 
-impl Gate {
+impl AdmissionPolicy {
     /// Lets a client in, or says why not; `clients` are served already.
     fn judge(&self, hello: &Hello<'_>, clients: usize) -> Result<u16, Denial> {
         let version = common_version(hello.versions)?;
@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// Reads what has come.
-    pub(super) fn read(&mut self, now_ms: u64) -> Result<(), End> {
+    pub(super) fn read(&mut self, now_ms: u64) -> Result<(), CloseReason> {
         self.heard_ms = now_ms;
         for _ in 0..READS_MAX {
             match self.stream.read_into(&mut self.inbox)? {
@@ -161,14 +161,14 @@ impl Connection {
                     self.is_readable = false;
                     return Ok(());
                 }
-                Came::End => return Err(End::Closed),
+                Came::End => return Err(CloseReason::Closed),
             }
         }
         Ok(())
     }
 
     /// Whether its requests are taken now, or wait until it has taken replies.
-    pub(super) fn is_open(&self, sink: &Sink) -> bool {
+    pub(super) fn is_open(&self, sink: &SocketReplies) -> bool {
         let sending = self.out.len() - self.written;
         !sink.with(self.number, |of| waits(of, sending)).unwrap_or(false)
     }
@@ -180,26 +180,31 @@ impl Connection {
 
     /// Why it is to be closed now, if it has waited for too long, or has had
     /// others wait.
-    pub(super) fn is_late(&mut self, halfway: &Halfway, is_blocked: bool, now_ms: u64) -> Option<End> {
+    pub(super) fn is_late(
+        &mut self,
+        partial_messages: &PartialMessages,
+        is_blocked: bool,
+        now_ms: u64,
+    ) -> Option<CloseReason> {
         let is_over = |since_ms: u64, patience_ms: u64| since_ms + patience_ms <= now_ms;
         match self.waiting_since_ms {
             Some(since_ms) if self.client.is_none() => {
-                return is_over(since_ms, GREETING_MS).then_some(End::Ungreeted);
+                return is_over(since_ms, GREETING_MS).then_some(CloseReason::Ungreeted);
             }
-            Some(since_ms) if is_over(since_ms, PATIENCE_MS) => return Some(End::Silent),
+            Some(since_ms) if is_over(since_ms, PATIENCE_MS) => return Some(CloseReason::Silent),
             _ => {}
         }
-        let has_no_room = halfway.waits(self.number);
+        let has_no_room = partial_messages.waits(self.number);
         if is_blocked && !has_no_room {
             // What it has said is not looked at before it takes replies.
             self.heard_ms = now_ms;
         }
         let is_stalled = self.inbox.is_amid() && is_over(self.heard_ms, PATIENCE_MS);
-        is_stalled.then_some(if has_no_room { End::NoRoom } else { End::Stalled })
+        is_stalled.then_some(if has_no_room { CloseReason::NoRoom } else { CloseReason::Stalled })
     }
 
     /// Bytes of replies that it has not taken.
-    pub(super) fn queued(&self, sink: &Sink) -> usize {
+    pub(super) fn queued(&self, sink: &SocketReplies) -> usize {
         sink.with(self.number, |of| of.bytes()).unwrap_or(0) + self.out.len() - self.written
     }
 
@@ -207,15 +212,15 @@ impl Connection {
     /// said which it is.
     pub(super) fn greet(
         &mut self,
-        gate: &Gate,
+        admission: &AdmissionPolicy,
         clients: usize,
         session: &mut Session<'_>,
-    ) -> Result<Option<u64>, End> {
+    ) -> Result<Option<u64>, CloseReason> {
         let Some((hello, length)) = Hello::decode(self.inbox.unread())? else { return Ok(None) };
         let client = hello.client;
-        match gate.judge(&hello, clients) {
+        match admission.judge(&hello, clients) {
             Ok(version) => {
-                let (server, now) = (gate.server, session.clock());
+                let (server, now) = (admission.server, session.clock());
                 let requests_max = REQUESTS_MAX as u32;
                 self.out = Welcome::Served { version, server, requests_max, now }.encode();
                 self.inbox.skip(length);
@@ -227,23 +232,28 @@ impl Connection {
                 let is_by_version = matches!(denial, Denial::Version { .. });
                 let theirs = hello.versions;
                 self.deny(denial.clone());
-                Err(if is_by_version { End::Version { theirs } } else { denial.into() })
+                Err(if is_by_version { CloseReason::Version { theirs } } else { denial.into() })
             }
         }
     }
 
     /// Hands the requests that have come to the core, until too many replies
     /// wait to be taken; whether that is so.
-    pub(super) fn handle(&mut self, sink: &Sink, session: &mut Session<'_>) -> Result<bool, End> {
+    pub(super) fn handle(
+        &mut self,
+        sink: &SocketReplies,
+        session: &mut Session<'_>,
+    ) -> Result<bool, CloseReason> {
         let (Some(client), connection) = (self.client, self.number) else { return Ok(false) };
         let sending = self.out.len() - self.written;
         let (mut malformed, mut is_paused) = (None, false);
         self.inbox.take_while(|request, bytes| {
-            let outcome = if request == News::NUMBER {
-                News::decode(bytes).map(|news| session.hear(connection, client, news))
+            let outcome = if request == ClientHeartbeat::NUMBER {
+                ClientHeartbeat::decode(bytes)
+                    .map(|heartbeat| session.on_heartbeat(connection, client, heartbeat))
             } else {
                 sink.with(connection, |of| of.under_way += 1);
-                let handled = session.handle(Asker { connection, request }, bytes);
+                let handled = session.handle(Caller { connection, request }, bytes);
                 // A few short requests may have long replies.
                 is_paused = sink.with(connection, |of| waits(of, sending)).unwrap_or(false);
                 handled
@@ -255,7 +265,7 @@ impl Connection {
     }
 
     /// Sends the replies that there are, as far as the socket takes them.
-    pub(super) fn send(&mut self, sink: &Sink, now_ms: u64) -> Result<(), End> {
+    pub(super) fn send(&mut self, sink: &SocketReplies, now_ms: u64) -> Result<(), CloseReason> {
         let mut has_taken = false;
         loop {
             if !self.write(&mut has_taken)? {
@@ -287,7 +297,7 @@ impl Connection {
     }
 
     /// Writes what the socket takes; whether it has taken all.
-    fn write(&mut self, has_taken: &mut bool) -> Result<bool, End> {
+    fn write(&mut self, has_taken: &mut bool) -> Result<bool, CloseReason> {
         while self.written < self.out.len() {
             let taken = self.stream.write(&self.out[self.written..])?;
             self.written += taken;

@@ -4,20 +4,20 @@
 //! travels.
 
 mod connection;
-mod halfway;
 mod listener;
-mod sink;
+mod partial_messages;
+mod socket_replies;
 mod stream;
 
 pub use connection::REQUESTS_MAX;
 pub use listener::Listener;
-pub use sink::Sink;
+pub use socket_replies::SocketReplies;
 
-use crate::{Core, Time, WallTime, core::Session};
-use connection::{Connection, End, Gate};
-use halfway::Halfway;
+use crate::{Core, Time, WallTime, core::Session, socket_counters::SocketCounters};
+use connection::{AdmissionPolicy, CloseReason, Connection};
 use listener::AnyListener;
 use mio::{Events, Poll, Token, Waker};
+use partial_messages::PartialMessages;
 use rustc_hash::FxHashMap;
 use rustls::{ServerConfig, ServerConnection};
 use std::{
@@ -25,7 +25,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -68,28 +68,11 @@ const WAKE: Token = Token(0);
 /// Listeners have the next tokens, connections those from here on.
 const FIRST_CONNECTION: u64 = 1 << 16;
 
-/// What the sockets have seen, for whoever watches.
-#[derive(Debug, Default)]
-pub struct SocketCounters {
-    /// Connections that are open.
-    pub open: AtomicU64,
-    /// Connections that were taken.
-    pub accepted: AtomicU64,
-    /// Connections that were not served, or were closed for what they did.
-    pub refused: AtomicU64,
-    /// Times that one was read no further, for it had not taken its replies.
-    pub paused: AtomicU64,
-    /// The most bytes of replies that ever waited for one.
-    pub queued_most: AtomicU64,
-    /// Bytes of messages that have come in part.
-    pub unfinished: AtomicU64,
-}
-
 /// The thread of the sockets. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Sockets {
     stopping: Arc<AtomicBool>,
-    sink: Sink,
+    sink: SocketReplies,
     counters: Arc<SocketCounters>,
     thread: Option<JoinHandle<()>>,
 }
@@ -98,7 +81,7 @@ impl Sockets {
     /// Serves connections to a core whose replies to them go to the sink.
     pub fn serve(
         core: Arc<Core>,
-        sink: Sink,
+        sink: SocketReplies,
         listeners: Vec<Listener>,
         options: SocketOptions,
     ) -> io::Result<Sockets> {
@@ -109,7 +92,7 @@ impl Sockets {
     /// to wait: what connections may take in time goes by it.
     pub fn serve_with_clock(
         core: Arc<Core>,
-        sink: Sink,
+        sink: SocketReplies,
         listeners: Vec<Listener>,
         options: SocketOptions,
         time: impl Time + 'static,
@@ -128,7 +111,7 @@ impl Sockets {
             poll,
             core,
             sink: sink.clone(),
-            gate: Gate { server, credential, clients_max: connections_max },
+            admission: AdmissionPolicy { server, credential, clients_max: connections_max },
             tls,
             listeners,
             accept_again: false,
@@ -136,7 +119,7 @@ impl Sockets {
             connections: FxHashMap::default(),
             clients: FxHashMap::default(),
             ungreeted: BTreeSet::new(),
-            halfway: Halfway::new(unfinished_bytes_max, Arc::clone(&counters)),
+            partial_messages: PartialMessages::new(unfinished_bytes_max, Arc::clone(&counters)),
             turned_away: 0,
             told_ms: None,
             next: FIRST_CONNECTION,
@@ -169,8 +152,8 @@ impl Drop for Sockets {
 struct Server {
     poll: Poll,
     core: Arc<Core>,
-    sink: Sink,
-    gate: Gate,
+    sink: SocketReplies,
+    admission: AdmissionPolicy,
     tls: Option<Arc<ServerConfig>>,
     listeners: Vec<AnyListener>,
     /// A connection could not be taken for want of something.
@@ -183,7 +166,7 @@ struct Server {
     /// Connections that have not greeted, the oldest first.
     ungreeted: BTreeSet<u64>,
     /// What is held of messages that are not whole.
-    halfway: Halfway,
+    partial_messages: PartialMessages,
     /// Connections that were turned away since the log has told of it.
     turned_away: u64,
     /// When the log has told last of what may happen very often.
@@ -254,7 +237,7 @@ impl Server {
                 self.counters.refused.fetch_add(1, Relaxed);
                 self.turned_away += 1;
                 if matches!(socket, Socket::Unix(_)) || self.tls.is_none() {
-                    listener::turn_away(&mut socket, self.gate.clients_max);
+                    listener::turn_away(&mut socket, self.admission.clients_max);
                 }
                 continue;
             }
@@ -267,7 +250,7 @@ impl Server {
     /// Whether there is a place for one more connection; one that has not
     /// greeted may have to leave.
     fn has_place(&mut self) -> bool {
-        if self.connections.len() < self.gate.clients_max + DENIED_MAX {
+        if self.connections.len() < self.admission.clients_max + DENIED_MAX {
             return true;
         }
         let oldest = self.ungreeted.first().and_then(|number| self.connections.get(number));
@@ -278,7 +261,7 @@ impl Server {
         if is_old {
             let number = oldest.number;
             self.turned_away += 1;
-            self.remove(number, &End::Crowded);
+            self.remove(number, &CloseReason::Crowded);
         }
         is_old
     }
@@ -320,7 +303,7 @@ impl Server {
         let now_ms = self.time.now().uptime_ms;
         ready.retain(|number| {
             let Some(connection) = self.connections.get_mut(number) else { return false };
-            if self.halfway.waits(*number) {
+            if self.partial_messages.waits(*number) {
                 self.blocked.insert(*number);
                 return false;
             }
@@ -357,11 +340,11 @@ impl Server {
     }
 
     /// Has what came by a connection handled; whether it is greeted just now.
-    fn take_from(&mut self, number: u64, session: &mut Session<'_>) -> Result<bool, End> {
+    fn take_from(&mut self, number: u64, session: &mut Session<'_>) -> Result<bool, CloseReason> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(false) };
         let mut is_new = false;
         if connection.client.is_none() {
-            let Some(client) = connection.greet(&self.gate, self.clients.len(), session)? else {
+            let Some(client) = connection.greet(&self.admission, self.clients.len(), session)? else {
                 return Ok(false);
             };
             is_new = true;
@@ -372,13 +355,13 @@ impl Server {
                 session.disconnected(older);
                 self.sink.remove(older);
                 self.connections.remove(&older);
-                self.halfway.holds(older, 0);
+                self.partial_messages.holds(older, 0);
             }
         }
         if let Some(connection) = self.connections.get_mut(&number) {
             // What is left of what was read is for when it has taken replies.
             let is_paused = connection.handle(&self.sink, session)?;
-            self.halfway.holds(number, connection.unfinished());
+            self.partial_messages.holds(number, connection.unfinished());
             if is_paused && self.blocked.insert(number) {
                 self.counters.paused.fetch_add(1, Relaxed);
             }
@@ -387,18 +370,18 @@ impl Server {
     }
 
     /// Closes a connection. Nothing else knows of one that has not greeted.
-    fn remove(&mut self, number: u64, end: &End) -> Option<Connection> {
+    fn remove(&mut self, number: u64, end: &CloseReason) -> Option<Connection> {
         let mut connection = self.connections.remove(&number)?;
         self.ungreeted.remove(&number);
-        self.halfway.holds(number, 0);
+        self.partial_messages.holds(number, 0);
         connection.part();
         let peer = &connection.peer;
         match end {
-            End::Closed | End::Io(_) => {
+            CloseReason::Closed | CloseReason::Io(_) => {
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed")
             }
             // Told together.
-            End::Crowded => {
+            CloseReason::Crowded => {
                 self.counters.refused.fetch_add(1, Relaxed);
                 tracing::debug!(connection = number, %peer, reason = %end, "connection closed");
             }
@@ -411,7 +394,7 @@ impl Server {
         Some(connection)
     }
 
-    fn end(&mut self, number: u64, end: &End, session: &mut Session<'_>) {
+    fn end(&mut self, number: u64, end: &CloseReason, session: &mut Session<'_>) {
         let Some(connection) = self.remove(number, end) else { return };
         if let Some(client) = connection.client {
             session.disconnected(number);
@@ -438,7 +421,7 @@ impl Server {
         let now_ms = self.time.now().uptime_ms;
         self.blocked.retain(|number| {
             let Some(connection) = self.connections.get(number) else { return false };
-            let is_open = connection.is_open(&self.sink) && !self.halfway.waits(*number);
+            let is_open = connection.is_open(&self.sink) && !self.partial_messages.waits(*number);
             if is_open {
                 ready.push(*number);
             }
@@ -455,17 +438,17 @@ impl Server {
             tracing::warn!(
                 turned_away = self.turned_away,
                 clients = self.clients.len(),
-                clients_max = self.gate.clients_max,
+                clients_max = self.admission.clients_max,
                 "more connections than this server takes: some were closed before they were heard; --clients-max tells how many clients it serves"
             );
             self.turned_away = 0;
         }
-        let Server { connections, blocked, halfway, .. } = self;
+        let Server { connections, blocked, partial_messages, .. } = self;
         let late = connections.values_mut().filter_map(|connection| {
             let number = connection.number;
-            Some((number, connection.is_late(halfway, blocked.contains(&number), now_ms)?))
+            Some((number, connection.is_late(partial_messages, blocked.contains(&number), now_ms)?))
         });
-        let late: Vec<(u64, End)> = late.collect();
+        let late: Vec<(u64, CloseReason)> = late.collect();
         if !late.is_empty() {
             let core = Arc::clone(&self.core);
             let mut session = core.session();

@@ -9,7 +9,7 @@ use std::{
 };
 use yesquel_engine::Settings;
 use yesquel_model::{NodeId, ServerId, Timestamp, TreeId};
-use yesquel_server::{Core, Listener, ManualTime, Sink, SocketOptions, Sockets, Time, WallTime};
+use yesquel_server::{Core, Listener, ManualTime, SocketOptions, SocketReplies, Sockets, Time, WallTime};
 use yesquel_wire::{
     Question, Request, Writer,
     frame::{Inbox, Outbox},
@@ -28,13 +28,16 @@ pub(crate) struct Served {
 pub(crate) const CLIENTS_MAX: usize = 10;
 
 /// A server of ten clients, by the system's clock.
-pub(crate) fn serve(core: impl FnOnce(Sink) -> Core) -> Served {
+pub(crate) fn serve(core: impl FnOnce(SocketReplies) -> Core) -> Served {
     serve_with_clock(core, WallTime::default())
 }
 
 /// A server of ten clients.
-pub(crate) fn serve_with_clock(core: impl FnOnce(Sink) -> Core, time: impl Time + 'static) -> Served {
-    let sink = Sink::new();
+pub(crate) fn serve_with_clock(
+    core: impl FnOnce(SocketReplies) -> Core,
+    time: impl Time + 'static,
+) -> Served {
+    let sink = SocketReplies::new();
     let core = Arc::new(core(sink.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,10 +1,13 @@
 //! Cursors: the part of the border to C that is about rows and entries.
 
-use super::{Comparer, OK, Sought, answer, bytes};
+use super::{OK, answer, bytes};
 use crate::{
+    code::Code,
+    compare::{Comparer, Sought},
+    form::Form,
     key::{Collation, Column, Encoding, Field},
-    scan::{Form, Scan, Seek},
-    session::Code,
+    scan::Scan,
+    seek::Seek,
     side::Side,
 };
 use libsqlite3_sys::{SQLITE_BLOB, SQLITE_FLOAT, SQLITE_INTEGER, SQLITE_NULL, SQLITE_TEXT};

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
     thread,
 };
-use yesquel_wire::{News, frame::Inbox, greeting::Hello};
+use yesquel_wire::{ClientHeartbeat, frame::Inbox, greeting::Hello};
 
 #[derive(Default)]
 struct State {
@@ -58,7 +58,7 @@ impl Asked {
             self.has_greeted = true;
         }
         if self.has_greeted {
-            self.inbox.take(|number, _| asks |= number != News::NUMBER).unwrap();
+            self.inbox.take(|number, _| asks |= number != ClientHeartbeat::NUMBER).unwrap();
             asks |= self.inbox.is_amid();
         }
         asks

@@ -19,7 +19,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use yesquel_server::forks::Kept;
+use yesquel_fork::CloseOnFork;
 use yesquel_wire::frame::Inbox;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 #[derive(Debug)]
 pub(super) struct Channel {
     /// A child of this process does not have it: goes before the socket.
-    _kept: Kept,
+    _fork: CloseOnFork,
     socket: Socket,
     tls: Option<Mutex<ClientConnection>>,
 }
@@ -241,11 +241,11 @@ impl Channel {
             }
             _ => None,
         };
-        let kept = Kept::new(match &socket {
+        let fork = CloseOnFork::new(match &socket {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
         });
-        Ok(Channel { _kept: kept, socket, tls })
+        Ok(Channel { _fork: fork, socket, tls })
     }
 
     /// How long a read or a write may bring nothing.

@@ -120,7 +120,7 @@ pub enum ConnectError {
         denial: Denial,
     },
     /// No server takes a credential that is so long.
-    #[error("{address}: a credential of {bytes} bytes, and the most is {CREDENTIAL_BYTES_MAX}")]
+    #[error("{address}: a credential of {bytes} bytes; the limit is {CREDENTIAL_BYTES_MAX}")]
     LongCredential {
         /// Where.
         address: Address,

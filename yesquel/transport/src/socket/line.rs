@@ -9,7 +9,7 @@ use super::{
     slots::{Delivered, Slots},
 };
 use crate::{
-    Cause, Holdings,
+    Cause, HeartbeatSource,
     wait::{self, LOOK_EVERY},
 };
 use std::{
@@ -26,7 +26,7 @@ use std::{
 };
 use yesquel_model::{ServerId, Timestamp};
 use yesquel_wire::{
-    News,
+    ClientHeartbeat,
     frame::{Inbox, Outbox},
     greeting::{CREDENTIAL_BYTES_MAX, Denial, Hello, LANE, VERSIONS, Welcome},
 };
@@ -49,7 +49,7 @@ struct Sending {
     spare: Vec<u8>,
     /// The rest of one whose sender has given up: it goes before all others.
     rest: Vec<u8>,
-    news: News,
+    heartbeat: ClientHeartbeat,
     news_at: Option<Instant>,
 }
 
@@ -215,7 +215,7 @@ impl Line {
     pub(super) fn call(
         self: &Arc<Line>,
         request: &[u8],
-        holdings: Option<&Arc<dyn Holdings>>,
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
     ) -> Result<Call, Dead> {
         let full = || Dead::other("as many requests are under way as a connection may have");
         let slot = self.slots.open().ok_or_else(full)?;
@@ -236,7 +236,7 @@ impl Line {
                 thread::yield_now();
                 sending = self.lock();
             }
-            self.send_all(sending, holdings);
+            self.send_all(sending, heartbeats);
         }
         Ok(Call { line: Arc::clone(self), slot, is_over: false })
     }
@@ -244,7 +244,7 @@ impl Line {
     /// The reply, if it has come; receives, if nobody else does.
     fn poll(&self, slot: u32, waker: &Waker) -> Poll<Result<Vec<u8>, Dead>> {
         // Of this request, whatever comes of it: the next one begins anew.
-        let is_to_end = wait::is_to_end();
+        let is_to_end = wait::take_cancelled();
         loop {
             if let Some(reply) = self.slots.take(slot, waker) {
                 return Poll::Ready(Ok(reply));
@@ -268,7 +268,11 @@ impl Line {
     }
 
     /// In the sending role: sends until nothing waits.
-    fn send_all<'a>(&'a self, mut sending: MutexGuard<'a, Sending>, holdings: Option<&Arc<dyn Holdings>>) {
+    fn send_all<'a>(
+        &'a self,
+        mut sending: MutexGuard<'a, Sending>,
+        heartbeats: Option<&Arc<dyn HeartbeatSource>>,
+    ) {
         let mut buffer = std::mem::take(&mut sending.spare);
         let mut rest = std::mem::take(&mut sending.rest);
         loop {
@@ -282,8 +286,8 @@ impl Line {
                 }
                 rest.clear();
             }
-            if let Some(holdings) = holdings {
-                sending.report(&**holdings);
+            if let Some(heartbeats) = heartbeats {
+                sending.report(&**heartbeats);
             }
             if !sending.outbox.fill(&mut buffer) && !std::mem::take(&mut sending.flush) {
                 break;
@@ -347,11 +351,11 @@ impl Line {
 
     /// Tells the server what it must know, if that has changed, although
     /// nothing else is to be said.
-    pub(super) fn report(&self, holdings: &Arc<dyn Holdings>) {
+    pub(super) fn report(&self, heartbeats: &Arc<dyn HeartbeatSource>) {
         let mut sending = self.lock();
         if !sending.is_taken && !self.is_dead() {
             sending.is_taken = true;
-            self.send_all(sending, Some(holdings));
+            self.send_all(sending, Some(heartbeats));
         }
     }
 
@@ -428,16 +432,16 @@ impl Line {
 impl Sending {
     /// Adds what the server must know, if it has changed and some time has
     /// passed.
-    fn report(&mut self, holdings: &dyn Holdings) {
+    fn report(&mut self, heartbeats: &dyn HeartbeatSource) {
         let now = Instant::now();
         if self.news_at.is_some_and(|at| now.duration_since(at) < NEWS_EVERY) {
             return;
         }
         self.news_at = Some(now);
-        let news = holdings.news();
-        if news != self.news {
-            self.outbox.push(News::NUMBER, &news.encode());
-            self.news = news;
+        let heartbeat = heartbeats.heartbeat();
+        if heartbeat != self.heartbeat {
+            self.outbox.push(ClientHeartbeat::NUMBER, &heartbeat.encode());
+            self.heartbeat = heartbeat;
         }
     }
 }

@@ -15,7 +15,7 @@ pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use failure::{ConnectError, Step as ConnectStep};
 
 use crate::{
-    Holdings, Lost, OF_PARENT, Transport,
+    HeartbeatSource, Lost, OPENED_BEFORE_FORK, Transport,
     wait::{LOOK_EVERY, gives_up, has_given_up},
 };
 use lanes::{LANES, Lanes, Taken};
@@ -26,8 +26,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use yesquel_fork as fork;
 use yesquel_model::{ServerId, Timestamp};
-use yesquel_server::forks;
 
 /// How servers are connected to.
 #[derive(Clone)]
@@ -168,11 +168,11 @@ impl Link {
 
 struct Shared {
     links: Vec<Link>,
-    /// The process that has them, see [`forks`].
-    made_in: u32,
+    /// The process that has them, see [`fork`].
+    generation: u32,
     client: u64,
     options: SocketOptions,
-    holdings: OnceLock<Arc<dyn Holdings>>,
+    heartbeats: OnceLock<Arc<dyn HeartbeatSource>>,
     /// Whether the last handle is gone, for the thread that reports.
     ended: Mutex<bool>,
     end: Condvar,
@@ -193,7 +193,7 @@ impl fmt::Debug for Sockets {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.made_in != forks::generation() {
+        if self.0.generation != fork::generation() {
             // Another process goes on with it.
             return;
         }
@@ -219,8 +219,8 @@ impl Shared {
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
             }
-            if let Some(holdings) = shared.holdings.get() {
-                shared.links.iter().for_each(|link| link.line().report(holdings));
+            if let Some(heartbeats) = shared.heartbeats.get() {
+                shared.links.iter().for_each(|link| link.line().report(heartbeats));
             }
             // Servers must not wait long for news because of them.
             let connect_timeout = shared.options.connect_timeout.min(REPORT_EVERY);
@@ -257,13 +257,13 @@ impl Sockets {
             })
         };
         let links: Result<Vec<Link>, ConnectError> = addresses.iter().map(link).collect();
-        let (holdings, ended) = (OnceLock::new(), Mutex::new(false));
+        let (heartbeats, ended) = (OnceLock::new(), Mutex::new(false));
         let shared = Arc::new(Shared {
             links: links?,
-            made_in: forks::generation(),
+            generation: fork::generation(),
             client,
             options,
-            holdings,
+            heartbeats,
             ended,
             end: Condvar::new(),
         });
@@ -297,7 +297,7 @@ impl Sockets {
     ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
         let shared = &self.0.0;
         let link = shared.links.iter().find(|link| link.server == server);
-        let is_ours = shared.made_in == forks::generation();
+        let is_ours = shared.generation == fork::generation();
         let mut taken = None;
         let call = match link.filter(|_| is_ours).map(|link| (link, link.alive(shared))) {
             Some((link, Ok(line))) => {
@@ -305,11 +305,11 @@ impl Sockets {
                 let own = taken.as_ref().and_then(Taken::line);
                 // Many may be under way there that nobody waits for any more.
                 let by_own = own.and_then(|own| own.call(request, None).ok());
-                by_own.map_or_else(|| line.call(request, shared.holdings.get()), Ok)
+                by_own.map_or_else(|| line.call(request, shared.heartbeats.get()), Ok)
             }
             Some((_, Err(_))) if has_given_up() => Err(Dead::given_up()),
             Some((_, Err(why))) => Err(Dead::other(why)),
-            None if !is_ours => Err(Dead::other(OF_PARENT)),
+            None if !is_ours => Err(Dead::other(OPENED_BEFORE_FORK)),
             None => Err(Dead::other("no address is known")),
         };
         async move {
@@ -343,8 +343,8 @@ impl Transport for Sockets {
         self.send(server, request, true)
     }
 
-    fn attend(&self, holdings: Arc<dyn Holdings>) {
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
         // A client has one.
-        let _ = self.0.0.holdings.set(holdings);
+        let _ = self.0.0.heartbeats.set(heartbeats);
     }
 }

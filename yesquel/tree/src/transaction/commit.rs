@@ -1,18 +1,19 @@
 //! The commit of a transaction: what it writes goes to the leaves that the cache
 //! thinks right, and again where one was not.
 
-use super::{Transaction, Write};
+use super::Transaction;
 use crate::{
     Tree, TreeError,
     cache::{Goal, Guess},
     large::Larges,
     split::Split,
+    write::Write,
 };
 use std::{borrow::Cow, collections::BTreeMap};
 use yesquel_client::{CommitError, Staging, Writes};
 use yesquel_model::{Conflict, Key, KeyRange, NodeId, Refusal, ServerId, Timestamp, limits};
 use yesquel_transport::Transport;
-use yesquel_wire::{Large, NewNode, NodeKind, Operation, PIECE_BYTES, WriteOperation};
+use yesquel_wire::{LargeValue, NewNode, NodeKind, Operation, PIECE_BYTES, WriteOperation};
 
 /// Times that a commit is sent again because a key has moved.
 const MOVES_MAX: usize = 1000;
@@ -147,7 +148,7 @@ impl<T: Transport> Transaction<'_, T> {
         // Of trees that were filled ahead nobody else knows.
         let guards = self.guards.iter().filter(|(root, _)| !self.is_ahead(*root));
         for ((root, range), deletes) in ranges.chain(guards.map(|range| (range, false))) {
-            if !deletes && range.is_only() {
+            if !deletes && range.is_single() {
                 // Mostly: a key has one leaf.
                 let leaf = found.get(*root, &range.low).map(|(_, leaf)| *leaf);
                 let leaf = leaf.unwrap_or_else(|| self.trees.leaf(*root, &range.low));
@@ -184,7 +185,7 @@ impl<T: Transport> Transaction<'_, T> {
                 };
                 // Mostly there are none.
                 let large = if larges.is_empty() { None } else { larges.get(&(*root, key.clone())) };
-                let large = large.map(Large::encode);
+                let large = large.map(LargeValue::encode);
                 let write = match (value, &large) {
                     (_, Some(large)) => {
                         WriteOperation::Put { key, value: large, expect: *expect, is_large: true }
@@ -230,7 +231,7 @@ impl Found {
     /// One that is known of now, in place of what it has been split from or
     /// taken in.
     fn put(&mut self, root: NodeId, fence: KeyRange, leaf: NodeId) {
-        self.0.retain(|(own, _), (other, _)| *own != root || !other.meets(&fence));
+        self.0.retain(|(own, _), (other, _)| *own != root || !other.overlaps(&fence));
         self.0.insert((root, fence.low.clone()), (fence, leaf));
     }
 }

@@ -1,19 +1,19 @@
-//! What the tasks of clients do: transactions on trees, one after the other.
+//! The tasks of the clients: transactions on trees, one after the other.
 
 use crate::{
-    network::Network,
     reference::{Effect, End, Seen},
     steps::{Act, SLOTS, Value},
-    world::{Shared, pause},
+    workload::{SharedWorkload, Workload},
 };
-use std::rc::Rc;
+use std::{cell::RefMut, rc::Rc};
 use yesquel_client::CommitError;
 use yesquel_model::{Key, KeyRange, ServerId, Timestamp};
+use yesquel_simulation::{Network, SharedCluster, pause};
 use yesquel_tree::{Savepoint, Transaction, Tree, TreeError, Trees};
 
-/// A key by its number.
+/// The key of a number.
 pub(crate) fn key(number: u64) -> Key {
-    // Of several lengths, some of them beginnings of others.
+    // Of several lengths; some are prefixes of others.
     let mut key = vec![b'a' + (number % 5) as u8; 1 + (number % 3) as usize];
     key.push((number * 37 % 251) as u8);
     key.into()
@@ -25,7 +25,7 @@ fn range(from: u64, to: u64) -> KeyRange {
     if high.last() == Some(&0) { KeyRange::from(low) } else { KeyRange::new(low, high) }
 }
 
-/// What value some bytes are.
+/// The value that some bytes are.
 fn value(bytes: &[u8]) -> Value {
     let number = bytes.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes);
     let value = Value { number, length: bytes.len() };
@@ -33,44 +33,49 @@ fn value(bytes: &[u8]) -> Value {
     value
 }
 
-/// A transaction that is open, and what it was before a savepoint.
+/// An open transaction, and its state at a savepoint.
 struct Open<'a> {
     txn: Transaction<'a, Network>,
     attempt: usize,
     savepoint: Option<(Savepoint, usize, usize)>,
-    /// A place whose tree it has replaced.
+    /// The slot whose tree it has replaced, and the new tree.
     replaced: Option<(usize, Tree)>,
 }
 
 /// One task of a client.
-pub(crate) struct Worker<'a> {
-    shared: &'a Shared,
+struct Worker<'a> {
+    workload: &'a SharedWorkload,
     trees: &'a Trees<Network>,
     task: usize,
     open: Option<Open<'a>>,
 }
 
-/// Does what a task has to do, until there is no more.
-pub(crate) async fn work(shared: Shared, trees: Rc<Trees<Network>>, task: usize) {
-    let mut worker = Worker { shared: &shared, trees: &trees, task, open: None };
+/// Performs the acts of a task until none is left.
+pub(crate) async fn work(
+    cluster: SharedCluster,
+    workload: SharedWorkload,
+    trees: Rc<Trees<Network>>,
+    task: usize,
+) {
+    let mut worker = Worker { workload: &workload, trees: &trees, task, open: None };
     loop {
-        let next = shared.borrow_mut().next_act(task);
+        let next = workload.borrow_mut().next_act(task);
         let Some((pause_us, act)) = next else { return };
-        pause(&shared, pause_us).await;
+        pause(&cluster, pause_us).await;
         worker.act(&act).await;
     }
 }
 
-/// Reads all trees, both ways, as somebody who knows nothing.
-pub(crate) async fn observe(shared: Shared, trees: Rc<Trees<Network>>, task: usize) {
-    let mut worker = Worker { shared: &shared, trees: &trees, task, open: None };
+/// Reads all trees in both directions, with an empty cache.
+pub(crate) async fn observe(workload: SharedWorkload, trees: Rc<Trees<Network>>, task: usize) {
+    let mut worker = Worker { workload: &workload, trees: &trees, task, open: None };
     for down in [false, true] {
         for slot in 0..SLOTS {
             let done = worker.walk(slot, None, usize::MAX, down).await;
             if let Err(error) = done
                 && !matches!(error, TreeError::NoTree(_))
             {
-                panic!("all is well, and a reader is told: {error}");
+                panic!("a read without faults fails: {error}");
             }
         }
     }
@@ -78,42 +83,46 @@ pub(crate) async fn observe(shared: Shared, trees: Rc<Trees<Network>>, task: usi
 }
 
 impl<'a> Worker<'a> {
+    fn workload(&self) -> RefMut<'a, Workload> {
+        self.workload.borrow_mut()
+    }
+
     fn open(&mut self) -> &mut Open<'a> {
-        let (shared, trees, task) = (self.shared, self.trees, self.task);
+        let (workload, trees, task) = (self.workload, self.trees, self.task);
         self.open.get_or_insert_with(|| {
-            let mut world = shared.borrow_mut();
-            let after = world.process(task).map_or(Timestamp::ZERO, |process| process.committed);
-            let attempt = world.book.begin(task, after);
+            let mut workload = workload.borrow_mut();
+            let after = workload.committed(task).map_or(Timestamp::ZERO, |committed| *committed);
+            let attempt = workload.history.begin(task, after);
             Open { txn: trees.begin(), attempt, savepoint: None, replaced: None }
         })
     }
 
     fn close(&mut self, end: End) {
         if let Some(open) = self.open.take() {
-            self.shared.borrow_mut().book.end(open.attempt, end);
+            self.workload().history.end(open.attempt, end);
         }
     }
 
-    /// The tree of a place, if the transaction has not replaced it.
+    /// The tree in a slot, if the transaction has not replaced it.
     fn tree(&mut self, slot: usize) -> Option<Tree> {
         let replaced = self.open().replaced;
-        let tree = self.shared.borrow().slots[slot];
+        let tree = self.workload().slots[slot];
         if replaced.is_some_and(|(of, _)| of == slot) { None } else { Some(tree) }
     }
 
-    /// Notes what was read, or that there is no tree.
+    /// Records a read, or that there is no tree.
     fn saw(&mut self, tree: Tree, seen: Result<Seen, TreeError>) -> Result<(), TreeError> {
         let open = self.open();
         let (attempt, snapshot) = (open.attempt, open.txn.snapshot());
-        let book = &mut self.shared.borrow_mut().book;
+        let history = &mut self.workload().history;
         match seen {
             Ok(seen) => {
-                book.sees(attempt, snapshot, seen);
+                history.on_read(attempt, snapshot, seen);
                 Ok(())
             }
             Err(error) => {
                 if matches!(error, TreeError::NoTree(_)) {
-                    book.sees(attempt, snapshot, Seen::NoTree(tree));
+                    history.on_read(attempt, snapshot, Seen::NoTree(tree));
                 }
                 Err(error)
             }
@@ -209,7 +218,7 @@ impl<'a> Worker<'a> {
 
     fn effects<T>(&mut self, change: impl FnOnce(&mut Vec<Effect>, &mut Vec<(Tree, Key)>) -> T) -> T {
         let attempt = self.open().attempt;
-        let attempt = &mut self.shared.borrow_mut().book.attempts[attempt];
+        let attempt = &mut self.workload().history.attempts[attempt];
         change(&mut attempt.effects, &mut attempt.absent)
     }
 
@@ -230,7 +239,7 @@ impl<'a> Worker<'a> {
             (None, _) => txn.delete(tree, &key),
         };
         self.effects(|effects, absent| {
-            // What the transaction itself has done to the key before.
+            // What the transaction itself has done to the key so far.
             let own = effects.iter().rev().find_map(|effect| match effect {
                 Effect::Write(of, written, value) if *of == tree && *written == key => Some(value.is_some()),
                 Effect::Clear(of, range) if *of == tree && range.contains(&key) => Some(false),
@@ -280,7 +289,7 @@ impl<'a> Worker<'a> {
         let new = self.trees.fresh(ServerId(server as u16)).await?;
         let key = key(number);
         let open = self.open();
-        // What is taken back later would be taken back with it.
+        // A rollback to an earlier savepoint would take the new tree back.
         open.savepoint = None;
         open.replaced = Some((slot, new));
         open.txn.drop_tree(old);
@@ -311,36 +320,36 @@ impl<'a> Worker<'a> {
     async fn commit(&mut self) {
         let Some(Open { txn, attempt, replaced, .. }) = self.open.take() else { return };
         let writes = {
-            let attempt = &mut self.shared.borrow_mut().book.attempts[attempt];
+            let attempt = &mut self.workload().history.attempts[attempt];
             attempt.end = End::Committing;
             !attempt.effects.is_empty()
         };
         let outcome = txn.commit().await;
-        let mut world = self.shared.borrow_mut();
+        let mut workload = self.workload();
         let end = match outcome {
             Ok(_) if !writes => End::Read,
             Ok(at) => {
-                if let Some(process) = world.process(self.task) {
-                    process.committed = process.committed.max(at);
+                if let Some(committed) = workload.committed(self.task) {
+                    *committed = (*committed).max(at);
                 }
                 if let Some((slot, new)) = replaced {
-                    world.slots[slot] = new;
-                    world.counts.drops += 1;
+                    workload.slots[slot] = new;
+                    workload.counts.drops += 1;
                 }
-                world.counts.committed += 1;
-                let effects = &world.book.attempts[attempt].effects;
+                workload.counts.committed += 1;
+                let effects = &workload.history.attempts[attempt].effects;
                 let several = effects
                     .iter()
                     .any(|effect| effect.tree().root().server != effects[0].tree().root().server);
-                world.counts.of_several += u64::from(several);
+                workload.counts.of_several += u64::from(several);
                 End::Committed(at)
             }
             Err(TreeError::Commit(CommitError::Unknown(_))) => {
-                world.counts.unknown += 1;
+                workload.counts.unknown += 1;
                 End::Unknown
             }
             Err(error) => End::Failed(error),
         };
-        world.book.end(attempt, end);
+        workload.history.end(attempt, end);
     }
 }

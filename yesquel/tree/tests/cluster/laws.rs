@@ -1,20 +1,20 @@
-//! What is so of nodes and trees whenever nobody is in the midst of something.
+//! Laws of nodes and trees that hold while no operation is in progress.
 
-use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use yesquel_engine::Engine;
 use yesquel_model::TreeId;
+use yesquel_simulation::{Cluster, SERVERS};
 use yesquel_tree::Tree;
 use yesquel_wire::status::NodeStatus;
 
-/// Children lead to all nodes of a tree, and each to the keys between its own
-/// and the next one's.
-fn leads_everywhere(engine: &Engine, tree: TreeId) -> Result<(), String> {
+/// Checks that all nodes of a tree are reachable from its root, and that each child holds the keys
+/// between its own key and the next one's.
+fn check_links(engine: &Engine, tree: TreeId) -> Result<(), String> {
     let nodes = engine.nodes_of(tree, None).nodes;
     let by_id: BTreeMap<&str, &NodeStatus> = nodes.iter().map(|node| (node.id.as_str(), node)).collect();
     let root = nodes.iter().find(|node| node.id.ends_with("0000000000000000")).ok_or("it has no root")?;
     if !root.low.is_empty() || root.high.is_some() {
-        return Err("its root has not all keys".to_owned());
+        return Err("its root does not cover all keys".to_owned());
     }
     let (mut found, mut ahead) = (BTreeSet::from([root.id.as_str()]), vec![root]);
     while let Some(node) = ahead.pop() {
@@ -23,57 +23,54 @@ fn leads_everywhere(engine: &Engine, tree: TreeId) -> Result<(), String> {
         }
         let mut low = node.low.as_str();
         for (number, child) in node.children.iter().enumerate() {
-            let child = by_id.get(child.as_str()).ok_or_else(|| format!("{child}, a child, is not there"))?;
+            let child = by_id.get(child.as_str()).ok_or_else(|| format!("child {child} does not exist"))?;
             let is_last = number + 1 == node.children.len();
             if child.low != low || (is_last && child.high != node.high) || (!is_last && child.high.is_none())
             {
-                return Err(format!("{} has not the keys that {} gives it", child.node, node.node));
+                return Err(format!(
+                    "{} does not hold the keys that {} assigns to it",
+                    child.node, node.node
+                ));
             }
             low = child.high.as_deref().unwrap_or_default();
             if !found.insert(&child.id) {
-                return Err(format!("two lead to {}", child.node));
+                return Err(format!("{} has two parents", child.node));
             }
             ahead.push(child);
         }
     }
     let lost: Vec<&str> =
         nodes.iter().map(|node| node.id.as_str()).filter(|id| !found.contains(id)).collect();
-    if lost.is_empty() { Ok(()) } else { Err(format!("nothing leads to {lost:?}")) }
+    if lost.is_empty() { Ok(()) } else { Err(format!("unreachable nodes: {lost:?}")) }
 }
 
-impl World {
-    /// Panics where a law does not hold. `live` are the trees that there are,
-    /// and how many nodes the long values of each take.
-    pub(crate) fn check_laws(&mut self, live: &BTreeMap<Tree, u64>, after: &str) {
-        for server in 0..self.servers.len() {
-            let now = self.clock(server);
-            let wrong = |what: &str| -> ! { panic!("server {server} {after}: {what}") };
-            let Some(running) = &mut self.servers[server].running else { wrong("it is not up") };
-            let engine = &mut running.engine;
-            if let Err(what) = engine.audit() {
-                wrong(&what);
+/// Checks the trees at all servers. `live` has the trees that exist, with the number of nodes for
+/// their long values.
+///
+/// # Panics
+///
+/// If a law does not hold.
+pub(crate) fn check_laws(cluster: &mut Cluster, live: &BTreeMap<Tree, u64>, when: &str) {
+    for server in 0..SERVERS {
+        let now = cluster.clock(server);
+        let wrong = |what: &str| -> ! { panic!("server {server} {when}: {what}") };
+        let Some(engine) = cluster.engine(server) else { wrong("it is down") };
+        let here = live.iter().filter(|(tree, _)| usize::from(tree.root().server.0) == server);
+        let here: BTreeMap<TreeId, u64> = here.map(|(tree, values)| (tree.root().tree, *values)).collect();
+        for tree in here.keys() {
+            if let Err(what) = check_links(engine, *tree) {
+                wrong(&format!("tree {tree}: {what}"));
             }
-            if engine.undecided().next().is_some() {
-                wrong("not all is decided");
-            }
-            let here = live.iter().filter(|(tree, _)| usize::from(tree.root().server.0) == server);
-            let here: BTreeMap<TreeId, u64> =
-                here.map(|(tree, values)| (tree.root().tree, *values)).collect();
-            for tree in here.keys() {
-                if let Err(what) = leads_everywhere(engine, *tree) {
-                    wrong(&format!("tree {tree}: {what}"));
-                }
-            }
-            for told in engine.status(now).trees {
-                let tree = TreeId::new(told.tree).unwrap_or_default();
-                match here.get(&tree) {
-                    None => wrong(&format!("there are nodes of tree {tree}, which was dropped")),
-                    Some(values) if *values != told.values => wrong(&format!(
-                        "tree {tree} has {} nodes of long values, and needs {values}",
-                        told.values
-                    )),
-                    Some(_) => {}
-                }
+        }
+        for found in engine.status(now).trees {
+            let tree = TreeId::new(found.tree).unwrap_or_default();
+            match here.get(&tree) {
+                None => wrong(&format!("nodes of tree {tree}, which was dropped")),
+                Some(values) if *values != found.values => wrong(&format!(
+                    "tree {tree} has {} nodes for long values and needs {values}",
+                    found.values
+                )),
+                Some(_) => {}
             }
         }
     }

@@ -1,14 +1,14 @@
-//! What was done and seen, written down as it happens and compared in the end
-//! with a plain reference: maps to which the committed transactions are applied
-//! in the order of their times. An end that nobody was told is taken from the
-//! servers' logs; whatever it is, all that was read must fit.
+//! The history of a run, verified at its end against a reference: maps to which the committed
+//! transactions are applied in the order of their commit times. An outcome that the client did not
+//! learn is taken from the servers' logs; whatever it is, all reads must agree with it.
 
-use crate::{server::Fact, steps::Value};
+use crate::steps::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use yesquel_client::{CommitError, Error};
 use yesquel_model::{Conflict, Key, KeyRange, Refusal, ServerId, Timestamp, TxnId, limits};
+use yesquel_simulation::{LogFact, outcomes};
 use yesquel_tree::{Tree, TreeError};
-use yesquel_wire::{Decision, NODE_PIECES, PIECE_BYTES, Request};
+use yesquel_wire::{NODE_PIECES, PIECE_BYTES, Request};
 
 /// What a transaction does to a tree.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,9 +28,8 @@ impl Effect {
         }
     }
 
-    /// Whether two transactions that do this get in each other's way, by the
-    /// table of `docs/yesquel/nodes.md`.
-    fn meets(&self, other: &Effect) -> bool {
+    /// Whether the two effects conflict, by the table in `docs/yesquel/nodes.md`.
+    fn conflicts(&self, other: &Effect) -> bool {
         use Effect::{Clear, Guard, Write};
         if self.tree() != other.tree() {
             return false;
@@ -40,20 +39,20 @@ impl Effect {
             (Write(_, key, _), Clear(_, range) | Guard(_, range))
             | (Clear(_, range) | Guard(_, range), Write(_, key, _)) => range.contains(key),
             (Guard(..), Guard(..)) => false,
-            (Clear(_, a) | Guard(_, a), Clear(_, b) | Guard(_, b)) => a.meets(b),
+            (Clear(_, a) | Guard(_, a), Clear(_, b) | Guard(_, b)) => a.overlaps(b),
             _ => false,
         }
     }
 }
 
-/// How a transaction ended, as far as whoever made it knows.
+/// How a transaction ended, as far as its client knows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum End {
-    /// It was never sent.
+    /// It was not sent.
     Open,
-    /// Its client died in the midst.
+    /// Its client died during the commit.
     Committing,
-    /// Nothing was written.
+    /// It wrote nothing.
     Read,
     Committed(Timestamp),
     Unknown,
@@ -65,19 +64,19 @@ pub(crate) struct Attempt {
     pub(crate) task: usize,
     pub(crate) snapshot: Option<Timestamp>,
     pub(crate) effects: Vec<Effect>,
-    /// Keys that were not to be there when they were first written.
+    /// Keys that had to be absent when they were first written.
     pub(crate) absent: Vec<(Tree, Key)>,
-    /// What it was called on its way.
+    /// The ids of its commit attempts.
     txns: Vec<TxnId>,
     pub(crate) end: End,
-    /// What its client, or its first server's clients, were told before: it
-    /// sees that.
+    /// Latest commit acknowledged to its client, or to any client of its first server, before it
+    /// began: it must see that commit.
     after: Timestamp,
 }
 
 impl Attempt {
-    /// What is sent of it: what the transaction itself has overwritten was
-    /// not, but for the keys that must have been absent.
+    /// The effects that its commit sends: not those that it has overwritten itself, except that keys
+    /// had to be absent.
     fn sent(&self) -> Vec<Effect> {
         let absent = self.absent.iter().map(|(tree, key)| Effect::Write(*tree, key.clone(), None));
         let mut sent: Vec<Effect> = absent.collect();
@@ -96,11 +95,11 @@ impl Attempt {
     }
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Get(Tree, Key, Option<Value>),
-    /// From a key or an end on, so many at most.
+    /// A walk from a key, or from an end, over at most so many entries.
     Walk {
         tree: Tree,
         start: Option<Key>,
@@ -115,14 +114,14 @@ pub(crate) enum Seen {
 struct Observation {
     attempt: usize,
     snapshot: Timestamp,
-    /// What the transaction itself had done by then.
+    /// Effects of the transaction itself at the time of the read.
     own: Vec<Effect>,
     seen: Seen,
 }
 
 type State = BTreeMap<Tree, BTreeMap<Key, Value>>;
 
-/// Whether it could be done: there is such a tree.
+/// Applies an effect. Returns false if its tree does not exist.
 fn apply(state: &mut State, effect: &Effect) -> bool {
     if let Effect::Create(tree) = effect {
         return state.insert(*tree, BTreeMap::new()).is_none();
@@ -138,37 +137,38 @@ fn apply(state: &mut State, effect: &Effect) -> bool {
     true
 }
 
-/// All that was done and seen in a run.
-pub(crate) struct Book {
-    /// Something goes wrong in this run.
-    is_stormy: bool,
-    lasting: Vec<Tree>,
+/// All transactions and reads of a run.
+pub(crate) struct History {
+    /// Whether the run has faults.
+    has_faults: bool,
+    permanent: Vec<Tree>,
     pub(crate) attempts: Vec<Attempt>,
     observations: Vec<Observation>,
-    /// The transaction that a task is in.
+    /// The open transaction of each task.
     current: BTreeMap<usize, usize>,
-    /// The latest commit of each server that anybody was told of.
-    told: BTreeMap<ServerId, Timestamp>,
+    /// The latest commit of each server that was acknowledged to any client.
+    acknowledged: BTreeMap<ServerId, Timestamp>,
 }
 
-impl Book {
-    pub(crate) fn new(is_stormy: bool) -> Book {
-        Book {
-            is_stormy,
-            lasting: Vec::new(),
+impl History {
+    pub(crate) fn new(has_faults: bool) -> History {
+        History {
+            has_faults,
+            permanent: Vec::new(),
             attempts: Vec::new(),
             observations: Vec::new(),
             current: BTreeMap::new(),
-            told: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
         }
     }
 
-    /// A tree that was there before everything.
-    pub(crate) fn lasts(&mut self, tree: Tree) {
-        self.lasting.push(tree);
+    /// Records a tree that exists from the start.
+    pub(crate) fn on_created(&mut self, tree: Tree) {
+        self.permanent.push(tree);
     }
 
-    /// A transaction begins, of a client that was told of commits up to then.
+    /// Records the begin of a transaction, of a client to which commits up to `after` were
+    /// acknowledged. Returns its number.
     pub(crate) fn begin(&mut self, task: usize, after: Timestamp) -> usize {
         let (effects, absent, txns) = Default::default();
         self.attempts.push(Attempt { task, snapshot: None, effects, absent, txns, end: End::Open, after });
@@ -176,64 +176,64 @@ impl Book {
         self.attempts.len() - 1
     }
 
+    /// Records the end of a transaction.
     pub(crate) fn end(&mut self, attempt: usize, end: End) {
         let attempt = &mut self.attempts[attempt];
         attempt.end = end;
         self.current.remove(&attempt.task);
         let End::Committed(at) = attempt.end else { return };
         let mut servers = attempt.effects.iter().map(|effect| effect.tree().root().server);
-        // Of several, one may not have heard of it yet, and then its clock has not.
+        // Of several participants, one may not have applied the commit yet, nor its clock.
         if let Some(server) = servers.next().filter(|server| servers.all(|other| other == *server)) {
-            let told = self.told.entry(server).or_default();
-            *told = (*told).max(at);
+            let acknowledged = self.acknowledged.entry(server).or_default();
+            *acknowledged = (*acknowledged).max(at);
         }
     }
 
-    /// A task's process has died.
+    /// Records the death of a task's process.
     pub(crate) fn died(&mut self, task: usize) {
         self.current.remove(&task);
     }
 
-    /// A task sends a request.
-    pub(crate) fn sends(&mut self, task: usize, server: ServerId, request: &Request<'_>) {
+    /// Records a request of a task.
+    pub(crate) fn on_request(&mut self, task: usize, server: ServerId, request: &Request<'_>) {
         let Some(attempt) = self.current.get(&task).map(|attempt| &mut self.attempts[*attempt]) else {
             return;
         };
         match request {
             Request::Commit { txn, .. } | Request::Prepare { txn, .. } => attempt.txns.push(*txn),
-            // The server that gives the snapshot knows all that it has committed.
+            // The server that sets the snapshot has applied all its commits.
             Request::Read { snapshot: None, .. } if attempt.end == End::Open => {
-                let told = self.told.get(&server).copied().unwrap_or_default();
-                attempt.after = attempt.after.max(told);
+                let acknowledged = self.acknowledged.get(&server).copied().unwrap_or_default();
+                attempt.after = attempt.after.max(acknowledged);
             }
             _ => {}
         }
     }
 
-    /// A transaction has read something at its snapshot.
-    pub(crate) fn sees(&mut self, attempt: usize, snapshot: Option<Timestamp>, seen: Seen) {
+    /// Records a read of a transaction.
+    pub(crate) fn on_read(&mut self, attempt: usize, snapshot: Option<Timestamp>, seen: Seen) {
         let known = &mut self.attempts[attempt];
         assert!(known.snapshot.is_none() || known.snapshot == snapshot, "the snapshot has changed");
         known.snapshot = snapshot;
         if let Some(snapshot) = snapshot {
-            assert!(snapshot >= known.after, "{known:?} does not see what was told before");
+            assert!(snapshot >= known.after, "{known:?} does not see an acknowledged commit");
         }
         let own = known.effects.clone();
-        // What a transaction knows of itself takes no snapshot.
+        // A read that its own writes answer takes no snapshot.
         let snapshot = snapshot.unwrap_or_default();
         self.observations.push(Observation { attempt, snapshot, own, seen });
     }
 
-    /// Compares all of it with the reference; the servers' logs say how those
-    /// ended of whom nobody was told. Returns the trees that are left, and how
-    /// many nodes the long values of each take.
-    pub(crate) fn verify(&self, logs: &[Vec<Fact>]) -> BTreeMap<Tree, u64> {
-        let ends = ends(logs);
+    /// Compares the history with the reference. The servers' logs tell the outcomes that no client
+    /// learned. Returns the trees that are left, and the number of nodes for their long values.
+    pub(crate) fn verify(&self, logs: &[Vec<LogFact>]) -> BTreeMap<Tree, u64> {
+        let outcomes = outcomes(logs);
         let mut commits: Vec<(Timestamp, usize)> = Vec::new();
         for (number, attempt) in self.attempts.iter().enumerate() {
             let logged: BTreeSet<Timestamp> =
-                attempt.txns.iter().filter_map(|txn| ends.get(txn).copied().flatten()).collect();
-            assert!(logged.len() <= 1, "{attempt:?} was committed at {logged:?}");
+                attempt.txns.iter().filter_map(|txn| outcomes.get(txn).copied().flatten()).collect();
+            assert!(logged.len() <= 1, "{attempt:?} committed at {logged:?}");
             let logged = logged.first().copied();
             match &attempt.end {
                 End::Committed(at) => assert_eq!(logged, Some(*at), "{attempt:?} in the logs"),
@@ -245,7 +245,7 @@ impl Book {
         commits.sort_unstable();
         let sent: Vec<Vec<Effect>> = self.attempts.iter().map(Attempt::sent).collect();
         let left = self.replay(&commits, &sent);
-        self.first_wins(&commits, &sent);
+        self.check_conflicts(&commits, &sent);
         for (number, attempt) in self.attempts.iter().enumerate() {
             if let End::Failed(error) = &attempt.end {
                 self.justify(number, error, &commits, &sent);
@@ -258,9 +258,9 @@ impl Book {
         left.into_iter().map(|(tree, content)| (tree, content.values().map(nodes).sum())).collect()
     }
 
-    /// Commits and observations in the order of their times.
+    /// Replays commits and reads in the order of their times and checks the reads.
     fn replay(&self, commits: &[(Timestamp, usize)], sent: &[Vec<Effect>]) -> State {
-        let mut state: State = self.lasting.iter().map(|tree| (*tree, BTreeMap::new())).collect();
+        let mut state: State = self.permanent.iter().map(|tree| (*tree, BTreeMap::new())).collect();
         let mut observations: Vec<&Observation> = self.observations.iter().collect();
         observations.sort_by_key(|observation| observation.snapshot);
         let mut commits = commits.iter().peekable();
@@ -280,13 +280,13 @@ impl Book {
         let attempt = &self.attempts[number];
         for (tree, key) in &attempt.absent {
             let present = state.get(tree).is_some_and(|content| content.contains_key(key));
-            assert!(!present, "{attempt:?} was committed, and {key:?} was there");
+            assert!(!present, "{attempt:?} committed, but {key:?} existed");
         }
         let is_drop = |effect: &&Effect| matches!(effect, Effect::Drop(_));
         let (drops, others): (Vec<&Effect>, Vec<&Effect>) = sent.iter().partition(is_drop);
-        // A tree goes after all else.
+        // Trees are dropped after all other effects.
         for effect in others.into_iter().chain(drops) {
-            assert!(apply(state, effect), "{attempt:?} was committed: {effect:?} on no tree");
+            assert!(apply(state, effect), "{attempt:?} committed: {effect:?} on a tree that does not exist");
         }
     }
 
@@ -306,7 +306,7 @@ impl Book {
             Seen::Get(tree, key, found) => {
                 let expected = match state.contains_key(tree) {
                     true => content(tree).and_then(|all| all.get(key).copied()),
-                    // It has read nothing but its own.
+                    // Only its own writes can have answered.
                     false => own
                         .iter()
                         .rev()
@@ -336,26 +336,26 @@ impl Book {
         }
     }
 
-    /// Nobody has written what another wrote between his snapshot and his
-    /// commit.
-    fn first_wins(&self, commits: &[(Timestamp, usize)], sent: &[Vec<Effect>]) {
+    /// Checks that of two conflicting transactions only one commits, unless it began after the other.
+    fn check_conflicts(&self, commits: &[(Timestamp, usize)], sent: &[Vec<Effect>]) {
         for (at, number) in commits {
             let Some(snapshot) = self.attempts[*number].snapshot else { continue };
             for (other_at, other) in commits {
                 if *other_at <= snapshot || other_at > at || other == number {
                     continue;
                 }
-                let met = sent[*number].iter().any(|own| sent[*other].iter().any(|theirs| own.meets(theirs)));
+                let met =
+                    sent[*number].iter().any(|own| sent[*other].iter().any(|theirs| own.conflicts(theirs)));
                 assert!(
                     !met,
-                    "{:?} was committed at {at} beside {:?} of {other_at}",
+                    "{:?} committed at {at} in spite of {:?} of {other_at}",
                     self.attempts[*number], self.attempts[*other]
                 );
             }
         }
     }
 
-    /// Whether there was a reason to fail.
+    /// Checks that a transaction had a reason to fail.
     fn justify(
         &self,
         number: usize,
@@ -369,7 +369,7 @@ impl Book {
             TreeError::Client(Error::Refused(refusal)) => refusal,
             TreeError::Commit(CommitError::Failed(Error::Refused(refusal))) => refusal,
             TreeError::Client(Error::Lost(_)) | TreeError::Commit(CommitError::Failed(Error::Lost(_))) => {
-                assert!(self.is_stormy, "{attempt:?}: {error}");
+                assert!(self.has_faults, "{attempt:?}: {error}");
                 return;
             }
             TreeError::Exists => {
@@ -397,82 +397,32 @@ impl Book {
             }
             error => panic!("{attempt:?}: {error}"),
         };
-        let meets = |other: usize| {
+        let overlaps = |other: usize| {
             let pairs =
                 sent[number].iter().flat_map(|own| sent[other].iter().map(move |theirs| (own, theirs)));
             pairs.into_iter().any(|(own, theirs)| {
                 let is_whole = |effect: &Effect| matches!(effect, Effect::Create(_) | Effect::Drop(_));
-                own.meets(theirs) || ((is_whole(own) || is_whole(theirs)) && own.tree() == theirs.tree())
+                own.conflicts(theirs) || ((is_whole(own) || is_whole(theirs)) && own.tree() == theirs.tree())
             })
         };
         match refusal {
             Refusal::Conflict(Conflict::Prepared { by, .. }) => {
                 let other = self.attempts.iter().position(|attempt| attempt.txns.contains(by));
-                assert!(other.is_some_and(meets), "{attempt:?}: {error}");
+                assert!(other.is_some_and(overlaps), "{attempt:?}: {error}");
             }
             Refusal::Conflict(Conflict::Cell { .. } | Conflict::Range { .. } | Conflict::Guard { .. }) => {
-                let newer = |at: Timestamp| attempt.snapshot.is_some_and(|snapshot| at > snapshot);
-                let met = commits.iter().any(|(at, other)| newer(*at) && *other != number && meets(*other));
-                assert!(met, "{attempt:?}: {error}, and nobody was in its way");
+                let is_newer = |at: Timestamp| attempt.snapshot.is_some_and(|snapshot| at > snapshot);
+                let met =
+                    commits.iter().any(|(at, other)| is_newer(*at) && *other != number && overlaps(*other));
+                assert!(met, "{attempt:?}: {error}, but nothing conflicts with it");
             }
             Refusal::GivenUp(_)
             | Refusal::SnapshotTooOld { .. }
             | Refusal::TooFarAhead(_)
             | Refusal::DiskFailed
-            | Refusal::DiskLost => assert!(self.is_stormy, "{attempt:?}: {error}"),
-            // Splits are nobody's affair.
+            | Refusal::DiskLost => assert!(self.has_faults, "{attempt:?}: {error}"),
+            // A split must not fail a transaction.
             _ => panic!("{attempt:?}: {error}"),
         }
     }
-}
-
-/// How each transaction ended that any log has: when it was committed, if it
-/// was. All who voted must agree, and all who take part must have voted.
-fn ends(logs: &[Vec<Fact>]) -> BTreeMap<TxnId, Option<Timestamp>> {
-    let mut ends: BTreeMap<TxnId, Option<Timestamp>> = BTreeMap::new();
-    let mut voters: BTreeMap<TxnId, BTreeSet<usize>> = BTreeMap::new();
-    let mut parts: BTreeMap<TxnId, &[ServerId]> = BTreeMap::new();
-    for (server, log) in logs.iter().enumerate() {
-        let mut voted: BTreeMap<TxnId, Option<Decision>> = BTreeMap::new();
-        for fact in log {
-            match fact {
-                Fact::Committed(txn, at) => {
-                    let old = ends.insert(*txn, Some(*at));
-                    assert_eq!(old, None, "{txn} was committed twice");
-                }
-                Fact::VotedYes(txn, participants) => {
-                    voted.entry(*txn).or_default();
-                    parts.insert(*txn, participants);
-                }
-                // What is said of one that was forgotten changes nothing.
-                Fact::Decided(txn, decision) => {
-                    if let Some(known) = voted.get_mut(txn) {
-                        known.get_or_insert(*decision);
-                    }
-                }
-            }
-        }
-        for (txn, decision) in voted {
-            voters.entry(txn).or_default().insert(server);
-            let Some(decision) = decision else { panic!("{txn} is not decided at server {server}") };
-            let end = match decision {
-                Decision::Commit(at) => Some(at),
-                Decision::Abort => None,
-            };
-            let old = ends.insert(txn, end);
-            assert!(
-                old.is_none_or(|old| old == end),
-                "{txn} ended as {old:?} and, at server {server}, {end:?}"
-            );
-        }
-    }
-    for (txn, participants) in parts {
-        let missing = participants.iter().find(|server| !voters[&txn].contains(&usize::from(server.0)));
-        let committed = ends.get(&txn).copied().flatten();
-        assert!(
-            committed.is_none() || missing.is_none(),
-            "{txn} was committed at {committed:?} without the vote of {missing:?}"
-        );
-    }
-    ends
 }

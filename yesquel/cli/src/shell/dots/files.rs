@@ -129,16 +129,23 @@ fn byte(separator: &str, what: &str) -> Result<u8, Fault> {
     }
 }
 
-/// What rows are read from, and whoever prints them.
-fn source(file: &str) -> Result<(Box<dyn Read>, Option<Child>), Fault> {
+/// Where rows are read from.
+struct Input {
+    read: Box<dyn Read>,
+    /// The program that prints them.
+    child: Option<Child>,
+}
+
+/// Opens a file, or starts the program of `|program`.
+fn open_input(file: &str) -> Result<Input, Fault> {
     if let Some(line) = file.strip_prefix('|') {
         let child = output::system(line).stdout(Stdio::piped()).spawn();
         let mut child = child.or_else(|error| wrong(format!("{line}: {error}")))?;
         let Some(printed) = child.stdout.take() else { return wrong(format!("{line}: it has no output")) };
-        return Ok((Box::new(printed), Some(child)));
+        return Ok(Input { read: Box::new(printed), child: Some(child) });
     }
     let opened = File::open(file).or_else(|error| wrong(format!("{file}: {error}")))?;
-    Ok((Box::new(opened), None))
+    Ok(Input { read: Box::new(opened), child: None })
 }
 
 pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
@@ -148,7 +155,7 @@ pub(super) fn import(shell: &mut Shell, words: &[&str]) -> Done {
         row: byte(&import.separators.1, "rows")?,
         is_quoted: import.is_quoted,
     };
-    let (read, child) = source(import.file)?;
+    let Input { read, child } = open_input(import.file)?;
     let mut source = Source { rows: Rows::new(BufReader::new(read), form), file: import.file };
     let done = {
         let connection = shell.connection();

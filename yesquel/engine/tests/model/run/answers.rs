@@ -1,4 +1,4 @@
-//! What comes of a request, now or once what it waits for is decided.
+//! Checks replies, at once or after a wait.
 
 use super::Run;
 use crate::{
@@ -11,39 +11,41 @@ use yesquel_wire::{
 };
 
 #[derive(Debug, Clone)]
-pub(super) enum Asked {
+pub(super) enum SentRequest {
     Read { snapshot: Timestamp, node: NodeId, key: Vec<u8> },
     Scan { snapshot: Timestamp, node: NodeId, scan: Scan },
     Commit { txn: TxnId, snapshot: Option<Timestamp>, writes: Vec<(NodeId, Do)> },
 }
 
 impl Run {
-    /// Looks at a reply, or finds that there is rightly none.
-    fn settle(&mut self, request: u64, asked: Asked, reply: Option<&[u8]>) {
+    /// Checks a reply, or that there is rightly none.
+    fn settle(&mut self, request: u64, asked: SentRequest, reply: Option<&[u8]>) {
         let reply = reply.map(|bytes| Reply::decode(bytes).unwrap());
         let is_too_old = |snapshot: Timestamp| !self.engine.is_kept(snapshot);
         match &asked {
-            Asked::Read { snapshot, .. } | Asked::Scan { snapshot, .. } if is_too_old(*snapshot) => {
+            SentRequest::Read { snapshot, .. } | SentRequest::Scan { snapshot, .. }
+                if is_too_old(*snapshot) =>
+            {
                 let refused =
                     matches!(reply, Some(Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }));
                 assert!(refused, "{asked:?}: {reply:?}");
             }
-            Asked::Commit { snapshot: Some(snapshot), .. } if is_too_old(*snapshot) => {
+            SentRequest::Commit { snapshot: Some(snapshot), .. } if is_too_old(*snapshot) => {
                 let refused =
                     matches!(reply, Some(Reply::Refused { refusal: Refusal::SnapshotTooOld { .. }, .. }));
                 assert!(refused, "{asked:?}: {reply:?}");
             }
-            Asked::Read { snapshot, node, key } => {
+            SentRequest::Read { snapshot, node, key } => {
                 let fence = self.reference.fence_of(*snapshot, *node).filter(|fence| fence.contains(key));
                 let waits =
-                    self.reference.waits_for(*snapshot, &KeyRange::only(key)).filter(|_| fence.is_some());
+                    self.reference.waits_for(*snapshot, &KeyRange::single(key)).filter(|_| fence.is_some());
                 let Some(reply) = reply else { return self.park(request, asked.clone(), waits) };
                 assert_eq!(waits, None, "{asked:?}: {reply:?}");
                 let Reply::Answers { snapshot: at, answers } = reply else { panic!("{asked:?}: {reply:?}") };
                 assert_eq!(at, *snapshot);
                 let value = self.reference.seen(*snapshot, key).map(|value| [value]);
                 let expected = match (&fence, &value) {
-                    // Where to is a help only.
+                    // The new place is only a hint.
                     (None, _) => {
                         let answers: Vec<_> = answers.iter().collect();
                         assert!(matches!(answers[..], [Answer::Moved(_)]), "{asked:?}: {answers:?}");
@@ -54,7 +56,7 @@ impl Run {
                 };
                 assert_eq!(answers.iter().collect::<Vec<_>>(), [expected], "{asked:?}");
             }
-            Asked::Scan { snapshot, node, scan } => {
+            SentRequest::Scan { snapshot, node, scan } => {
                 let fence = self.reference.fence_of(*snapshot, *node);
                 let covered = fence.as_ref().map(|fence| scan.range.intersection(fence));
                 let waits = covered.as_ref().and_then(|covered| self.reference.waits_for(*snapshot, covered));
@@ -86,7 +88,7 @@ impl Run {
                     .collect();
                 assert_eq!(found, seen[..seen.len().min(scan.cells_max as usize)], "{asked:?}");
             }
-            Asked::Commit { txn, snapshot, writes } => {
+            SentRequest::Commit { txn, snapshot, writes } => {
                 let verdict = self.reference.judge(snapshot.unwrap_or(Timestamp::MAX), writes);
                 match (reply, verdict) {
                     (None, Verdict::Waits(waits)) => self.park(request, asked.clone(), Some(waits)),
@@ -107,12 +109,12 @@ impl Run {
         }
     }
 
-    fn park(&mut self, request: u64, asked: Asked, waits: Option<Vec<TxnId>>) {
+    fn park(&mut self, request: u64, asked: SentRequest, waits: Option<Vec<TxnId>>) {
         let waits = waits.unwrap_or_else(|| panic!("{asked:?} waits for nobody"));
         self.parked.push((request, waits, asked));
     }
 
-    pub(super) fn ask(&mut self, request: &Request<'_>, asked: Asked) {
+    pub(super) fn ask(&mut self, request: &Request<'_>, asked: SentRequest) {
         let number = self.send(request);
         let replies = self.replies();
         assert!(replies.len() <= 1);
@@ -123,16 +125,16 @@ impl Run {
         self.settle(number, asked, reply);
     }
 
-    pub(super) fn question(&mut self, snapshot: Timestamp, question: &Question<'_>, asked: Asked) {
+    pub(super) fn question(&mut self, snapshot: Timestamp, question: &Question<'_>, asked: SentRequest) {
         let mut bytes = Vec::new();
         question.write(&mut Writer(&mut bytes));
         let questions = Questions::decode(&bytes).unwrap();
         self.ask(&Request::Read { snapshot: Some(snapshot), seen: Timestamp::ZERO, questions }, asked);
     }
 
-    /// Replies to what was parked: each must be right at the moment it comes.
+    /// Checks the replies of parked requests: each must be right at the time it arrives.
     pub(super) fn unpark(&mut self, decided: TxnId) {
-        // Those who are answered did what they do in the order of the replies.
+        // Answered requests took effect in the order of the replies.
         for (request, reply) in self.replies() {
             let position = self.parked.iter().position(|(parked, ..)| *parked == request);
             let (_, _, asked) = self.parked.remove(position.expect("a reply to somebody"));
@@ -141,10 +143,10 @@ impl Run {
         for (request, mut waits, asked) in std::mem::take(&mut self.parked) {
             waits.retain(|txn| *txn != decided);
             if waits.is_empty()
-                && let Asked::Commit { writes, .. } = &asked
+                && let SentRequest::Commit { writes, .. } = &asked
             {
-                // It was looked at in the midst of those above, some of which
-                // may now be in its way; it waits if it met one that still is.
+                // It was checked between the ones above, which may conflict with it now; it keeps
+                // waiting if it met one that still is prepared.
                 waits = self.reference.prepared_against(&Effect::of_all(writes));
             }
             if waits.is_empty() {

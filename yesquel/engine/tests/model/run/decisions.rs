@@ -1,14 +1,13 @@
-//! Transactions that another server takes part in, and those who ask how one
-//! has ended.
+//! Transactions with another participant, and questions for outcomes.
 
 use super::{OTHER, Run, US, answers::word};
 use crate::{
     reference::{Effect, PreparedTxn, Verdict},
     steps::{Do, encode},
 };
-use yesquel_engine::Ask;
+use yesquel_engine::VoteQuery;
 use yesquel_model::{Conflict, Refusal, Timestamp};
-use yesquel_wire::{Decision, Ended, Operations, Participants, Reply, Request, Vote};
+use yesquel_wire::{Decision, Operations, Outcome, Participants, Reply, Request, Vote};
 
 impl Run {
     pub(super) fn prepare(&mut self, snapshot: usize, writes: &[Do]) {
@@ -58,19 +57,20 @@ impl Run {
         }
         let PreparedTxn { txn, at, effects } =
             self.reference.prepared.remove(which % self.reference.prepared.len());
-        // The other server's vote may be for later.
+        // The other server's vote may be later.
         let at = Timestamp(at.0 + late);
         if recovery {
             self.engine.recover(self.now, txn, &mut self.effects);
-            let ask = Ask { server: OTHER, txn };
-            assert_eq!(self.effects.asks, [ask]);
-            self.effects.asks.clear();
+            let ask = VoteQuery { server: OTHER, txn };
+            assert_eq!(self.effects.vote_queries, [ask]);
+            self.effects.vote_queries.clear();
             let vote = if commit { Vote::Yes { at, participants: Participants::NONE } } else { Vote::No };
-            self.engine.learn(self.now, ask, &vote, &mut self.effects);
+            self.engine.on_vote(self.now, ask, &vote, &mut self.effects);
         } else {
             let decision = if commit { Decision::Commit(at) } else { Decision::Abort };
             let request = self.send(&Request::Decide { txn, decision });
-            let reply = self.effects.replies.iter().position(|reply| reply.asker.request == request).unwrap();
+            let reply =
+                self.effects.replies.iter().position(|reply| reply.caller.request == request).unwrap();
             self.effects.replies.remove(reply);
         }
         self.ended[1].push((txn, if commit { Decision::Commit(at) } else { Decision::Abort }));
@@ -81,7 +81,7 @@ impl Run {
         self.unpark(txn);
     }
 
-    /// Sends nothing that writes, as one who has lost the answer may.
+    /// Sends a request that writes nothing, as after a lost reply.
     fn reply_to(&mut self, request: &Request<'_>) -> Vec<u8> {
         let number = self.send(request);
         self.one_reply(number)
@@ -113,7 +113,7 @@ impl Run {
         let expected = if several {
             Reply::Vote(Vote::Decided(decision))
         } else {
-            Reply::Ended(Ended::Decided(decision))
+            Reply::Outcome(Outcome::Decided(decision))
         };
         assert_eq!(Reply::decode(&reply).unwrap(), expected);
         let reply = self.reply_to(&again);
@@ -130,7 +130,7 @@ impl Run {
         let txn = self.txn();
         let question = if several { Request::Resolve { txn } } else { Request::Outcome { txn } };
         let reply = self.reply_to(&question);
-        let no = [Reply::Vote(Vote::No), Reply::Ended(Ended::Decided(Decision::Abort))];
+        let no = [Reply::Vote(Vote::No), Reply::Outcome(Outcome::Decided(Decision::Abort))];
         assert_eq!(Reply::decode(&reply).unwrap(), no[usize::from(!several)]);
         let (seen, operations, participants) = (Timestamp::ZERO, Operations::NONE, Participants::NONE);
         let request = if several {

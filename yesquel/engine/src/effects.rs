@@ -1,0 +1,99 @@
+//! Input and output of a step: the time, the caller, replies, log records.
+
+use yesquel_model::{Conflict, Refusal, ServerId, TxnId};
+
+/// The time, as the engine's driver knows it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Now {
+    /// Milliseconds since 1970, which may jump.
+    pub wall_ms: u64,
+    /// Milliseconds since some start, which never go back.
+    pub uptime_ms: u64,
+}
+
+/// The origin of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The connection.
+    pub connection: u64,
+    /// Number of the request on the connection.
+    pub request: u64,
+}
+
+/// A reply, whose bytes are in [`Effects::bytes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressedReply {
+    /// The request that it answers.
+    pub caller: Caller,
+    /// Log record, counted from one, up to which the log must be durable before the reply may
+    /// leave.
+    pub needs_lsn: u64,
+    /// Position in the bytes.
+    pub bytes: std::ops::Range<usize>,
+}
+
+/// A question for another server's vote; the answer goes to
+/// [`Engine::on_vote`](crate::Engine::on_vote).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VoteQuery {
+    /// The server to ask.
+    pub server: ServerId,
+    /// The transaction.
+    pub txn: TxnId,
+}
+
+/// What the driver must do after a step. The buffers are reused.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Bytes of all replies.
+    pub bytes: Vec<u8>,
+    /// The replies.
+    pub replies: Vec<AddressedReply>,
+    /// Bytes of all log records.
+    pub log: Vec<u8>,
+    /// End of each record in them. The first record has number n if
+    /// [`Engine::lsn`](crate::Engine::lsn) was n - 1 before the step.
+    pub record_ends: Vec<usize>,
+    /// Votes to ask for.
+    pub vote_queries: Vec<VoteQuery>,
+}
+
+impl Effects {
+    /// Empties the buffers and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.replies.clear();
+        self.log.clear();
+        self.record_ends.clear();
+        self.vote_queries.clear();
+    }
+
+    /// Iterates over the records' bytes.
+    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.record_ends.iter().copied());
+        starts.zip(&self.record_ends).map(|(start, end)| &self.log[start..*end])
+    }
+}
+
+/// Why a request has no answer yet, or is refused.
+pub(crate) enum Stop {
+    Wait(TxnId),
+    Refuse(Option<u64>, Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refuse(None, refusal)
+    }
+}
+
+impl Stop {
+    /// Turns a reason into that of one operation of a transaction.
+    pub(crate) fn of_operation(self, number: u64) -> Stop {
+        match self {
+            Stop::Refuse(None, Refusal::Conflict(Conflict::Prepared { by, .. })) => Stop::Wait(by),
+            Stop::Refuse(None, refusal) => Stop::Refuse(Some(number), refusal),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Timestamps: the server never gives one twice, nor one that a restart may give again.
+//! `docs/yesquel/nodes.md` has the law of the ceiling.
+
+use super::{Engine, Frozen};
+use crate::{
+    effects::{Effects, Now},
+    record::Record,
+};
+use yesquel_model::{Refusal, Timestamp, limits::CLOCK_AHEAD_MS_MAX};
+
+/// Distance of the ceiling above the clock, and the remaining distance at which it is raised: two
+/// records a second, each with half a second to become durable before a request waits for it.
+const CEILING_MS: u64 = 1_000;
+const CEILING_NEAR_MS: u64 = 500;
+
+/// Longest wait of a starting server for a clock behind its promises. A crash costs less; a clock
+/// further behind was set.
+const WAIT_MS_MAX: u64 = 5_000;
+
+impl Engine {
+    pub(crate) fn witness(&mut self, now: Now, seen: Timestamp) -> Result<(), Refusal> {
+        Ok(self.clock.witness(seen, now.wall_ms)?)
+    }
+
+    /// The record that must be durable before a timestamp is given out; `None` if the ceiling must
+    /// be raised first.
+    pub(crate) fn is_under_ceiling(&self, given: Timestamp) -> Option<u64> {
+        if self.frozen.is_some() || given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
+            return None;
+        }
+        Some(if given > self.ceiling_before { self.ceiling_lsn } else { 0 })
+    }
+
+    /// Raises the ceiling in the log if necessary, and returns the record that must be durable
+    /// before a timestamp is given out.
+    pub(crate) fn under_ceiling(&mut self, given: Timestamp, effects: &mut Effects) -> u64 {
+        if let Some(last) = self.frozen {
+            return if given > last.ceiling { u64::MAX } else { 0 };
+        }
+        if given.ms() + CEILING_NEAR_MS > self.ceiling.ms() {
+            self.ceiling_before = self.ceiling;
+            self.ceiling = Timestamp::from_ms(given.ms() + CEILING_MS);
+            self.log(&Record::Ceiling(self.ceiling), effects);
+            self.ceiling_lsn = self.lsn;
+        }
+        if given > self.ceiling_before { self.ceiling_lsn } else { 0 }
+    }
+
+    /// The snapshot of a request: its own, if it is still readable, or the present.
+    pub(crate) fn snapshot(&mut self, now: Now, snapshot: Option<Timestamp>) -> Result<Timestamp, Refusal> {
+        let Some(snapshot) = snapshot else {
+            return Ok(self.clock.now(now.wall_ms));
+        };
+        // Later commits must be above it.
+        self.clock.witness(snapshot, now.wall_ms)?;
+        let readable = self.snapshots.readable();
+        if readable.contains(snapshot) {
+            Ok(snapshot)
+        } else {
+            Err(Refusal::SnapshotTooOld { snapshot, oldest: readable.low })
+        }
+    }
+
+    /// A snapshot at a server whose disk has failed: not behind what the client has seen, perhaps
+    /// elsewhere.
+    pub(crate) fn frozen_snapshot(
+        &mut self,
+        now: Now,
+        frozen: Frozen,
+        seen: Timestamp,
+    ) -> Result<Timestamp, Refusal> {
+        let present = self.clock.now(now.wall_ms).min(frozen.ceiling);
+        let whole = present.min(frozen.whole);
+        let readable = self.snapshots.readable();
+        if seen <= whole && readable.contains(whole) {
+            Ok(whole)
+        } else if seen <= present && readable.contains(present) {
+            // The read is refused later if it meets lost changes.
+            Ok(present)
+        } else {
+            Err(Refusal::DiskFailed)
+        }
+    }
+
+    /// Milliseconds that a server must wait after a crash so that other servers accept its
+    /// timestamps, which start above all that it may have given before. Zero if the wait would be
+    /// too long; timestamps still never go back.
+    pub fn wait_ms(&self, now: Now) -> u64 {
+        let ahead = self.clock.last().ms().saturating_sub(now.wall_ms);
+        let wait = ahead.saturating_sub(CLOCK_AHEAD_MS_MAX);
+        if wait > WAIT_MS_MAX { 0 } else { wait }
+    }
+
+    /// Shuts down cleanly: no more timestamps are given, and a restart continues from here.
+    pub fn end(&mut self, effects: &mut Effects) {
+        if self.frozen.is_some() {
+            return;
+        }
+        // If they are equal, no timestamp was given since the last start.
+        if self.ceiling != self.clock.last() {
+            // Above the last timestamp given: no snapshot survives a restart.
+            let above = Timestamp(self.clock.last().0.saturating_add(1));
+            (self.ceiling, self.ceiling_before) = (above, above);
+            self.log(&Record::Ceiling(above), effects);
+        }
+        self.frozen = Some(Frozen { ceiling: self.ceiling, whole: self.ceiling });
+    }
+
+    /// Returns the present by the server's clock.
+    pub fn clock(&mut self, now: Now) -> Timestamp {
+        self.clock.now(now.wall_ms)
+    }
+}

@@ -1,0 +1,92 @@
+//! Fork detection: a child process must not use the servers and connections of its parent.
+//!
+//! `fork()` copies memory and file descriptors but no threads. A handle therefore records the
+//! [`generation`] of the process that made it and refuses to work in another one. Files and sockets
+//! that are registered with [`CloseOnFork`] are closed in the child.
+
+#![allow(unsafe_code)]
+
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    sync::{
+        Once,
+        atomic::{AtomicI32, AtomicU32, Ordering::SeqCst},
+    },
+};
+
+/// Number of forks between the first process and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Descriptors that can be registered at a time; a child inherits any beyond these.
+const REGISTERED_MAX: usize = 1024;
+const NONE: RawFd = -1;
+static REGISTERED: [AtomicI32; REGISTERED_MAX] = [const { AtomicI32::new(NONE) }; REGISTERED_MAX];
+
+/// Number of this process among those that share its memory image. A handle that was made under
+/// another number must not be used. Forks count from the first call of [`watch`] or
+/// [`CloseOnFork::new`].
+pub fn generation() -> u32 {
+    GENERATION.load(SeqCst)
+}
+
+/// Runs first in a child, on its only thread, where taking a lock is not allowed.
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, SeqCst);
+    let mut null = NONE;
+    for place in &REGISTERED {
+        let file = place.swap(NONE, SeqCst);
+        if file == NONE {
+            continue;
+        }
+        // SAFETY: these calls are async-signal-safe. The descriptor's number stays open, on
+        // /dev/null, so that its owner can still close it.
+        unsafe {
+            if null == NONE {
+                null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            }
+            if null != NONE {
+                libc::dup3(null, file, libc::O_CLOEXEC);
+            }
+        }
+    }
+    if null != NONE {
+        // SAFETY: it was opened above.
+        unsafe { libc::close(null) };
+    }
+}
+
+/// Starts counting forks.
+pub fn watch() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: the handler lives as long as this library is loaded, and unloading removes it.
+        // The call fails only without memory, and then fork() fails too.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// A file or socket that belongs to this process only: in a child its number refers to /dev/null.
+/// Drop this before the descriptor is closed.
+#[derive(Debug)]
+pub struct CloseOnFork(Option<(usize, RawFd)>);
+
+impl CloseOnFork {
+    /// Registers a descriptor.
+    pub fn new(file: BorrowedFd<'_>) -> CloseOnFork {
+        watch();
+        let file = file.as_raw_fd();
+        let is_free = |place: &AtomicI32| place.compare_exchange(NONE, file, SeqCst, SeqCst).is_ok();
+        CloseOnFork(REGISTERED.iter().position(is_free).map(|at| (at, file)))
+    }
+}
+
+impl Drop for CloseOnFork {
+    fn drop(&mut self) {
+        if let Some((at, file)) = self.0
+            && let Some(place) = REGISTERED.get(at)
+        {
+            // In a child the place may already hold another descriptor.
+            let _ = place.compare_exchange(file, NONE, SeqCst, SeqCst);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The state that the threads of a server share: the engine, the replies that wait for the disk, and
+//! the records for the log's thread.
+
+use crate::{ReplySink, Time, options::Durability, socket_counters::SocketCounters, wake_flag::WakeFlag};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc, OnceLock, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use yesquel_engine::{Caller, Effects, Engine, Now, Record, VoteQuery};
+use yesquel_model::{Refusal, Timestamp};
+use yesquel_wire::{
+    Malformed, Reply, Request,
+    status::{CheckpointStatus, ConnectionStatus, LogStatus, Status},
+};
+
+/// A reply that waits for the disk.
+struct HeldReply {
+    needs_lsn: u64,
+    caller: Caller,
+    reply: Box<[u8]>,
+}
+
+/// Bytes of a reply that waits for the disk above which whoever takes it is
+/// told: most say no more than that something was committed.
+const HELD_BYTES_TOLD: usize = 1 << 10;
+
+/// What the log's thread takes.
+#[derive(Default)]
+pub(crate) struct PendingRecords {
+    pub(crate) log: Vec<u8>,
+    /// Where each record ends.
+    pub(crate) ends: Vec<usize>,
+}
+
+impl PendingRecords {
+    /// From when on somebody may read the first of it.
+    fn first(&self) -> Option<Timestamp> {
+        Record::first_seen(&self.log, &self.ends)
+    }
+}
+
+/// What is on disk, for those who ask how the server does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DiskUsage {
+    /// Bytes of the log's files.
+    pub(crate) log_bytes: u64,
+    pub(crate) checkpoint: Option<LastCheckpoint>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastCheckpoint {
+    pub(crate) lsn: u64,
+    pub(crate) bytes: u64,
+    /// When it was finished, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+}
+
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) effects: Effects,
+    pub(crate) time: Box<dyn Time>,
+    /// What it was when it was asked last.
+    pub(crate) now: Now,
+    pub(crate) pending_records: PendingRecords,
+    /// By the record that they need, almost.
+    held: VecDeque<HeldReply>,
+    pub(crate) synced: u64,
+    disk_usage: DiskUsage,
+    pub(crate) vote_queries: Vec<VoteQuery>,
+    /// Whoever waits for work is to look up.
+    pub(crate) is_woken: bool,
+    pub(crate) ticked_at_ms: u64,
+    pub(crate) ending: bool,
+    /// Why nothing more is durable.
+    pub(crate) failed: Option<String>,
+}
+
+pub(crate) struct SharedState {
+    /// Reads that change nothing share it.
+    pub(crate) state: RwLock<State>,
+    /// There is something for the log's thread.
+    pub(crate) written: WakeFlag,
+    /// There will be nothing more. Apart from `written`, which would wake a
+    /// thread that lets records gather at each of them.
+    pub(crate) ended: WakeFlag,
+    /// There is something for whoever does what engines cannot.
+    pub(crate) work: WakeFlag,
+    pub(crate) reply_sink: Box<dyn ReplySink>,
+    /// None: there is no disk.
+    pub(crate) durability: Option<Durability>,
+    pub(crate) sockets: OnceLock<Arc<SocketCounters>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SharedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(crate) fn look_at_clock(&mut self) -> Now {
+        self.now = self.time.now();
+        self.now
+    }
+
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.ticked_at_ms = now.uptime_ms;
+        self.engine.tick(now, &mut self.effects);
+    }
+}
+
+/// What became of the replies of a step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Settled {
+    /// The caller's own was put where he wanted it.
+    pub(crate) own: bool,
+    /// Others were delivered.
+    pub(crate) others: bool,
+}
+
+/// What is said for a reply that nobody may see any more.
+fn refused() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Reply::Refused { operation: None, refusal: Refusal::DiskLost }.write(&mut bytes);
+    bytes
+}
+
+impl SharedState {
+    pub(crate) fn new(
+        engine: Engine,
+        time: Box<dyn Time>,
+        reply_sink: Box<dyn ReplySink>,
+        log: Option<(u64, Durability, DiskUsage)>,
+    ) -> SharedState {
+        let state = State {
+            engine,
+            effects: Effects::default(),
+            time,
+            now: Now::default(),
+            pending_records: PendingRecords::default(),
+            held: VecDeque::new(),
+            synced: log.map_or(0, |(synced, ..)| synced),
+            disk_usage: log.map(|(.., disk_usage)| disk_usage).unwrap_or_default(),
+            vote_queries: Vec::new(),
+            is_woken: false,
+            ticked_at_ms: 0,
+            ending: false,
+            failed: None,
+        };
+        SharedState {
+            state: RwLock::new(state),
+            written: WakeFlag::default(),
+            ended: WakeFlag::default(),
+            work: WakeFlag::default(),
+            reply_sink,
+            durability: log.map(|(_, durability, _)| durability),
+            sockets: OnceLock::new(),
+        }
+    }
+
+    /// Sends what a step has brought on its way, but for the reply to `own`,
+    /// which is put there.
+    pub(crate) fn settle(&self, state: &mut State, mut own: Option<(Caller, &mut Vec<u8>)>) -> Settled {
+        let State { engine, effects, pending_records, held, synced, vote_queries, failed, .. } = state;
+        let mut settled = Settled::default();
+        for reply in &effects.replies {
+            let bytes = &effects.bytes[reply.bytes.clone()];
+            let waits = self.durability == Some(Durability::Sync) && reply.needs_lsn > *synced;
+            if waits && failed.is_none() {
+                if bytes.len() > HELD_BYTES_TOLD {
+                    self.reply_sink.reply_held(reply.caller, bytes.len());
+                }
+                held.push_back(HeldReply {
+                    needs_lsn: reply.needs_lsn,
+                    caller: reply.caller,
+                    reply: bytes.into(),
+                });
+                continue;
+            }
+            // After a failure of the disk nobody hears of what is not on it.
+            let refused = if waits { Some(refused()) } else { None };
+            let bytes = refused.as_deref().unwrap_or(bytes);
+            match &mut own {
+                Some((caller, place)) if *caller == reply.caller => {
+                    **place = bytes.to_vec();
+                    settled.own = true;
+                }
+                _ => {
+                    self.reply_sink.deliver(reply.caller, bytes);
+                    settled.others = true;
+                }
+            }
+        }
+        vote_queries.append(&mut effects.vote_queries);
+        if self.durability.is_some() && !effects.record_ends.is_empty() && failed.is_none() {
+            let is_first = pending_records.ends.is_empty();
+            let before = pending_records.log.len();
+            pending_records.log.extend_from_slice(&effects.log);
+            pending_records.ends.extend(effects.record_ends.iter().map(|end| before + end));
+            if is_first {
+                self.written.wake();
+            }
+        }
+        if engine.has_work() || !vote_queries.is_empty() {
+            self.work.wake();
+        }
+        effects.clear();
+        settled
+    }
+
+    /// The reply to one who asks what the server tells of itself.
+    pub(crate) fn inspect(&self, state: &mut State, now: Now, request: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let report = match Request::decode(request)? {
+            Request::Inspect { tree: Some(tree) } => serde_json::to_vec(&state.engine.nodes_of(tree, None)),
+            Request::InspectAfter { node } => {
+                serde_json::to_vec(&state.engine.nodes_of(node.tree, Some(node)))
+            }
+            _ => serde_json::to_vec(&self.status(state, now)),
+        };
+        let mut reply = Vec::new();
+        // Plain numbers and texts: there is nothing in it that JSON has not.
+        Reply::Report(&report.unwrap_or_default()).write(&mut reply);
+        Ok(reply)
+    }
+
+    pub(crate) fn status(&self, state: &mut State, now: Now) -> Status {
+        let count = |of: fn(&SocketCounters) -> &AtomicU64| {
+            self.sockets.get().map_or(0, |counters| of(counters).load(Relaxed))
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            durability: self
+                .durability
+                .map_or_else(|| "memory".to_owned(), |durability| durability.to_string()),
+            log: LogStatus {
+                lsn: state.engine.lsn(),
+                synced_lsn: if self.durability.is_some() { state.synced } else { 0 },
+                bytes: state.disk_usage.log_bytes,
+                checkpoint: state.disk_usage.checkpoint.map(|last| CheckpointStatus {
+                    lsn: last.lsn,
+                    bytes: last.bytes,
+                    age_ms: now.wall_ms.saturating_sub(last.at_ms),
+                }),
+                failed: state.failed.clone(),
+            },
+            connections: ConnectionStatus {
+                open: count(|counters| &counters.open),
+                accepted: count(|counters| &counters.accepted),
+                refused: count(|counters| &counters.refused),
+                paused: count(|counters| &counters.paused),
+                queued_most: count(|counters| &counters.queued_most),
+                unfinished: count(|counters| &counters.unfinished),
+            },
+            ..state.engine.status(now)
+        }
+    }
+
+    /// A checkpoint is on disk.
+    pub(crate) fn tell_checkpoint(&self, lsn: u64, bytes: u64) {
+        let mut state = self.lock();
+        let at_ms = state.look_at_clock().wall_ms;
+        state.disk_usage.checkpoint = Some(LastCheckpoint { lsn, bytes, at_ms });
+    }
+
+    /// Lets out the replies whose records are on disk now, in a log of so many
+    /// bytes.
+    pub(crate) fn release(&self, synced: u64, log_bytes: u64) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        (state.synced, state.disk_usage.log_bytes) = (synced, log_bytes);
+        // Those that need more stay, in their order.
+        for _ in 0..state.held.len() {
+            let Some(held) = state.held.pop_front() else { break };
+            if held.needs_lsn <= synced {
+                self.reply_released(&held);
+                self.reply_sink.deliver(held.caller, &held.reply);
+            } else {
+                state.held.push_back(held);
+            }
+        }
+    }
+
+    fn reply_released(&self, held: &HeldReply) {
+        if held.reply.len() > HELD_BYTES_TOLD {
+            self.reply_sink.reply_released(held.caller, held.reply.len());
+        }
+    }
+
+    /// Those were all replies for now.
+    pub(crate) fn released(&self) {
+        self.reply_sink.flush();
+    }
+
+    /// Nothing more will be durable.
+    pub(crate) fn fail(&self, error: String, reached: u64, lost: &PendingRecords) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.failed = Some(error);
+        let lost = lost.first().into_iter().chain(state.pending_records.first()).min();
+        state.engine.freeze(reached, lost, &mut state.effects);
+        let refused = refused();
+        for held in std::mem::take(&mut state.held) {
+            self.reply_released(&held);
+            self.reply_sink.deliver(held.caller, &refused);
+        }
+        self.settle(state, None);
+    }
+}

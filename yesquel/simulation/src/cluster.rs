@@ -1,0 +1,404 @@
+//! The state of a run: servers, processes, connections, and the events to come.
+
+mod network;
+mod server;
+
+pub use network::{LocalTransport, Network};
+pub use server::{LogFact, Work, next_work};
+
+use crate::{
+    fault::{Fault, PEERS, PROCESSES, SERVERS, TASKS, process_of},
+    schedule::Schedule,
+};
+use network::{Body, Call, Link};
+use server::Server;
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::poll_fn,
+    rc::Rc,
+    sync::Weak,
+    task::{Poll, Waker},
+};
+use yesquel_engine::{Engine, Now};
+use yesquel_model::ServerId;
+use yesquel_seeds::Random;
+use yesquel_transport::HeartbeatSource;
+use yesquel_wire::Request;
+
+/// The cluster, as tasks and transports share it.
+pub type SharedCluster = Rc<RefCell<Cluster>>;
+
+/// Is told of each request that a task sends: the task, the server, the request.
+type OnRequest = Box<dyn FnMut(usize, ServerId, &Request<'_>)>;
+
+/// Milliseconds since 1970 at the start of a run.
+const START_MS: u64 = 1_000_000;
+/// Interval of the clients' heartbeats.
+const NEWS_US: u64 = 200_000;
+/// The peer that sets up a run and reads at its end; no fault meets it.
+pub(crate) const OBSERVER: usize = PEERS;
+
+const _: () = assert!(PEERS == PROCESSES + SERVERS);
+
+/// The peer that a server is, when it calls another server.
+fn peer_of_server(server: usize) -> usize {
+    PROCESSES + server
+}
+
+pub(crate) enum Event {
+    /// A message of a connection arrives at the server.
+    Message { link: usize, index: u64, body: Body },
+    /// A reply arrives at its caller.
+    Reply { link: usize, index: u64, call: u64, bytes: Vec<u8> },
+    /// A call fails.
+    Lost { call: u64 },
+    /// A server learns that a connection has ended.
+    Disconnected { link: usize },
+    /// Clients send heartbeats.
+    ClientHeartbeat,
+    /// Log records go to a server's disk.
+    Write { server: usize, epoch: u64 },
+    /// What was written becomes durable.
+    Sync { server: usize, epoch: u64 },
+    /// A checkpoint is written.
+    Checkpoint { server: usize, epoch: u64 },
+    /// A server's engine ticks.
+    Tick { server: usize, epoch: u64 },
+    /// A server starts.
+    Start { server: usize },
+    /// A fault begins.
+    Fault(Fault),
+    /// A connection breaks.
+    Cut { link: usize, cut: Cut },
+    /// A task's pause ends.
+    Wake(Waker),
+}
+
+/// How often each event happened in a run.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    /// Processes that died.
+    pub deaths: u64,
+    /// Server restarts.
+    pub restarts: u64,
+    /// Power failures in the middle of a disk operation.
+    pub power_losses: u64,
+    /// Failed disk operations.
+    pub disk_failures: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Transactions whose outcome a server found by asking the other participants.
+    pub recovered: u64,
+    /// Broken connections.
+    pub cuts: u64,
+}
+
+impl Counts {
+    /// All counts.
+    pub fn all(&self) -> [u64; 7] {
+        let Counts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } = *self;
+        [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts]
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Counts) {
+        let Counts { deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts } = self;
+        let own = [deaths, restarts, power_losses, disk_failures, checkpoints, recovered, cuts];
+        own.into_iter().zip(other.all()).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+/// How a connection breaks, as in [`Fault::Cut`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    requests: u64,
+    late_us: u64,
+    replies: u64,
+}
+
+/// A client process over all its lives.
+#[derive(Default)]
+pub(crate) struct Process {
+    pub(crate) lives: u64,
+    /// Calls of this life.
+    calls: u64,
+    /// The calls in which it dies, and whether they are sent.
+    deaths: Vec<(u64, bool)>,
+    /// The calls whose connections break, how long after the call, and how.
+    cuts: Vec<(u64, u64, Cut)>,
+    heartbeats: Option<Weak<dyn HeartbeatSource>>,
+}
+
+/// A partition: a server that some peers cannot reach.
+struct Partition {
+    server: usize,
+    peers: u32,
+    until_us: u64,
+    breaks: bool,
+}
+
+/// The distribution of delays.
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    seed: u64,
+    late_in: u64,
+    late_us: u64,
+}
+
+/// Servers, processes, network and time of one run.
+pub struct Cluster {
+    schedule: Schedule<Event>,
+    latency: Option<Latency>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) processes: Vec<Process>,
+    links: Vec<Link>,
+    /// The open connection between a peer and a server.
+    open: BTreeMap<(usize, usize), usize>,
+    calls: BTreeMap<u64, Call>,
+    last_call: u64,
+    partitions: Vec<Partition>,
+    /// The task that is being polled.
+    pub(crate) current_task: Option<usize>,
+    on_request: Option<OnRequest>,
+    /// Processes that have just died.
+    pub(crate) dying: Vec<usize>,
+    /// Servers that have just stopped or started: their background tasks end or begin.
+    pub(crate) changed: Vec<usize>,
+    /// Nothing goes wrong any more.
+    is_healed: bool,
+    pub(crate) counts: Counts,
+}
+
+impl Cluster {
+    pub(crate) fn new(faults: &[Fault]) -> Cluster {
+        let mut cluster = Cluster {
+            schedule: Schedule::default(),
+            latency: None,
+            servers: (0..SERVERS).map(Server::new).collect(),
+            processes: (0..=PEERS).map(|_| Process::default()).collect(),
+            links: Vec::new(),
+            open: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            last_call: 0,
+            partitions: Vec::new(),
+            current_task: None,
+            on_request: None,
+            dying: Vec::new(),
+            changed: Vec::new(),
+            is_healed: false,
+            counts: Counts::default(),
+        };
+        for fault in faults {
+            match *fault {
+                Fault::Latency { seed, late_in, late_us } => {
+                    cluster.latency = Some(Latency { seed, late_in, late_us });
+                }
+                Fault::LogSizes { checkpoint_bytes, segment_bytes } => {
+                    for server in &mut cluster.servers {
+                        (server.checkpoint_bytes, server.segment_bytes) = (checkpoint_bytes, segment_bytes);
+                    }
+                }
+                Fault::CutCall { process, call, after_us, requests, late_us, replies } => {
+                    let cut = Cut { requests, late_us, replies };
+                    cluster.processes[process].cuts.push((call, after_us, cut));
+                }
+                Fault::Die { process, call, sent } => cluster.processes[process].deaths.push((call, sent)),
+                _ => {}
+            }
+        }
+        cluster.after(NEWS_US, Event::ClientHeartbeat);
+        cluster
+    }
+
+    /// Starts the timed faults.
+    pub(crate) fn begin_faults(&mut self, faults: &[Fault]) {
+        for fault in faults {
+            match fault {
+                Fault::Cut { at_us, .. }
+                | Fault::Partition { at_us, .. }
+                | Fault::Crash { at_us, .. }
+                | Fault::PowerLoss { at_us, .. }
+                | Fault::SyncFailure { at_us, .. }
+                | Fault::DiskFull { at_us, .. }
+                | Fault::Clock { at_us, .. } => self.after(*at_us, Event::Fault(fault.clone())),
+                Fault::Latency { .. }
+                | Fault::LogSizes { .. }
+                | Fault::Die { .. }
+                | Fault::CutCall { .. } => {}
+            }
+        }
+    }
+
+    /// Calls a function for each request that a task sends, at the time it is sent.
+    pub fn on_request(&mut self, call: impl FnMut(usize, ServerId, &Request<'_>) + 'static) {
+        self.on_request = Some(Box::new(call));
+    }
+
+    /// Microseconds since the start of the run.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.schedule.now_us()
+    }
+
+    /// The time by a server's own clock.
+    pub fn clock(&self, server: usize) -> Now {
+        let Server { ahead_ms, started_us, .. } = &self.servers[server];
+        Now {
+            wall_ms: (START_MS + self.now_us() / 1_000).saturating_add_signed(*ahead_ms),
+            uptime_ms: (self.now_us() - started_us) / 1_000,
+        }
+    }
+
+    /// A server's engine, while the server is up.
+    pub fn engine(&mut self, server: usize) -> Option<&mut Engine> {
+        self.servers[server].running.as_mut().map(|running| &mut running.engine)
+    }
+
+    /// What the log of each server states.
+    pub fn logs(&self) -> Vec<Vec<LogFact>> {
+        self.servers.iter().map(|server| server.facts().cloned().collect()).collect()
+    }
+
+    /// Number of starts of a server.
+    pub fn epoch(&self, server: usize) -> u64 {
+        self.servers[server].epoch
+    }
+
+    pub(crate) fn after(&mut self, us: u64, event: Event) {
+        self.schedule.after(us, event);
+    }
+
+    /// Removes the next event and advances the time to it.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        self.schedule.next()
+    }
+
+    /// How long an action takes. It depends on nothing but the action, so that leaving out a fault
+    /// changes little else.
+    fn takes(&self, action: [u64; 4]) -> u64 {
+        let Some(Latency { seed, late_in, late_us }) = self.latency else { return 200 };
+        let mixed = action.iter().fold(seed, |mixed, part| {
+            (mixed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                .rotate_left(23)
+                .wrapping_mul(0xff51_afd7_ed55_8ccd)
+        });
+        let mut random = Random::new(mixed ^ mixed >> 31);
+        if late_in > 0 && !self.is_healed && random.next(late_in) == 0 {
+            random.next(late_us)
+        } else {
+            50 + random.next(2_000)
+        }
+    }
+
+    pub(crate) fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Message { link, index, body } => self.arrive(link, index, body),
+            Event::Reply { link, index, call, bytes } => self.replied(link, index, call, bytes),
+            Event::Lost { call } => self.complete(call, Err(())),
+            Event::Disconnected { link } => self.disconnected(link),
+            Event::ClientHeartbeat => {
+                self.send_news();
+                self.after(NEWS_US, Event::ClientHeartbeat);
+            }
+            Event::Write { server, epoch } => self.write(server, epoch),
+            Event::Sync { server, epoch } => self.sync(server, epoch),
+            Event::Checkpoint { server, epoch } => self.write_checkpoint(server, epoch),
+            Event::Tick { server, epoch } => self.tick(server, epoch),
+            Event::Start { server } => self.start(server),
+            Event::Fault(fault) => self.fault(&fault),
+            Event::Cut { link, cut: Cut { requests, late_us, replies } } => {
+                if self.is_open(link) {
+                    self.hold_back(link, late_us);
+                    self.cut(link, requests, replies);
+                }
+            }
+            Event::Wake(waker) => waker.wake(),
+        }
+    }
+
+    fn fault(&mut self, fault: &Fault) {
+        if self.is_healed {
+            return;
+        }
+        match *fault {
+            Fault::Cut { peer, server, requests, late_us, replies, .. } => {
+                if let Some(link) = self.open.get(&(peer, server)).copied() {
+                    self.handle_event(Event::Cut { link, cut: Cut { requests, late_us, replies } });
+                }
+            }
+            Fault::Partition { us, server, peers, breaks, .. } => {
+                let until_us = self.now_us() + us;
+                self.partitions.push(Partition { server, peers, until_us, breaks });
+                if breaks {
+                    let is_meant = |peer: usize| peer < PEERS && peers >> peer & 1 == 1;
+                    self.cut_all(|peer, of| of == server && is_meant(peer), 2, 2);
+                    let own = peer_of_server(server);
+                    self.cut_all(|peer, of| peer == own && is_meant(peer_of_server(of)), 2, 2);
+                }
+            }
+            Fault::Crash { server, power, down_us, ahead_ms, .. } => {
+                if let Some(ahead_ms) = ahead_ms {
+                    self.servers[server].ahead_ms = ahead_ms;
+                }
+                self.stop(server, power, down_us);
+            }
+            Fault::PowerLoss { server, operations, seed, down_us, .. } => {
+                let of = &mut self.servers[server];
+                of.outage = (seed, down_us);
+                of.disk.lose_power_after(operations, seed);
+            }
+            Fault::SyncFailure { server, power, until_us, at_us } => {
+                self.servers[server].disk.fail_syncs(true);
+                let (at_us, down_us) = (until_us - at_us, 1_000);
+                let crash = Fault::Crash { at_us, server, power, down_us, ahead_ms: None };
+                self.after(at_us, Event::Fault(crash));
+            }
+            Fault::DiskFull { server, free, until_us, at_us } => {
+                self.servers[server].disk.limit_space(free);
+                let (at_us, down_us) = (until_us - at_us, 1_000);
+                let crash = Fault::Crash { at_us, server, power: None, down_us, ahead_ms: None };
+                self.after(at_us, Event::Fault(crash));
+            }
+            Fault::Clock { server, ahead_ms, .. } => self.servers[server].ahead_ms = ahead_ms,
+            Fault::Latency { .. } | Fault::LogSizes { .. } | Fault::Die { .. } | Fault::CutCall { .. } => {}
+        }
+    }
+
+    /// Ends all faults; servers that are down come back.
+    pub(crate) fn heal(&mut self) {
+        self.is_healed = true;
+        self.partitions.clear();
+        for process in &mut self.processes {
+            process.deaths.clear();
+            process.cuts.clear();
+        }
+        for server in 0..SERVERS {
+            let of = &mut self.servers[server];
+            of.ahead_ms = 0;
+            match &of.running {
+                Some(running) if running.failed => self.stop(server, None, 1_000),
+                _ => of.disk.repair(),
+            }
+        }
+    }
+
+    /// The process of the task that is being polled, if it is a client's.
+    pub fn current_process(&self) -> Option<usize> {
+        self.current_task.filter(|task| *task < TASKS).map(process_of)
+    }
+}
+
+/// Waits until so much simulated time has passed.
+pub async fn pause(cluster: &SharedCluster, us: u64) {
+    let until_us = cluster.borrow().now_us() + us;
+    poll_fn(|context| {
+        let mut cluster = cluster.borrow_mut();
+        if cluster.now_us() >= until_us {
+            return Poll::Ready(());
+        }
+        let left = until_us - cluster.now_us();
+        cluster.after(left, Event::Wake(context.waker().clone()));
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,409 @@
+//! The network: connections that keep the order of their messages, delay them, break and wait.
+//! Messages of two connections can overtake each other.
+
+use super::{Cluster, Event, OBSERVER, Partition, Process, SharedCluster, peer_of_server};
+use crate::fault::{PEERS, PROCESSES, SERVERS};
+use std::{
+    future::{Future, poll_fn},
+    rc::Rc,
+    sync::Arc,
+    task::{Poll, Waker},
+};
+use yesquel_engine::{Caller, VoteQuery};
+use yesquel_model::ServerId;
+use yesquel_transport::{Cause, HeartbeatSource, Lost, Transport};
+use yesquel_wire::{ClientHeartbeat, Request, Writer};
+
+/// The connection number of a server's calls to itself.
+pub(super) const OWN: u64 = u64::MAX;
+
+/// A message to a server.
+pub(crate) enum Body {
+    Request { call: u64, bytes: Vec<u8> },
+    ClientHeartbeat { client: u64, heartbeat: ClientHeartbeat },
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+struct Lane {
+    sent: u64,
+    arrived: u64,
+    last_us: u64,
+    /// Messages after this one are lost.
+    limit: u64,
+}
+
+impl Lane {
+    fn new() -> Lane {
+        Lane { sent: 0, arrived: 0, last_us: 0, limit: u64::MAX }
+    }
+
+    /// Loses all messages in flight but the first quarters.
+    fn cut(&mut self, quarters: u64) {
+        self.limit = self.limit.min(self.arrived + ((self.sent - self.arrived) * quarters).div_ceil(4));
+    }
+}
+
+/// A connection.
+pub(crate) struct Link {
+    peer: usize,
+    server: usize,
+    /// The server's incarnation.
+    epoch: u64,
+    /// Whether the peer still uses it.
+    is_open: bool,
+    requests: Lane,
+    replies: Lane,
+    /// Unanswered calls.
+    calls: Vec<u64>,
+    heartbeat: Option<ClientHeartbeat>,
+}
+
+/// A request in flight.
+#[derive(Default)]
+pub(crate) struct Call {
+    reply: Option<Result<Vec<u8>, ()>>,
+    waker: Option<Waker>,
+    /// Set if a server asks another for its vote: the asking server, its incarnation, the question.
+    ask: Option<(usize, u64, VoteQuery)>,
+}
+
+impl Cluster {
+    /// The end of the longest partition between two, if there is one.
+    fn partitioned_until(&self, peer: usize, server: usize) -> Option<u64> {
+        self.partitions_between(peer, server).map(|partition| partition.until_us).max()
+    }
+
+    fn partitions_between(&self, peer: usize, server: usize) -> impl Iterator<Item = &Partition> {
+        let server = peer_of_server(server);
+        let now_us = self.now_us();
+        self.partitions.iter().filter(move |partition| {
+            let is_between = |one: usize, other: usize| {
+                one == peer_of_server(partition.server) && other < PEERS && partition.peers >> other & 1 == 1
+            };
+            partition.until_us > now_us && (is_between(server, peer) || is_between(peer, server))
+        })
+    }
+
+    /// The open connection between two, made if it can be.
+    fn link(&mut self, peer: usize, server: usize) -> Option<usize> {
+        if let Some(link) = self.open.get(&(peer, server)) {
+            return Some(*link);
+        }
+        let is_cut_off = self.partitions_between(peer, server).any(|partition| partition.breaks);
+        if self.servers[server].running.is_none() || is_cut_off {
+            return None;
+        }
+        self.links.push(Link {
+            peer,
+            server,
+            epoch: self.servers[server].epoch,
+            is_open: true,
+            requests: Lane::new(),
+            replies: Lane::new(),
+            calls: Vec::new(),
+            heartbeat: None,
+        });
+        let link = self.links.len() - 1;
+        self.open.insert((peer, server), link);
+        Some(link)
+    }
+
+    /// Sends a request and returns the number of the call.
+    fn call(
+        &mut self,
+        peer: usize,
+        server: usize,
+        bytes: Vec<u8>,
+        ask: Option<(usize, u64, VoteQuery)>,
+    ) -> u64 {
+        let number = self.new_call(ask);
+        if ask.is_none() && !self.count_call(peer) {
+            return number;
+        }
+        if let (Some(task), Some(on_request), Ok(request)) =
+            (self.current_task, &mut self.on_request, Request::decode(&bytes))
+        {
+            on_request(task, ServerId(server as u16), &request);
+        }
+        match self.link(peer, server) {
+            Some(link) => {
+                self.links[link].calls.push(number);
+                self.send(link, Body::Request { call: number, bytes });
+                let Process { calls, ref cuts, .. } = self.processes[peer];
+                let cut = cuts.iter().find(|(call, ..)| ask.is_none() && *call == calls);
+                if let Some((_, after_us, cut)) = cut.copied() {
+                    self.after(after_us, Event::Cut { link, cut });
+                }
+            }
+            None => {
+                let us = self.takes([1, peer as u64, server as u64, number]);
+                self.after(us, Event::Lost { call: number });
+            }
+        }
+        number
+    }
+
+    fn new_call(&mut self, ask: Option<(usize, u64, VoteQuery)>) -> u64 {
+        self.last_call += 1;
+        self.calls.insert(self.last_call, Call { ask, ..Call::default() });
+        self.last_call
+    }
+
+    /// Counts a client's call. Returns whether it is sent.
+    fn count_call(&mut self, peer: usize) -> bool {
+        let process = &mut self.processes[peer];
+        process.calls += 1;
+        let calls = process.calls;
+        match process.deaths.iter().find(|(call, _)| *call == calls) {
+            Some((_, sent)) => {
+                self.dying.push(peer);
+                *sent
+            }
+            None => true,
+        }
+    }
+
+    fn send(&mut self, link: usize, body: Body) {
+        let Link { peer, server, ref requests, .. } = self.links[link];
+        let us = self.takes([2 << 32 | link as u64, peer as u64, server as u64, requests.sent]);
+        let now_us = self.now_us();
+        let lane = &mut self.links[link].requests;
+        lane.sent += 1;
+        lane.last_us = lane.last_us.max(now_us + us);
+        let (index, us) = (lane.sent, lane.last_us - now_us);
+        self.after(us, Event::Message { link, index, body });
+    }
+
+    /// Delivers a message to its server, unless it is lost or must wait.
+    pub(super) fn arrive(&mut self, link: usize, index: u64, body: Body) {
+        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+        if index > requests.limit || !self.is_up(server, epoch) {
+            return;
+        }
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), Event::Message { link, index, body });
+        }
+        if index > requests.arrived + 1 {
+            // Earlier messages are still waiting.
+            return self.after(1, Event::Message { link, index, body });
+        }
+        self.links[link].requests.arrived = index;
+        let connection = link as u64;
+        match body {
+            Body::Request { call, bytes } => {
+                self.handle(server, Caller { connection, request: call }, &bytes)
+            }
+            Body::ClientHeartbeat { client, heartbeat } => {
+                self.on_news(server, connection, client, heartbeat)
+            }
+        }
+    }
+
+    /// Sends a server's reply.
+    pub(super) fn reply(&mut self, caller: Caller, bytes: Vec<u8>) {
+        if caller.connection == OWN {
+            return self.complete(caller.request, Ok(bytes));
+        }
+        let link = caller.connection as usize;
+        let Link { peer, server, ref replies, .. } = self.links[link];
+        let us = self.takes([3 << 32 | link as u64, peer as u64, server as u64, replies.sent]);
+        let now_us = self.now_us();
+        let lane = &mut self.links[link].replies;
+        lane.sent += 1;
+        lane.last_us = lane.last_us.max(now_us + us);
+        let (index, us) = (lane.sent, lane.last_us - now_us);
+        self.after(us, Event::Reply { link, index, call: caller.request, bytes });
+    }
+
+    /// Delivers a reply to its caller, unless it is lost or must wait.
+    pub(super) fn replied(&mut self, link: usize, index: u64, call: u64, bytes: Vec<u8>) {
+        let Link { peer, server, is_open, ref replies, .. } = self.links[link];
+        if index > replies.limit || !is_open {
+            return;
+        }
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us(), Event::Reply { link, index, call, bytes });
+        }
+        if index > replies.arrived + 1 {
+            return self.after(1, Event::Reply { link, index, call, bytes });
+        }
+        self.links[link].replies.arrived = index;
+        self.links[link].calls.retain(|waiting| *waiting != call);
+        self.complete(call, Ok(bytes));
+    }
+
+    /// Ends a call with a reply, or with a failure.
+    pub(super) fn complete(&mut self, call: u64, reply: Result<Vec<u8>, ()>) {
+        let Some(known) = self.calls.get_mut(&call) else { return };
+        if let Some((server, epoch, ask)) = known.ask {
+            self.calls.remove(&call);
+            if let (Ok(vote), true) = (reply, self.is_up(server, epoch)) {
+                self.on_vote(server, ask, &vote);
+            }
+            return;
+        }
+        known.reply.get_or_insert(reply);
+        known.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn is_open(&self, link: usize) -> bool {
+        self.links[link].is_open
+    }
+
+    /// Delays all requests in flight.
+    pub(super) fn hold_back(&mut self, link: usize, us: u64) {
+        let of_link = |event: &Event| matches!(event, Event::Message { link: of, .. } if *of == link);
+        for event in self.schedule.extract(of_link) {
+            self.after(us, event);
+        }
+        let until_us = self.now_us() + us;
+        let lane = &mut self.links[link].requests;
+        lane.last_us = lane.last_us.max(until_us);
+    }
+
+    /// Breaks a connection. The peer learns of it at once, the server after the last request that
+    /// still arrives.
+    pub(super) fn cut(&mut self, link: usize, requests: u64, replies: u64) {
+        self.counts.cuts += 1;
+        self.links[link].requests.cut(requests);
+        self.links[link].replies.cut(replies);
+        let of_link = |event: &Event| matches!(event, Event::Reply { link: of, .. } if *of == link);
+        for event in self.schedule.extract(of_link) {
+            if let Event::Reply { index, call, bytes, .. } = event
+                && index <= self.links[link].replies.limit
+            {
+                self.links[link].calls.retain(|waiting| *waiting != call);
+                self.complete(call, Ok(bytes));
+            }
+        }
+        let Link { peer, server, ref requests, .. } = self.links[link];
+        let after = requests.last_us.saturating_sub(self.now_us()) + 1;
+        self.links[link].is_open = false;
+        self.open.remove(&(peer, server));
+        for call in std::mem::take(&mut self.links[link].calls) {
+            self.complete(call, Err(()));
+        }
+        self.after(after, Event::Disconnected { link });
+    }
+
+    /// Breaks the open connections that a predicate of peer and server chooses.
+    pub(crate) fn cut_all(&mut self, is_meant: impl Fn(usize, usize) -> bool, requests: u64, replies: u64) {
+        let open = self.open.iter().filter(|((peer, server), _)| is_meant(*peer, *server));
+        let open: Vec<usize> = open.map(|(_, link)| *link).collect();
+        open.into_iter().for_each(|link| self.cut(link, requests, replies));
+    }
+
+    /// Tells a server that a connection has ended, once all its requests have arrived.
+    pub(super) fn disconnected(&mut self, link: usize) {
+        let Link { peer, server, epoch, ref requests, .. } = self.links[link];
+        if !self.is_up(server, epoch) {
+            return;
+        }
+        if let Some(until_us) = self.partitioned_until(peer, server) {
+            return self.after(until_us - self.now_us() + 1, Event::Disconnected { link });
+        }
+        if requests.arrived < requests.limit.min(requests.sent) {
+            return self.after(1, Event::Disconnected { link });
+        }
+        if let Some(running) = &mut self.servers[server].running {
+            running.engine.disconnected(link as u64);
+        }
+    }
+
+    /// Sends the heartbeat of each client on each of its connections, if it has changed.
+    pub(super) fn send_news(&mut self) {
+        for peer in (0..PROCESSES).chain([OBSERVER]) {
+            let heartbeats = self.processes[peer].heartbeats.as_ref().and_then(std::sync::Weak::upgrade);
+            let Some(heartbeats) = heartbeats else { continue };
+            let (client, heartbeat) = (heartbeats.client(), heartbeats.heartbeat());
+            // Servers that the client has not called yet must keep its snapshots too.
+            for server in 0..SERVERS {
+                let Some(link) = self.link(peer, server) else { continue };
+                if self.links[link].heartbeat != Some(heartbeat) {
+                    self.links[link].heartbeat = Some(heartbeat);
+                    self.send(link, Body::ClientHeartbeat { client, heartbeat });
+                }
+            }
+        }
+    }
+
+    /// Sends a server's question for another one's vote.
+    pub(super) fn ask(&mut self, server: usize, ask: VoteQuery) {
+        let mut bytes = Vec::new();
+        Request::Resolve { txn: ask.txn }.write(&mut Writer(&mut bytes));
+        let epoch = self.servers[server].epoch;
+        self.call(peer_of_server(server), usize::from(ask.server.0), bytes, Some((server, epoch, ask)));
+    }
+}
+
+/// The transport of a client process.
+#[derive(Clone)]
+pub struct Network {
+    pub(crate) cluster: SharedCluster,
+    pub(crate) peer: usize,
+}
+
+/// The transport of a server's own client, which calls only this server.
+#[derive(Clone)]
+pub struct LocalTransport {
+    pub(crate) cluster: SharedCluster,
+    pub(crate) server: usize,
+}
+
+async fn wait(cluster: SharedCluster, server: ServerId, number: u64) -> Result<Vec<u8>, Lost> {
+    poll_fn(move |context| {
+        let mut cluster = cluster.borrow_mut();
+        let Some(call) = cluster.calls.get_mut(&number) else { panic!("call {number} is not known") };
+        match call.reply.take() {
+            Some(reply) => {
+                cluster.calls.remove(&number);
+                Poll::Ready(reply.map_err(|()| Lost {
+                    place: format!("server {}", server.0),
+                    cause: Cause::Other,
+                    why: "simulated".to_owned(),
+                }))
+            }
+            None => {
+                call.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+impl Transport for Network {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+        let number = self.cluster.borrow_mut().call(self.peer, usize::from(server.0), request.to_vec(), None);
+        wait(Rc::clone(&self.cluster), server, number)
+    }
+
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        self.cluster.borrow_mut().processes[self.peer].heartbeats = Some(Arc::downgrade(&heartbeats));
+    }
+}
+
+impl Transport for LocalTransport {
+    fn call<'a>(
+        &'a self,
+        server: ServerId,
+        request: &[u8],
+    ) -> impl Future<Output = Result<Vec<u8>, Lost>> + use<'a> {
+        assert_eq!(usize::from(server.0), self.server, "a call to another server");
+        let mut cluster = self.cluster.borrow_mut();
+        let number = cluster.new_call(None);
+        cluster.handle(self.server, Caller { connection: OWN, request: number }, request);
+        wait(Rc::clone(&self.cluster), server, number)
+    }
+
+    fn set_heartbeat_source(&self, heartbeats: Arc<dyn HeartbeatSource>) {
+        if let Some(running) = &mut self.cluster.borrow_mut().servers[self.server].running {
+            running.heartbeats = Some(Arc::downgrade(&heartbeats));
+        }
+    }
+}

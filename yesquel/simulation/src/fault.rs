@@ -1,0 +1,269 @@
+//! What goes wrong in a run, and when. Each fault stands by itself, so that a failing list can be
+//! shortened by leaving some out.
+
+use yesquel_seeds::Random;
+
+/// Storage servers of the cluster.
+pub const SERVERS: usize = 3;
+/// Client processes, each with its own cache and connections.
+pub const PROCESSES: usize = 3;
+/// Tasks of a process; they share its cache and connections.
+pub const TASKS_PER_PROCESS: usize = 2;
+/// Tasks of all processes.
+pub const TASKS: usize = TASKS_PER_PROCESS * PROCESSES;
+/// Ends of connections: the processes, then the servers.
+pub(crate) const PEERS: usize = PROCESSES + SERVERS;
+/// Microseconds in which faults begin.
+const FAULTS_US: u64 = 8_000_000;
+
+/// The process of a task.
+pub fn process_of(task: usize) -> usize {
+    task / TASKS_PER_PROCESS
+}
+
+/// One condition or fault of a run.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// Messages take varying times; one in `late_in` takes up to `late_us` (0: none).
+    Latency {
+        /// Seed of the times.
+        seed: u64,
+        /// Frequency of late messages.
+        late_in: u64,
+        /// Longest delay of a late message.
+        late_us: u64,
+    },
+    /// Log bytes between checkpoints, and of a segment.
+    LogSizes {
+        /// Bytes between checkpoints.
+        checkpoint_bytes: u64,
+        /// Bytes of a segment.
+        segment_bytes: u64,
+    },
+    /// A client process dies as it makes a call.
+    Die {
+        /// The process.
+        process: usize,
+        /// Number of the call in the process's life.
+        call: u64,
+        /// Whether the call is still sent.
+        sent: bool,
+    },
+    /// The connection between a client, or another server, and a server breaks. Of the messages in
+    /// flight each way so many quarters still arrive; the requests that much later, perhaps after
+    /// requests of the next connection.
+    Cut {
+        /// When.
+        at_us: u64,
+        /// The end that opened the connection.
+        peer: usize,
+        /// The server.
+        server: usize,
+        /// Quarters of the requests.
+        requests: u64,
+        /// Extra delay of the requests.
+        late_us: u64,
+        /// Quarters of the replies.
+        replies: u64,
+    },
+    /// The same, on the connection of a client's call, so long after the call is sent.
+    CutCall {
+        /// The process.
+        process: usize,
+        /// Number of the call in the process's life.
+        call: u64,
+        /// Delay.
+        after_us: u64,
+        /// Quarters of the requests.
+        requests: u64,
+        /// Extra delay of the requests.
+        late_us: u64,
+        /// Quarters of the replies.
+        replies: u64,
+    },
+    /// A network partition: nothing travels between a server and some peers. Messages wait, or
+    /// connections break.
+    Partition {
+        /// When.
+        at_us: u64,
+        /// For how long.
+        us: u64,
+        /// The server.
+        server: usize,
+        /// The peers, as a bit set.
+        peers: u32,
+        /// Whether connections break.
+        breaks: bool,
+    },
+    /// A server process ends, and starts again.
+    Crash {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Seed of what a power failure loses; none: the power stays.
+        power: Option<u64>,
+        /// Time until the restart.
+        down_us: u64,
+        /// New error of its clock.
+        ahead_ms: Option<i64>,
+    },
+    /// A server loses power in the middle of a disk operation.
+    PowerLoss {
+        /// When it begins to count operations.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Operations that still succeed.
+        operations: u64,
+        /// Seed of what is lost.
+        seed: u64,
+        /// Time until the restart.
+        down_us: u64,
+    },
+    /// Syncs fail until the server restarts.
+    SyncFailure {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Seed of what a power failure loses at the restart; none: the power stays.
+        power: Option<u64>,
+        /// When it restarts.
+        until_us: u64,
+    },
+    /// A disk runs full until the server restarts.
+    DiskFull {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Free bytes.
+        free: usize,
+        /// When it restarts.
+        until_us: u64,
+    },
+    /// A server's clock is wrong from then on.
+    Clock {
+        /// When.
+        at_us: u64,
+        /// The server.
+        server: usize,
+        /// Its error.
+        ahead_ms: i64,
+    },
+}
+
+impl Fault {
+    /// Whether it can make a transaction fail.
+    pub fn is_adverse(&self) -> bool {
+        match self {
+            Fault::LogSizes { .. } => false,
+            Fault::Latency { late_in, .. } => *late_in > 0,
+            _ => true,
+        }
+    }
+}
+
+/// Draws the conditions and faults of a run. Some runs have none, so that a test sees that nothing
+/// fails without a reason.
+pub fn draw_faults(random: &mut Random) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let is_calm = random.next(5) == 0;
+    if random.next(8) > 0 {
+        let late_in = if is_calm { 0 } else { [0, 10, 30, 100][random.next(4) as usize] };
+        let late_us = [5_000, 50_000, 400_000][random.next(3) as usize];
+        faults.push(Fault::Latency { seed: random.next(1 << 30), late_in, late_us });
+    }
+    if random.next(4) > 0 {
+        let checkpoint_bytes = 1_000 + random.next(20_000);
+        faults.push(Fault::LogSizes { checkpoint_bytes, segment_bytes: 500 + random.next(5_000) });
+    }
+    if !is_calm {
+        let mut kinds = Kinds(random.next(1 << 8));
+        client_faults(random, &mut kinds, &mut faults);
+        network_faults(random, &mut kinds, &mut faults);
+        server_faults(random, &mut kinds, &mut faults);
+    }
+    faults
+}
+
+/// The kinds of faults that a run has: not all, since one kind can hide another.
+struct Kinds(u64);
+
+impl Kinds {
+    /// How many faults of the next kind there are, none or up to `most`.
+    fn count(&mut self, random: &mut Random, most: u64) -> u64 {
+        self.0 = self.0.rotate_right(1);
+        if self.0 & 1 == 0 { 0 } else { 1 + random.next(most) }
+    }
+}
+
+fn any_server(random: &mut Random) -> usize {
+    random.next(SERVERS as u64) as usize
+}
+
+fn any_process(random: &mut Random) -> usize {
+    random.next(PROCESSES as u64) as usize
+}
+
+fn client_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+    for _ in 0..kinds.count(random, 4) {
+        let (process, call) = (any_process(random), random.next(500));
+        faults.push(Fault::Die { process, call, sent: random.next(2) == 0 });
+    }
+}
+
+fn network_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+    for _ in 0..kinds.count(random, 12) {
+        let (at_us, peer) = (random.next(FAULTS_US), random.next(PEERS as u64) as usize);
+        let (requests, replies) = (random.next(5), random.next(5));
+        let late_us = if random.next(2) == 0 { 0 } else { random.next(100_000) };
+        faults.push(Fault::Cut { at_us, peer, server: any_server(random), requests, late_us, replies });
+    }
+    for _ in 0..kinds.count(random, 20) {
+        let (process, call) = (any_process(random), random.next(500));
+        let after_us = if random.next(2) == 0 { 0 } else { random.next(5_000) };
+        let (requests, late_us, replies) = (random.next(5), random.next(100_000), random.next(5));
+        faults.push(Fault::CutCall { process, call, after_us, requests, late_us, replies });
+    }
+    for _ in 0..kinds.count(random, 3) {
+        let (at_us, us) = (random.next(FAULTS_US), random.next(1_500_000));
+        let all = 1 << PEERS;
+        let peers = if random.next(2) == 0 { all - 1 } else { random.next(all) };
+        let breaks = random.next(2) == 0;
+        faults.push(Fault::Partition { at_us, us, server: any_server(random), peers: peers as u32, breaks });
+    }
+}
+
+fn server_faults(random: &mut Random, kinds: &mut Kinds, faults: &mut Vec<Fault>) {
+    let power = |random: &mut Random| (random.next(3) > 0).then(|| random.next(1 << 20));
+    for _ in 0..kinds.count(random, 4) {
+        let (at_us, slow) = (random.next(FAULTS_US), random.next(3) == 0);
+        let down_us = random.next(if slow { 700_000 } else { 20_000 });
+        let ahead_ms = (random.next(2) == 0).then(|| 300 - random.next(600) as i64);
+        let (server, power) = (any_server(random), power(random));
+        faults.push(Fault::Crash { at_us, server, power, down_us, ahead_ms });
+    }
+    for _ in 0..kinds.count(random, 5) {
+        let (at_us, down_us) = (random.next(FAULTS_US), random.next(700_000));
+        let (operations, seed) = (random.next(60), random.next(1 << 20));
+        faults.push(Fault::PowerLoss { at_us, server: any_server(random), operations, seed, down_us });
+    }
+    for _ in 0..kinds.count(random, 2) {
+        let (at_us, us) = (random.next(FAULTS_US), random.next(900_000));
+        let (server, power, until_us) = (any_server(random), power(random), at_us + us);
+        if random.next(2) == 0 {
+            faults.push(Fault::SyncFailure { at_us, server, power, until_us });
+        } else {
+            faults.push(Fault::DiskFull { at_us, server, free: random.next(3_000) as usize, until_us });
+        }
+    }
+    for _ in 0..kinds.count(random, 3) {
+        let at_us = if random.next(2) == 0 { 0 } else { random.next(FAULTS_US) };
+        // A server whose clock is far behind refuses the timestamps of the others.
+        let behind_ms = if random.next(4) == 0 { 5_000 } else { 500 };
+        let ahead_ms = 300 - random.next(behind_ms) as i64;
+        faults.push(Fault::Clock { at_us, server: any_server(random), ahead_ms });
+    }
+}

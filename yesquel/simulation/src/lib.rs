@@ -1,0 +1,24 @@
+//! A simulated cluster for tests: three storage servers and three client processes, whose network,
+//! disks, clocks and crashes follow from a seed.
+//!
+//! Servers are the real engine with the real log and checkpoints on a [simulated disk](disk).
+//! Clients are whatever futures a test runs over [`Network`], polled by the simulation. A test
+//! implements [`Application`] and calls [`run`], which plays [`Fault`]s against it, heals the
+//! cluster, and asks the application to verify what it saw. `docs/yesquel/testing.md` lists what is
+//! simulated and which laws hold.
+//!
+//! For tests only; nothing that is shipped depends on this crate.
+
+mod cluster;
+pub mod disk;
+mod fault;
+mod outcomes;
+mod run;
+mod schedule;
+mod tasks;
+
+pub use cluster::{Cluster, Counts, LocalTransport, LogFact, Network, SharedCluster, Work, next_work, pause};
+pub use fault::{Fault, PROCESSES, SERVERS, TASKS, TASKS_PER_PROCESS, draw_faults, process_of};
+pub use outcomes::outcomes;
+pub use run::{Application, run};
+pub use tasks::Job;

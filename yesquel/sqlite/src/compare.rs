@@ -1,0 +1,65 @@
+//! Comparing records by SQLite's own functions.
+
+#![allow(unsafe_code)]
+
+use crate::code::Code;
+use std::{
+    cmp::Ordering,
+    ffi::{c_int, c_void},
+};
+
+/// Compares records as an index's columns are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Comparer(pub(crate) *mut c_void);
+
+/// What is looked for in an index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sought(pub(crate) *mut c_void);
+
+unsafe extern "C" {
+    fn yq_compare_sought(record: *const u8, length: u32, sought: *mut c_void, fields: c_int) -> c_int;
+    fn yq_compare_records(
+        key_info: *mut c_void,
+        left: *const u8,
+        left_length: u32,
+        right: *const u8,
+        right_length: u32,
+        fields: c_int,
+        result: *mut c_int,
+    ) -> c_int;
+}
+
+/// As the C of SQLite reads a record: a few bytes beyond its end, whatever they
+/// are.
+fn padded(record: &[u8]) -> Vec<u8> {
+    [record, &[0; 9]].concat()
+}
+
+impl Comparer {
+    pub(crate) fn compare(self, left: &[u8], right: &[u8], fields: usize) -> Result<Ordering, Code> {
+        let (mut result, one, other) = (0, padded(left), padded(right));
+        // SAFETY: a scan has the key information of its cursor, which outlives
+        // it; the records have so many bytes, and some more.
+        let code = unsafe {
+            yq_compare_records(
+                self.0,
+                one.as_ptr(),
+                left.len() as u32,
+                other.as_ptr(),
+                right.len() as u32,
+                fields as c_int,
+                &mut result,
+            )
+        };
+        if code == 0 { Ok(result.cmp(&0)) } else { Err(Code(code)) }
+    }
+}
+
+impl Sought {
+    pub(crate) fn compare(self, record: &[u8], fields: usize) -> Ordering {
+        let own = padded(record);
+        // SAFETY: it lives as long as the call of yq_seek_fields that has it.
+        let result = unsafe { yq_compare_sought(own.as_ptr(), record.len() as u32, self.0, fields as c_int) };
+        result.cmp(&0)
+    }
+}

@@ -1,0 +1,249 @@
+//! Numbers of AUTOINCREMENT, in a transaction.
+
+use super::Session;
+use crate::{
+    code::Code,
+    key::{of_row, row_of},
+    sequence::{Asking, Chosen, Counter, Expected, Given, Row, SequenceRow, fresh_counter, signed},
+};
+use std::ops::Range;
+use yesquel::{Error, Map};
+
+/// Numbers that are asked for at a time, by a transaction that wants many.
+const COUNT_MAX: u64 = 64;
+
+impl Session {
+    /// The number of a new row of a table.
+    pub(crate) fn new_sequence(
+        &mut self,
+        map: Map,
+        sequences: Map,
+        SequenceRow { row, mut above, name }: SequenceRow<'_>,
+    ) -> Result<i64, Code> {
+        self.shared.check_process()?;
+        let stored = match row {
+            Some(row) => self.with(|transaction| transaction.get(sequences, &of_row(row)))?,
+            None => None,
+        };
+        let mut counter = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let is_suspect = self.shared.rows().is_suspect(map.tree());
+        if counter.is_none() {
+            let name = name.ok_or(Code::NOTFOUND)?;
+            counter = self.drawn.get(&(sequences.tree(), name.into())).copied();
+        }
+        let counter = match counter {
+            Some(counter) if !is_suspect => counter,
+            found => {
+                // What is there may be beyond what the row says.
+                let mut cursor = self.cursor(map)?;
+                let last = self.with(|transaction| {
+                    cursor.limit(1);
+                    cursor.last(transaction)
+                })?;
+                above = above.max(last.and_then(|(key, _)| row_of(&key)).unwrap_or(0));
+                self.shared.rows().is_looked_at(map.tree());
+                found.unwrap_or_else(|| {
+                    let counter = fresh_counter();
+                    self.drawn.insert((sequences.tree(), name.unwrap_or_default().into()), counter);
+                    counter
+                })
+            }
+        };
+        self.next_of((sequences, counter), map.tree(), above.max(0))
+    }
+
+    /// The greatest number of a counter's that the application has chosen.
+    fn chosen(&self, sequences: Map, counter: i64) -> Option<i64> {
+        let own = |chosen: &&Chosen| chosen.sequences == sequences && chosen.counter == counter;
+        self.chosen.iter().filter(own).map(|chosen| chosen.last).max()
+    }
+
+    /// The application has chosen a number.
+    fn chooses(&mut self, sequences: Map, counter: i64, last: i64) {
+        if self.chosen(sequences, counter).is_none_or(|before| before < last) {
+            let depth = self.savepoints();
+            // What was chosen since the same savepoint goes with it.
+            self.chosen.retain(|chosen| {
+                chosen.sequences != sequences || chosen.counter != counter || chosen.depth < depth
+            });
+            self.chosen.push(Chosen { sequences, counter, last, depth });
+        }
+    }
+
+    /// A savepoint is forgotten, or gone back to; or all is.
+    pub(crate) fn chosen_until(&mut self, is_rollback: bool, number: Option<usize>) {
+        let depth = number.unwrap_or(0);
+        if is_rollback {
+            self.chosen.retain(|chosen| number.is_some() && chosen.depth <= depth);
+        } else {
+            self.chosen.iter_mut().for_each(|chosen| chosen.depth = chosen.depth.min(depth));
+        }
+    }
+
+    /// Counters hear of what was chosen.
+    pub(crate) fn tell_chosen(&mut self) -> Result<(), Code> {
+        while let Some(Chosen { sequences, counter, last, .. }) = self.chosen.pop() {
+            self.take(sequences, counter, (0, last))?;
+        }
+        Ok(())
+    }
+
+    /// The next number of a counter, above `above`.
+    fn next_of(&mut self, (sequences, counter): (Map, i64), tree: u64, above: i64) -> Result<i64, Code> {
+        let above = above.max(self.chosen(sequences, counter).unwrap_or(0));
+        let wanted = above.checked_add(1).ok_or(Code::FULL)?;
+        let named = (sequences.tree(), counter);
+        let place = self.given.iter().position(|given| given.counter == named);
+        let mut asked = 0;
+        if let Some(given) = place.and_then(|place| self.given.get_mut(place)) {
+            let next = given.next.max(wanted);
+            if next < given.all.end {
+                given.next = next + 1;
+                return Ok(next);
+            }
+            asked = given.asked;
+        }
+        // As many as make little of a difference to what it has.
+        let count = (asked / 8).clamp(1, COUNT_MAX);
+        let asked = asked + count;
+        let taken = match self.expected(named, wanted) {
+            Some(taken) => taken,
+            None => self.take(sequences, counter, (count, above))?,
+        };
+        let mut all = taken.clone();
+        // What was given before and not used, if nobody else was given any since.
+        let spare = self.shared.rows().take_spare(named);
+        if let Some(spare) = spare.filter(|spare| spare.end == taken.start && place.is_none()) {
+            all.start = spare.start;
+        }
+        let next = all.start.max(wanted);
+        let given = Given { counter: named, tree, all, next: next + 1, asked };
+        self.shared.rows().counts_by(named, tree);
+        match place.and_then(|place| self.given.get_mut(place)) {
+            // A gap is left: what was before it is not given out again.
+            Some(before) if before.all.end != taken.start => *before = given,
+            Some(before) => {
+                (before.all.end, before.next, before.asked) = (taken.end, next + 1, asked);
+            }
+            None => self.given.push(given),
+        }
+        Ok(next)
+    }
+
+    fn take(&mut self, map: Map, counter: i64, (count, above): (u64, i64)) -> Result<Range<i64>, Code> {
+        let _waits = self.waits();
+        let given = self.database().numbers(map, counter.unsigned_abs(), count, above.unsigned_abs());
+        signed(&given.map_err(|error| self.told(&error))?)
+    }
+
+    /// The row of `sqlite_sequence` is read next, and then a number for a new row
+    /// of a table is likely to be wanted: it is asked for at once.
+    pub(crate) fn expect_sequence(&mut self, sequences: Map, tree: u64) {
+        if self.expected.is_some() || self.shared.is_of_parent() {
+            return;
+        }
+        let Some(counter) = self.shared.rows().likely_counter(sequences.tree(), tree) else { return };
+        let counter = (sequences.tree(), counter);
+        if self.given.iter().any(|given| given.counter == counter) {
+            return;
+        }
+        // It may ask for a lease, which comes first.
+        self.begun();
+        let _waits = self.waits();
+        let asking = Asking::try_new(self.database().clone(), |database| {
+            database.numbers_beside(sequences, counter.1.unsigned_abs(), 1, 0).map(Some)
+        });
+        // Whoever wants it asks himself, and is told what is wrong.
+        let asking: Result<_, Error> = asking;
+        self.expected = asking.ok().map(|asking| Expected { counter, tree, asking });
+    }
+
+    /// What was asked for before it was wanted, if it is of this counter and above
+    /// a number.
+    fn expected(&mut self, counter: Counter, wanted: i64) -> Option<Range<i64>> {
+        let expected = self.expected.take_if(|expected| expected.counter == counter)?;
+        let _waits = self.waits();
+        expected.wait().ok().filter(|taken| taken.start >= wanted)
+    }
+
+    /// A statement has inserted rows up to what the record says. Whether the row
+    /// is new.
+    pub(crate) fn put_sequence(
+        &mut self,
+        (map, cookies): (Map, Map),
+        row: i64,
+        record: &[u8],
+    ) -> Result<bool, Code> {
+        let Some(new) = Row::of(record) else { return Err(Code::CORRUPT) };
+        let stored = self.with(|transaction| transaction.get(map, &of_row(row)))?;
+        let named = stored.as_deref().and_then(Row::of).and_then(|row| row.counter);
+        let drawn = || self.drawn.get(&(map.tree(), new.text().into())).copied();
+        let counter = named.or_else(drawn).unwrap_or_else(fresh_counter);
+        if new.last == i64::MAX {
+            // No counter goes beyond it: the row says that there are no more.
+            let record = Row { counter: Some(counter), ..new }.encode().unwrap_or_else(|| record.to_vec());
+            self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
+            return Ok(stored.is_none());
+        }
+        // By a number that the application has chosen.
+        let given = self.given.iter().find(|given| given.counter == (map.tree(), counter));
+        if given.is_none_or(|given| given.all.end <= new.last) && new.last > 0 {
+            self.chooses(map, counter, new.last);
+        }
+        if named.is_none() {
+            let new = Row { counter: Some(counter), ..new };
+            let record = new.encode().unwrap_or_else(|| record.to_vec());
+            self.write(cookies, |transaction| transaction.put(map, &of_row(row), &record))?;
+        }
+        Ok(stored.is_none())
+    }
+
+    /// A row of `sqlite_sequence` as it is in truth, if that is not how it stands
+    /// there.
+    pub(crate) fn shown_sequence(&mut self, map: Map, record: &[u8]) -> Result<Option<Vec<u8>>, Code> {
+        let Some((row, counter)) = Row::of(record).and_then(|row| Some((row, row.counter?))) else {
+            return Ok(None);
+        };
+        let next = self.take(map, counter, (0, 0))?.start;
+        // What was given and not used yet is not there for others to see.
+        let named = (map.tree(), counter);
+        let own = self.given.iter().find(|given| given.counter == named && given.all.end == next);
+        let spare = self.shared.rows().spare(named).filter(|spare| spare.end == next);
+        let next = own.map_or(spare.map_or(next, |spare| spare.start), |given| given.next);
+        let next = next.max(self.chosen(map, named.1).map_or(0, |last| last.saturating_add(1)));
+        Ok(Row { last: row.last.max(next - 1), counter: None, ..row }.encode())
+    }
+
+    /// The transaction is over.
+    pub(crate) fn end_sequences(&mut self, is_committed: bool) {
+        self.drawn.clear();
+        self.chosen.clear();
+        if let Some(expected) = self.expected.take() {
+            // Rows had numbers of their own, or none came.
+            let (counter, tree) = (expected.counter, expected.tree);
+            let taken = {
+                let _waits = self.waits();
+                expected.wait()
+            };
+            let mut rows = self.shared.rows();
+            rows.counts_no_more(counter.0, tree);
+            if let Ok(taken) = taken {
+                rows.put_spare(counter, taken);
+            }
+        }
+        if self.given.is_empty() {
+            return;
+        }
+        let mut rows = self.shared.rows();
+        for Given { counter, tree, all, next, .. } in self.given.drain(..) {
+            if !is_committed {
+                // Maybe just because somebody has chosen one of them.
+                rows.suspect_sequence(tree);
+            }
+            let left = if is_committed { next..all.end } else { all };
+            if !left.is_empty() {
+                rows.put_spare(counter, left);
+            }
+        }
+    }
+}
