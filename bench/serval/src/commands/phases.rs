@@ -12,29 +12,25 @@ use crate::{
     format::span,
     interrupt,
     live::{Live, LiveArgs},
-    render, stdout,
+    stdout,
 };
 use serval_experiment::{
     bench::default_folder,
-    file::{PhasesFile, StoreEntry, of_properties},
+    file::{PhasesFile, of_properties},
     group::Team,
     perform::Performed,
     phases::{LookingOn, Phases, inlined},
     plan::Plan,
-    sweep::{ConductError, Journal, RealStores, Stopped},
+    sweep::{Journal, RealStores, Stopped},
 };
-use serval_model::properties::{Faults, Origin, Properties};
-use serval_report::{
-    experiment::Loaded,
-    stored::StoredExperiment,
-    units::{count, plural},
-};
+use serval_model::properties::{Faults, Properties};
+use serval_report::units::{count, plural};
 use serval_result::{
     experiment::{Flag, PhaseEntry},
     note::Note,
 };
 use serval_runner::Control;
-use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
+use std::{fmt::Write as _, process::ExitCode, time::Duration};
 
 /// `serval experiment run FILE` of a file of phases.
 pub(super) fn run_file(file: PhasesFile, args: &ExperimentRunArgs) -> Result<ExitCode, Failure> {

@@ -10,33 +10,29 @@ use super::{
 };
 use crate::{
     args::{
-        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, PropertyArgs, ResumeArgs, RunSettingArgs,
-        SeriesArgs, ShowArgs, SweepArgs,
+        ExperimentCommand, ExperimentRunArgs, MaxArgs, PlaceArgs, ResumeArgs, RunSettingArgs, SeriesArgs,
+        ShowArgs, SweepArgs,
     },
     failure::{Exit, Failure},
     format::span,
     interrupt,
     live::{Live, LiveArgs},
-    render, stdout,
+    stdout,
 };
 use serval_experiment::{
     bench::default_folder,
     file::{
-        ARRIVALS, AnyFile, ExperimentFile, GroupEntry, POINTS, Point, PointOrder, PropertyLine, Question,
-        RunSettings, StatePolicy, StoreEntry, WorkloadEntry, name_of, parse_points, read_any, read_file,
+        ARRIVALS, AnyFile, ExperimentFile, POINTS, Point, PointOrder, Question, RunSettings, StatePolicy,
+        WorkloadEntry, name_of, parse_points, read_any, read_file,
     },
     phases::Phases,
     promise::Promise,
-    sweep::{ConductError, Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
+    sweep::{Estimate, Experiment, Journal, JournalError, RealStores, Stopped},
 };
 use serval_model::properties::{Fault, Faults, Origin, units::parse_duration};
-use serval_report::{
-    experiment::Loaded,
-    stored::StoredExperiment,
-    units::{bytes, count, plural},
-};
+use serval_report::units::{bytes, count, plural};
 use serval_result::experiment::{ExperimentDocument, Flag};
-use std::{fmt::Write as _, io::IsTerminal, path::Path, process::ExitCode, time::Duration};
+use std::{fmt::Write as _, path::Path, process::ExitCode, time::Duration};
 
 /// `serval sweep WORKLOAD...`.
 pub(crate) fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
