@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// Time that a driver whose output has ended is given to exit, so that its
 /// exit status can be told.
-const EXIT_STATUS_WAIT: Duration = Duration::from_millis(500);
+const EXIT_STATUS_WAIT: Duration = Duration::from_secs(2);
 
 /// A driver's ear and mouth: for one that listens on a socket, that socket
 /// twice.
